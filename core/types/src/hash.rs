@@ -1,0 +1,113 @@
+//! The two 20-byte names of BEP 3: which torrent, and which client software instance.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A torrent's name: SHA-1 of its info dictionary (BEP 3), or a v2 SHA-256 cut to 20 bytes (BEP 52).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct InfoHash(pub [u8; 20]);
+
+/// What a client calls itself: 20 bytes of its own choice (BEP 3, BEP 20). Spoofable, so never an
+/// identity in plain swarms.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct PeerId(pub [u8; 20]);
+
+/// Why a text is not an info hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParseInfoHashError {
+    /// Neither 40 (v1) nor 64 (v2) characters; holds the number of bytes found.
+    Length(usize),
+    /// A byte that is no hex digit, with its position from 0.
+    Digit(usize),
+}
+
+impl FromStr for InfoHash {
+    type Err = ParseInfoHashError;
+
+    /// Reads 40 hex digits, or 64 of a v2 hash which is cut to its first 20 bytes (BEP 52).
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::from_hex(text.as_bytes())
+    }
+}
+
+impl InfoHash {
+    /// Reads 40 or 64 ASCII hex digits of either case; see [`FromStr`].
+    pub fn from_hex(text: &[u8]) -> Result<Self, ParseInfoHashError> {
+        if text.len() != 40 && text.len() != 64 {
+            return Err(ParseInfoHashError::Length(text.len()));
+        }
+        if let Some(at) = text.iter().position(|digit| !digit.is_ascii_hexdigit()) {
+            return Err(ParseInfoHashError::Digit(at));
+        }
+        let mut bytes = [0; 20];
+        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+            *byte = pair
+                .iter()
+                .fold(0, |value, digit| (value << 4) | hex_value(*digit));
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// The value of a hex digit; the caller has checked that it is one.
+fn hex_value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit.wrapping_sub(b'A').wrapping_add(10),
+    }
+}
+
+impl fmt::Display for ParseInfoHashError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(n) => write!(f, "{n} characters where 40 or 64 hex digits are due"),
+            Self::Digit(at) => write!(f, "character {} is no hex digit", at + 1),
+        }
+    }
+}
+
+impl std::error::Error for ParseInfoHashError {}
+
+impl fmt::Display for InfoHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for InfoHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for PeerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_v1_and_cuts_v2() {
+        let v1 = "0123456789abcdefABCDEF0123456789abcdef01";
+        let hash: InfoHash = v1.parse().unwrap();
+        assert_eq!(hash.to_string(), v1.to_lowercase());
+        let v2 = format!("{v1}{}", "f".repeat(24));
+        assert_eq!(v2.parse::<InfoHash>().unwrap(), hash);
+    }
+
+    #[test]
+    fn names_what_is_wrong() {
+        assert_eq!("00".parse::<InfoHash>(), Err(ParseInfoHashError::Length(2)));
+        let bad = format!("0000x{}", "0".repeat(35));
+        assert_eq!(bad.parse::<InfoHash>(), Err(ParseInfoHashError::Digit(4)));
+        let sign = format!("+1{}", "0".repeat(38));
+        assert_eq!(sign.parse::<InfoHash>(), Err(ParseInfoHashError::Digit(0)));
+    }
+}

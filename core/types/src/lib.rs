@@ -1,0 +1,21 @@
+//! The vocabulary of tidegate: one definition for each noun of the field.
+//!
+//! Everything here is plain data. Codecs (`wire`) fill and read these types, the store (`swarm`)
+//! keeps the packed ones, `tracker` decides about them. No bytes of any protocol, no clock, no
+//! entropy, no I/O.
+#![forbid(unsafe_code)]
+
+mod announce;
+mod hash;
+pub mod limits;
+mod peer;
+mod refusal;
+mod reply;
+mod tick;
+
+pub use announce::{Announce, Event, Families, Role, Want};
+pub use hash::{InfoHash, ParseInfoHashError, PeerId};
+pub use peer::{Family, PackedV4, PackedV6, PeerKey};
+pub use refusal::{Refusal, Retry};
+pub use reply::{AnnounceSink, Chosen, FamilyCounts, SwarmCounts};
+pub use tick::Tick;

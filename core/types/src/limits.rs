@@ -1,0 +1,42 @@
+//! Every bound in one place, with its reason. Configuration can lower some of them, and raise none
+//! above what is here.
+
+/// UDP payload that fits one unfragmented Ethernet frame over IPv4: 1500 - 20 - 8.
+pub const UDP_PAYLOAD_V4_MAX: usize = 1472;
+/// The same over IPv6: 1500 - 40 - 8.
+pub const UDP_PAYLOAD_V6_MAX: usize = 1452;
+/// The largest datagram looked at. A scrape of [`SCRAPE_HASHES_UDP_MAX`] takes 2456 bytes and an
+/// announce URL of a few hundred bytes rides behind an announce (BEP 41).
+pub const UDP_REQUEST_MAX: usize = 2560;
+/// Hashes answered in one UDP scrape: the answers that fit [`UDP_PAYLOAD_V4_MAX`]. BEP 15 speaks of
+/// about 74; longer requests are cut, not refused.
+pub const SCRAPE_HASHES_UDP_MAX: usize = (UDP_PAYLOAD_V4_MAX - 8) / 12;
+/// Datagrams that go through the kernel and the store together. Past 64 nothing is gained, and
+/// latency grows.
+pub const BATCH_MAX: usize = 64;
+/// Bytes of path and query that BEP 41 options may carry in all; the rest is dropped.
+pub const URL_DATA_MAX: usize = 1024;
+
+/// Peers in one answer over UDP/IPv4, whatever is asked: what fits the datagram after 20 bytes.
+pub const PEERS_UDP_V4_MAX: u16 = ((UDP_PAYLOAD_V4_MAX - 20) / 6) as u16;
+/// Peers in one answer over UDP/IPv6.
+pub const PEERS_UDP_V6_MAX: u16 = ((UDP_PAYLOAD_V6_MAX - 20) / 18) as u16;
+/// Peers in one answer over TCP; `numwant_max` may not be set above.
+pub const PEERS_HTTP_MAX: u16 = 1000;
+
+/// Request line and headers of an HTTP request, together. A scrape of 60 hashes takes 4.3 KB.
+pub const HTTP_HEAD_MAX: usize = 16 * 1024;
+/// Headers of one HTTP request.
+pub const HTTP_HEADERS_MAX: usize = 64;
+/// Hashes answered in one HTTP scrape: more do not fit [`HTTP_HEAD_MAX`] by much.
+pub const SCRAPE_HASHES_HTTP_MAX: usize = 256;
+
+/// Entries of one access list. 20 bytes each: 2 GB at the most.
+pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;
+/// The longest peer lifetime, seconds: the store keeps ages in 14 bits of 16-second units and must
+/// tell old from new across the wrap, so it stays below half of it.
+pub const PEER_LIFETIME_S_MAX: u32 = 24 * 3600;
+
+const _: () = assert!(16 + 20 * SCRAPE_HASHES_UDP_MAX <= UDP_REQUEST_MAX);
+const _: () = assert!(20 + 6 * PEERS_UDP_V4_MAX as usize <= UDP_PAYLOAD_V4_MAX);
+const _: () = assert!(20 + 18 * PEERS_UDP_V6_MAX as usize <= UDP_PAYLOAD_V6_MAX);

@@ -1,0 +1,141 @@
+//! Who a plain peer is, and the packed forms in which the store keeps peers and codecs send them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The address family of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both, in the order in which tables are laid out.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// 0 for v4, 1 for v6.
+    pub fn index(self) -> usize {
+        match self {
+            Self::V4 => 0,
+            Self::V6 => 1,
+        }
+    }
+}
+
+/// The identity of a plain peer: address and port, in wire form (BEP 23, BEP 7: address then port,
+/// network byte order). Never the peer id, which anybody can claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PeerKey {
+    /// 4 bytes of address, 2 of port.
+    V4([u8; 6]),
+    /// 16 bytes of address, 2 of port.
+    V6([u8; 18]),
+}
+
+impl PeerKey {
+    /// The key of a peer that listens on `port` of `ip`. A v4-mapped v6 address is its v4 address.
+    pub fn new(ip: IpAddr, port: u16) -> Self {
+        let [high, low] = port.to_be_bytes();
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => {
+                let [a, b, c, d] = ip.octets();
+                Self::V4([a, b, c, d, high, low])
+            }
+            IpAddr::V6(ip) => {
+                let mut key = [0; 18];
+                let (address, end) = key.split_at_mut(16);
+                address.copy_from_slice(&ip.octets());
+                end.copy_from_slice(&[high, low]);
+                Self::V6(key)
+            }
+        }
+    }
+
+    /// Which family the address is of.
+    pub fn family(&self) -> Family {
+        match self {
+            Self::V4(_) => Family::V4,
+            Self::V6(_) => Family::V6,
+        }
+    }
+
+    /// The address and port as the standard library has them.
+    pub fn socket_addr(&self) -> SocketAddr {
+        match *self {
+            Self::V4([a, b, c, d, high, low]) => {
+                (Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low])).into()
+            }
+            Self::V6(key) => {
+                let mut address = [0; 16];
+                address.copy_from_slice(key.split_at(16).0);
+                let [.., high, low] = key;
+                (Ipv6Addr::from(address), u16::from_be_bytes([high, low])).into()
+            }
+        }
+    }
+}
+
+/// A v4 peer as the store keeps it: 6 bytes that go over the wire as they are (BEP 23), and 2 of
+/// the store's own (age and flags), which codecs skip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub struct PackedV4(pub [u8; 8]);
+
+/// A v6 peer as the store keeps it: 18 wire bytes (BEP 7), and 2 of the store's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub struct PackedV6(pub [u8; 20]);
+
+impl PackedV4 {
+    /// Bytes a v4 peer takes in compact form.
+    pub const WIRE_LEN: usize = 6;
+
+    /// Address and port in wire form.
+    pub fn wire(&self) -> [u8; 6] {
+        let [a, b, c, d, high, low, ..] = self.0;
+        [a, b, c, d, high, low]
+    }
+
+    /// The same as an identity.
+    pub fn key(&self) -> PeerKey {
+        PeerKey::V4(self.wire())
+    }
+}
+
+impl PackedV6 {
+    /// Bytes a v6 peer takes in compact form.
+    pub const WIRE_LEN: usize = 18;
+
+    /// Address and port in wire form.
+    pub fn wire(&self) -> [u8; 18] {
+        let mut wire = [0; 18];
+        wire.copy_from_slice(self.0.split_at(18).0);
+        wire
+    }
+
+    /// The same as an identity.
+    pub fn key(&self) -> PeerKey {
+        PeerKey::V6(self.wire())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_and_socket_addr_agree() {
+        for text in ["1.2.3.4:5", "[2001:db8::1]:65535"] {
+            let addr: SocketAddr = text.parse().unwrap();
+            assert_eq!(PeerKey::new(addr.ip(), addr.port()).socket_addr(), addr);
+        }
+    }
+
+    #[test]
+    fn mapped_address_is_v4() {
+        let mapped: IpAddr = "::ffff:1.2.3.4".parse().unwrap();
+        assert_eq!(PeerKey::new(mapped, 258), PeerKey::V4([1, 2, 3, 4, 1, 2]));
+    }
+}

@@ -1,0 +1,129 @@
+//! Why a request was refused: one value for every audience. The client gets [`Refusal::text`], the
+//! operator a counter under [`Refusal::label`].
+
+/// A refusal that the client is told about. Faults that are met with silence are not here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The torrent is not on the allow list.
+    NotAllowed,
+    /// The torrent is on the deny list.
+    Denied,
+    /// The announced port is 0.
+    PortZero,
+    /// HTTP: `info_hash` is missing.
+    InfoHashMissing,
+    /// HTTP: `info_hash` is not 20 bytes, or its percent-encoding is cut.
+    InfoHashMalformed,
+    /// HTTP: `peer_id` is missing or not 20 bytes.
+    PeerIdMalformed,
+    /// HTTP: `port` is missing or no number from 1 to 65535.
+    PortMalformed,
+    /// HTTP: `left` is there, but no number.
+    LeftMalformed,
+    /// A scrape of everything, which is not served (BEP 48 leaves it open).
+    FullScrape,
+    /// UDP: an action that is none of connect, announce, scrape.
+    UnknownAction,
+    /// UDP: a packet of a verified client too short for its action.
+    Truncated,
+    /// `/announce/KEY`: this tracker has no keys.
+    KeyUnexpected,
+}
+
+/// When a refused client may come back (BEP 31).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Asking again will not help.
+    Never,
+    /// After so many minutes at the earliest.
+    Minutes(u16),
+    /// Nothing is said; the client decides.
+    Unsaid,
+}
+
+impl Refusal {
+    /// Every refusal, in the order of [`Refusal::index`].
+    pub const ALL: [Self; 12] = [
+        Self::NotAllowed,
+        Self::Denied,
+        Self::PortZero,
+        Self::InfoHashMissing,
+        Self::InfoHashMalformed,
+        Self::PeerIdMalformed,
+        Self::PortMalformed,
+        Self::LeftMalformed,
+        Self::FullScrape,
+        Self::UnknownAction,
+        Self::Truncated,
+        Self::KeyUnexpected,
+    ];
+
+    /// The place in tables of counters.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The sentence for the client: what is wrong.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NotAllowed => "this torrent is not on the tracker's allow list",
+            Self::Denied => "this torrent is on the tracker's deny list",
+            Self::PortZero => "port 0 cannot be reached: announce the port you listen on",
+            Self::InfoHashMissing => "info_hash is missing",
+            Self::InfoHashMalformed => "info_hash must be 20 percent-encoded bytes",
+            Self::PeerIdMalformed => "peer_id must be 20 percent-encoded bytes",
+            Self::PortMalformed => "port must be a number from 1 to 65535",
+            Self::LeftMalformed => "left must be a number of bytes",
+            Self::FullScrape => "a scrape must name its torrents: info_hash is missing",
+            Self::UnknownAction => "unknown action",
+            Self::Truncated => "the packet is too short",
+            Self::KeyUnexpected => "this tracker has no keys: announce to /announce",
+        }
+    }
+
+    /// The name in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::NotAllowed => "not_allowed",
+            Self::Denied => "denied",
+            Self::PortZero => "port_zero",
+            Self::InfoHashMissing => "info_hash_missing",
+            Self::InfoHashMalformed => "info_hash_malformed",
+            Self::PeerIdMalformed => "peer_id_malformed",
+            Self::PortMalformed => "port_malformed",
+            Self::LeftMalformed => "left_malformed",
+            Self::FullScrape => "full_scrape",
+            Self::UnknownAction => "unknown_action",
+            Self::Truncated => "truncated",
+            Self::KeyUnexpected => "key_unexpected",
+        }
+    }
+
+    /// What BEP 31 `retry in` says with it.
+    pub fn retry(self) -> Retry {
+        match self {
+            // Lists grow while clients run: come back, but seldom.
+            Self::NotAllowed => Retry::Minutes(60),
+            Self::Denied | Self::KeyUnexpected => Retry::Never,
+            _ => Retry::Unsaid,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_order_is_index_order() {
+        for (at, refusal) in Refusal::ALL.iter().enumerate() {
+            assert_eq!(refusal.index(), at);
+        }
+    }
+
+    #[test]
+    fn labels_are_distinct() {
+        let labels: std::collections::HashSet<_> = Refusal::ALL.iter().map(|r| r.label()).collect();
+        assert_eq!(labels.len(), Refusal::ALL.len());
+    }
+}

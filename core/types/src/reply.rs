@@ -1,0 +1,67 @@
+//! What the tracker gives back, pushed piece by piece into the protocol's encoder: no list of peers
+//! is built in between.
+
+use crate::{PackedV4, PackedV6, PeerId, PeerKey};
+
+/// Peers of one address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct FamilyCounts {
+    /// Peers that have everything.
+    pub seeders: u32,
+    /// Peers that miss something, partial seeds included.
+    pub leechers: u32,
+}
+
+/// The figures of one torrent. An announce's figures include the announcer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SwarmCounts {
+    /// IPv4 peers.
+    pub v4: FamilyCounts,
+    /// IPv6 peers.
+    pub v6: FamilyCounts,
+    /// Those of the leechers that are partial seeds (BEP 21).
+    pub partial_seeds: u32,
+    /// Downloads completed, one for each peer.
+    pub downloads: u32,
+}
+
+impl SwarmCounts {
+    /// BEP 3 `complete`.
+    pub fn seeders(&self) -> u32 {
+        self.v4.seeders.saturating_add(self.v6.seeders)
+    }
+
+    /// BEP 3 `incomplete`.
+    pub fn leechers(&self) -> u32 {
+        self.v4.leechers.saturating_add(self.v6.leechers)
+    }
+
+    /// BEP 21 `downloaders`: incomplete and still fetching.
+    pub fn downloaders(&self) -> u32 {
+        self.leechers().saturating_sub(self.partial_seeds)
+    }
+}
+
+/// What an accepted announce is answered with: exactly so many peers follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Chosen {
+    /// The torrent after this announce.
+    pub counts: SwarmCounts,
+    /// v4 peers that follow.
+    pub v4: u16,
+    /// v6 peers that follow.
+    pub v6: u16,
+}
+
+/// Where the store puts the answers to a batch of announces. For every job it calls `chosen` once,
+/// and then pushes exactly `v4` and `v6` peers in any number of runs, v4 before v6.
+pub trait AnnounceSink {
+    /// The figures of job number `job` of the batch, and how many peers follow.
+    fn chosen(&mut self, job: usize, chosen: &Chosen);
+    /// Some v4 peers for `job`.
+    fn peers_v4(&mut self, job: usize, peers: &[PackedV4]);
+    /// Some v6 peers for `job`.
+    fn peers_v6(&mut self, job: usize, peers: &[PackedV6]);
+    /// One peer with its id, in place of the two above, for a job that asked for ids (BEP 3 dict model).
+    fn peer_with_id(&mut self, job: usize, peer: PeerKey, id: PeerId);
+}
