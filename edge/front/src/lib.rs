@@ -1,1 +1,10 @@
-//! placeholder
+//! The adapters: bytes from an engine become requests, go to the tracker, and come back as bytes.
+//!
+//! One module for each protocol. Only this crate names a protocol *and* the tracker; what bytes
+//! mean is `wire`'s business, what may happen is `tracker`'s, how bytes travel is `net`'s.
+#![forbid(unsafe_code)]
+
+mod clock;
+pub mod udp;
+
+pub use clock::Clock;
