@@ -1,0 +1,37 @@
+//! One announce, as the store sees it.
+
+use types::{Families, InfoHash, PeerId, PeerKey, Role};
+
+/// What an announce does to its swarm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Adds the peer or refreshes it. A peer known in another role moves.
+    Update {
+        /// The peer has just ended its download, which is counted, once for each peer.
+        completed: bool,
+    },
+    /// Removes the peer. Its answer holds no peers.
+    Stop,
+}
+
+/// One announce, after the tracker has allowed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The torrent.
+    pub info_hash: InfoHash,
+    /// Who announces.
+    pub peer: PeerKey,
+    /// What it calls itself; kept only with [`crate::Options::keep_peer_ids`].
+    pub peer_id: PeerId,
+    /// What it is to the swarm.
+    pub role: Role,
+    /// What happens to it.
+    pub action: Action,
+    /// Peers wanted, already capped; 0 means none.
+    pub want: u16,
+    /// The families whose peers may be in the answer.
+    pub families: Families,
+    /// Answer with ids, by [`types::AnnounceSink::peer_with_id`]. Peers whose id is not kept come
+    /// with an id of zeros.
+    pub with_ids: bool,
+}

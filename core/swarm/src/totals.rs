@@ -1,0 +1,34 @@
+//! The store in figures.
+
+/// Peers of one address family in the whole store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FamilyTotals {
+    /// Peers that have everything.
+    pub seeders: u64,
+    /// Peers that miss something, partial seeds included.
+    pub leechers: u64,
+}
+
+/// What a store holds. Kept up to date as announces come, so that reading it walks nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Torrents, those included whose peers have gone but whose downloads are still remembered.
+    pub torrents: u64,
+    /// IPv4 peers.
+    pub v4: FamilyTotals,
+    /// IPv6 peers.
+    pub v6: FamilyTotals,
+    /// Those of the leechers that are partial seeds (BEP 21).
+    pub partial_seeds: u64,
+    /// Downloads counted since the start; never falls.
+    pub downloads: u64,
+    /// Peers that aged out since the start; never falls.
+    pub expired: u64,
+    /// Bytes in which torrents and peers are now.
+    pub memory_used: u64,
+    /// Bytes the store has taken from the system and not given back.
+    pub memory_reserved: u64,
+    /// Announces of new peers that were not stored because the memory budget was used up, since
+    /// the start; never falls.
+    pub refused_for_memory: u64,
+}
