@@ -8,6 +8,7 @@
 mod job;
 mod options;
 mod random;
+pub mod siphash;
 mod store;
 mod totals;
 

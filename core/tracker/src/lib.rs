@@ -1,1 +1,267 @@
-//! placeholder
+//! What may happen: the one entry through which every protocol's requests reach the store.
+//!
+//! `tracker` decides (port 0, access lists, how many peers, which interval), issues and verifies
+//! connection ids, and defines the counters. It knows no protocol's bytes: what differs between
+//! protocols comes in as an [`AnnouncePolicy`] value. Time and randomness are arguments.
+#![forbid(unsafe_code)]
+
+pub mod access;
+mod connection_id;
+pub mod counters;
+mod policy;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use arrayvec::ArrayVec;
+use swarm::{Action, Job, Store};
+use types::{
+    Announce, AnnounceSink, Chosen, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
+    Refusal, SwarmCounts, Tick, limits,
+};
+
+pub use policy::{Options, Policy};
+pub use swarm::{Random, Totals};
+
+use access::Access;
+use connection_id::ConnectionIds;
+
+/// Secrets that the application draws at start.
+#[derive(Clone, Copy)]
+pub struct Keys {
+    /// Keys the connection ids. Nodes that share it accept each other's ids.
+    pub connection_ids: [u8; 16],
+}
+
+/// What differs between the protocols that announce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnouncePolicy {
+    /// Peers that one answer of this protocol can hold, whatever is asked.
+    pub peers_max: u16,
+    /// Whether the answer can hold the other family's peers too.
+    pub families: Families,
+    /// Whether the answer shall hold peer ids (BEP 3 dict model).
+    pub with_ids: bool,
+}
+
+/// One announce and where it came from.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// The client's address, as the edge established it.
+    pub from: IpAddr,
+    /// What the client says.
+    pub announce: Announce,
+    /// What its protocol allows.
+    pub policy: AnnouncePolicy,
+}
+
+/// The head of the answer to an accepted announce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The torrent's figures, and how many peers follow.
+    pub chosen: Chosen,
+    /// When the client should announce again, seconds.
+    pub interval_s: u32,
+    /// The soonest that it may, seconds.
+    pub interval_min_s: u32,
+}
+
+/// Where the answers to a batch of announces go. Each ask is either refused, or accepted and then
+/// given exactly `chosen.v4` and `chosen.v6` peers in any number of runs, v4 before v6.
+pub trait Answers {
+    /// Ask number `ask` is served.
+    fn accept(&mut self, ask: usize, accepted: &Accepted);
+    /// Ask number `ask` is not.
+    fn refuse(&mut self, ask: usize, refusal: Refusal);
+    /// Some v4 peers for `ask`.
+    fn peers_v4(&mut self, ask: usize, peers: &[PackedV4]);
+    /// Some v6 peers for `ask`.
+    fn peers_v6(&mut self, ask: usize, peers: &[PackedV6]);
+    /// One peer with its id, for an ask whose policy wanted ids.
+    fn peer_with_id(&mut self, ask: usize, peer: PeerKey, id: PeerId);
+}
+
+/// The tracker: shared by all workers, every method callable from any of them.
+pub struct Tracker {
+    store: Store,
+    access: Access,
+    connection_ids: ConnectionIds,
+    policy: ArcSwap<Policy>,
+}
+
+impl Tracker {
+    /// An empty tracker that serves every torrent.
+    pub fn new(options: &Options, keys: &Keys) -> Self {
+        Self {
+            store: Store::new(&options.store),
+            access: Access::default(),
+            connection_ids: ConnectionIds::new(keys.connection_ids),
+            policy: ArcSwap::from_pointee(options.policy),
+        }
+    }
+
+    /// Puts another policy in force, for all workers from their next batch on.
+    pub fn reconfigure(&self, policy: &Policy) {
+        self.store.set_peer_lifetime(policy.peer_lifetime_s);
+        self.policy.store(Arc::new(*policy));
+    }
+
+    /// A connection id for a client at `ip` (BEP 15): a keyed hash of time slice and address, so
+    /// that nothing is remembered. Goes over the wire big-endian.
+    #[inline]
+    pub fn issue_connection_id(&self, now: Tick, ip: IpAddr) -> u64 {
+        self.connection_ids.issue(now, self.policy.load().connection_id_lifetime_s, ip)
+    }
+
+    /// Whether `id` was issued to `ip` at most two, and is good for at least one, lifetime.
+    #[inline]
+    pub fn verify_connection_id(&self, now: Tick, ip: IpAddr, id: u64) -> bool {
+        self.connection_ids.verify(now, self.policy.load().connection_id_lifetime_s, ip, id)
+    }
+
+    /// Serves up to [`limits::BATCH_MAX`] announces in one pass through the store; more are cut.
+    pub fn announce(
+        &self,
+        now: Tick,
+        random: &mut Random,
+        asks: &[Ask],
+        answers: &mut impl Answers,
+    ) {
+        let policy = self.policy.load();
+        let lists = self.access.load();
+        let mut jobs: ArrayVec<Job, { limits::BATCH_MAX }> = ArrayVec::new();
+        let mut askers: ArrayVec<u8, { limits::BATCH_MAX }> = ArrayVec::new();
+        for (at, ask) in asks.iter().take(limits::BATCH_MAX).enumerate() {
+            // A port nobody can connect to would only waste other peers' attempts.
+            if ask.announce.port == 0 {
+                answers.refuse(at, Refusal::PortZero);
+            } else if let Err(refusal) = lists.admit(&ask.announce.info_hash) {
+                answers.refuse(at, refusal);
+            } else {
+                jobs.push(job(ask, &policy));
+                askers.push(at as u8);
+            }
+        }
+        let interval_s = policy.interval_s + random.below(policy.interval_jitter_s + 1);
+        let mut sink = Forward { answers, askers: &askers, policy: &policy, interval_s };
+        self.store.announce(now, random, &jobs, &mut sink);
+    }
+
+    /// Fills `counts` with the figures of `info_hashes`, in order. Unknown torrents and those that
+    /// the lists refuse count nothing; when every one is refused the scrape is.
+    pub fn scrape(
+        &self,
+        info_hashes: &[InfoHash],
+        counts: &mut [SwarmCounts],
+    ) -> Result<(), Refusal> {
+        let lists = self.access.load();
+        if lists.is_open() {
+            self.store.scrape(info_hashes, counts);
+            return Ok(());
+        }
+        let mut refused = None;
+        let mut admitted = 0;
+        for (hash, count) in info_hashes.iter().zip(counts.iter_mut()) {
+            match lists.admit(hash) {
+                Ok(()) => {
+                    admitted += 1;
+                    self.store.scrape(std::slice::from_ref(hash), std::slice::from_mut(count));
+                }
+                Err(refusal) => {
+                    refused = Some(refusal);
+                    *count = SwarmCounts::default();
+                }
+            }
+        }
+        match refused {
+            Some(refusal) if admitted == 0 => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does one of `parts` equal parts of a pass that removes peers not heard of for a lifetime.
+    /// Never holds a lock long enough to be noticed.
+    pub fn sweep(&self, now: Tick, parts: u32) {
+        self.store.sweep(now, parts);
+    }
+
+    /// What the store holds now.
+    pub fn totals(&self) -> Totals {
+        self.store.totals()
+    }
+
+    /// The access lists, to look at or replace.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+}
+
+/// What the store has to do for an admitted ask.
+fn job(ask: &Ask, policy: &Policy) -> Job {
+    let announce = &ask.announce;
+    let (action, want) = match announce.event {
+        //= bep15#announce-stopped
+        //= bep3#announce-stopped
+        Event::Stopped => (Action::Stop, 0),
+        event => (
+            Action::Update { completed: event == Event::Completed },
+            policy.peers(announce.want).min(ask.policy.peers_max),
+        ),
+    };
+    Job {
+        info_hash: announce.info_hash,
+        peer: PeerKey::new(ask.from, announce.port),
+        peer_id: announce.peer_id,
+        role: announce.role(),
+        action,
+        want,
+        families: ask.policy.families,
+        with_ids: ask.policy.with_ids,
+    }
+}
+
+/// Renumbers the store's jobs to the caller's asks and adds the intervals.
+struct Forward<'a, A> {
+    answers: &'a mut A,
+    askers: &'a [u8],
+    policy: &'a Policy,
+    interval_s: u32,
+}
+
+impl<A> Forward<'_, A> {
+    #[inline]
+    fn asker(&self, job: usize) -> usize {
+        self.askers.get(job).copied().unwrap_or_default().into()
+    }
+}
+
+impl<A: Answers> AnnounceSink for Forward<'_, A> {
+    #[inline]
+    fn chosen(&mut self, job: usize, chosen: &Chosen) {
+        let accepted = Accepted {
+            chosen: *chosen,
+            interval_s: self.interval_s,
+            interval_min_s: self.policy.interval_min_s,
+        };
+        self.answers.accept(self.asker(job), &accepted);
+    }
+
+    #[inline]
+    fn peers_v4(&mut self, job: usize, peers: &[PackedV4]) {
+        self.answers.peers_v4(self.asker(job), peers);
+    }
+
+    #[inline]
+    fn peers_v6(&mut self, job: usize, peers: &[PackedV6]) {
+        self.answers.peers_v6(self.asker(job), peers);
+    }
+
+    #[inline]
+    fn peer_with_id(&mut self, job: usize, peer: PeerKey, id: PeerId) {
+        self.answers.peer_with_id(self.asker(job), peer, id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

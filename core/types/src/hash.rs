@@ -43,9 +43,7 @@ impl InfoHash {
         }
         let mut bytes = [0; 20];
         for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-            *byte = pair
-                .iter()
-                .fold(0, |value, digit| (value << 4) | hex_value(*digit));
+            *byte = pair.iter().fold(0, |value, digit| (value << 4) | hex_value(*digit));
         }
         Ok(Self(bytes))
     }

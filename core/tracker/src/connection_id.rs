@@ -1,0 +1,108 @@
+//! Connection ids (BEP 15): proof that a client receives at the address it sends from.
+//!
+//! An id is SipHash-2-4, all 64 bits of it, over the number of the time slice and the source
+//! address. Nothing is stored, so a flood of connects costs no memory, and every worker (and every
+//! node with the same key) accepts every worker's ids. The port is left out because clients and
+//! NATs change it between packets.
+
+use std::net::IpAddr;
+
+use swarm::siphash::siphash;
+use types::Tick;
+
+pub(crate) struct ConnectionIds {
+    key: [u8; 16],
+}
+
+impl ConnectionIds {
+    pub(crate) fn new(key: [u8; 16]) -> Self {
+        Self { key }
+    }
+
+    /// The id for `ip` in the slice of `lifetime_s` seconds that `now` is in.
+    //= bep15#connection-id-unguessable
+    pub(crate) fn issue(&self, now: Tick, lifetime_s: u32, ip: IpAddr) -> u64 {
+        self.mac(slice(now, lifetime_s), ip)
+    }
+
+    /// Whether `id` is that of the current slice or of the one before it.
+    //= bep15#connection-id-lifetime
+    pub(crate) fn verify(&self, now: Tick, lifetime_s: u32, ip: IpAddr, id: u64) -> bool {
+        let slice = slice(now, lifetime_s);
+        id == self.mac(slice, ip) || id == self.mac(slice.wrapping_sub(1), ip)
+    }
+
+    /// 8 bytes are hashed for a v4 address, 20 for a v6 one, so the families cannot collide.
+    fn mac(&self, slice: u32, ip: IpAddr) -> u64 {
+        let mut message = [0; 20];
+        let (head, tail) = message.split_at_mut(4);
+        head.copy_from_slice(&slice.to_le_bytes());
+        match ip {
+            IpAddr::V4(ip) => {
+                let (address, _) = tail.split_at_mut(4);
+                address.copy_from_slice(&ip.octets());
+                siphash::<2, 4>(&self.key, message.split_at(8).0)
+            }
+            IpAddr::V6(ip) => {
+                tail.copy_from_slice(&ip.octets());
+                siphash::<2, 4>(&self.key, &message)
+            }
+        }
+    }
+}
+
+/// Slices count from 1, so that the one before the first is not the last of the number range.
+fn slice(now: Tick, lifetime_s: u32) -> u32 {
+    now.0 / lifetime_s.max(1) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFETIME_S: u32 = 120;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    //= bep15#connection-id-lifetime
+    //= type=test
+    #[test]
+    fn good_for_one_lifetime_and_at_most_two() {
+        let ids = ConnectionIds::new([7; 16]);
+        for start in 0..2 * LIFETIME_S {
+            let id = ids.issue(Tick(start), LIFETIME_S, ip("1.2.3.4"));
+            for age in 0..=LIFETIME_S {
+                assert!(ids.verify(Tick(start + age), LIFETIME_S, ip("1.2.3.4"), id));
+            }
+            assert!(!ids.verify(Tick(start + 2 * LIFETIME_S), LIFETIME_S, ip("1.2.3.4"), id));
+        }
+    }
+
+    //= bep15#connection-id-unguessable
+    //= type=test
+    #[test]
+    fn bound_to_address_and_key() {
+        let ids = ConnectionIds::new([7; 16]);
+        let id = ids.issue(Tick(5), LIFETIME_S, ip("1.2.3.4"));
+        assert!(!ids.verify(Tick(5), LIFETIME_S, ip("1.2.3.5"), id));
+        assert!(!ids.verify(Tick(5), LIFETIME_S, ip("::102:304"), id));
+        assert!(!ConnectionIds::new([8; 16]).verify(Tick(5), LIFETIME_S, ip("1.2.3.4"), id));
+        assert!(!ids.verify(Tick(5), LIFETIME_S, ip("1.2.3.4"), id ^ 1));
+        // Both halves depend on the address: no part of the id is constant.
+        let other = ids.issue(Tick(5), LIFETIME_S, ip("1.2.3.5"));
+        assert!((id >> 32) != (other >> 32) && (id as u32) != (other as u32));
+    }
+
+    #[test]
+    fn every_v6_byte_counts() {
+        let ids = ConnectionIds::new([9; 16]);
+        let id = ids.issue(Tick(5), LIFETIME_S, ip("2001:db8::1"));
+        for byte in 0..16 {
+            let mut octets = "2001:db8::1".parse::<std::net::Ipv6Addr>().unwrap().octets();
+            octets[byte] ^= 0x80;
+            assert!(!ids.verify(Tick(5), LIFETIME_S, IpAddr::from(octets), id));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! What the operator can count. A worker owns a plain [`Counters`] struct for each listener and
+//! increments it without synchronisation; now and then it publishes a copy that others may read.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use types::{Family, Refusal};
+
+/// What a request or response was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// UDP: a connection id asked for, or given.
+    Connect,
+    /// An announce, or its answer.
+    Announce,
+    /// A scrape, or its answer.
+    Scrape,
+    /// Anything else: requests that are none of the above, answers that are errors.
+    Other,
+}
+
+impl Kind {
+    /// Every kind, in the order of [`Kind::index`].
+    pub const ALL: [Self; 4] = [Self::Connect, Self::Announce, Self::Scrape, Self::Other];
+
+    /// The place in tables.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Announce => "announce",
+            Self::Scrape => "scrape",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Why something was dropped without a word, or a connection closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drop {
+    /// UDP: fewer bytes than any request has.
+    TooShort,
+    /// UDP: more bytes than any request has.
+    Oversize,
+    /// UDP: not a connect and no known action: not tracker traffic.
+    NotATracker,
+    /// UDP: a connection id that was not issued to the source address, or is too old.
+    BadConnectionId,
+    /// UDP: BEP 41 options that run past the packet.
+    MalformedOptions,
+    /// The reply could not be sent.
+    SendFailed,
+    /// The reply was dropped because the socket's send buffer was full.
+    Blocked,
+    /// HTTP: request line or headers above the limit.
+    HeadTooLarge,
+    /// HTTP: bytes that are no HTTP request, or one that this server does not take.
+    BadHttp,
+    /// HTTP: the client was silent, or slower than allowed.
+    TimedOut,
+    /// TCP: a connection above the limit.
+    ConnectionLimit,
+    /// TCP: the connection broke.
+    Reset,
+}
+
+impl Drop {
+    /// Every reason, in the order of [`Drop::index`].
+    pub const ALL: [Self; 12] = [
+        Self::TooShort,
+        Self::Oversize,
+        Self::NotATracker,
+        Self::BadConnectionId,
+        Self::MalformedOptions,
+        Self::SendFailed,
+        Self::Blocked,
+        Self::HeadTooLarge,
+        Self::BadHttp,
+        Self::TimedOut,
+        Self::ConnectionLimit,
+        Self::Reset,
+    ];
+
+    /// The place in tables.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::TooShort => "too_short",
+            Self::Oversize => "oversize",
+            Self::NotATracker => "not_a_tracker",
+            Self::BadConnectionId => "bad_connection_id",
+            Self::MalformedOptions => "malformed_options",
+            Self::SendFailed => "send_failed",
+            Self::Blocked => "blocked",
+            Self::HeadTooLarge => "head_too_large",
+            Self::BadHttp => "bad_http",
+            Self::TimedOut => "timed_out",
+            Self::ConnectionLimit => "connection_limit",
+            Self::Reset => "reset",
+        }
+    }
+}
+
+/// Everything that one worker counts at one listener. All figures only grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests by the client's family (v4, v6) and kind.
+    pub requests: [[u64; Kind::ALL.len()]; 2],
+    /// Responses by the client's family and kind; refusals are `Other`.
+    pub responses: [[u64; Kind::ALL.len()]; 2],
+    /// Refusals by reason.
+    pub refusals: [u64; Refusal::ALL.len()],
+    /// Silent drops and closed connections by reason.
+    pub drops: [u64; Drop::ALL.len()],
+    /// Payload bytes received.
+    pub bytes_in: u64,
+    /// Payload bytes sent.
+    pub bytes_out: u64,
+    /// Peers given in answers.
+    pub peers_sent: u64,
+    /// TCP connections accepted.
+    pub connections_opened: u64,
+    /// TCP connections ended.
+    pub connections_closed: u64,
+}
+
+impl Counters {
+    /// Counts a request.
+    #[inline]
+    pub fn request(&mut self, family: Family, kind: Kind) {
+        self.requests[family.index()][kind.index()] += 1;
+    }
+
+    /// Counts a response.
+    #[inline]
+    pub fn response(&mut self, family: Family, kind: Kind) {
+        self.responses[family.index()][kind.index()] += 1;
+    }
+
+    /// Counts a refusal; its response is counted apart.
+    #[inline]
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.refusals[refusal.index()] += 1;
+    }
+
+    /// Counts a silent drop.
+    #[inline]
+    pub fn drop(&mut self, reason: Drop) {
+        self.drops[reason.index()] += 1;
+    }
+
+    /// Adds another worker's figures.
+    pub fn add(&mut self, other: &Self) {
+        add_all(self.requests.as_flattened_mut(), other.requests.as_flattened());
+        add_all(self.responses.as_flattened_mut(), other.responses.as_flattened());
+        add_all(&mut self.refusals, &other.refusals);
+        add_all(&mut self.drops, &other.drops);
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.peers_sent += other.peers_sent;
+        self.connections_opened += other.connections_opened;
+        self.connections_closed += other.connections_closed;
+    }
+}
+
+fn add_all(to: &mut [u64], from: &[u64]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+}
+
+/// What a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// BEP 15.
+    Udp,
+    /// BEP 3.
+    Http,
+}
+
+impl Protocol {
+    /// The name in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// A listener, as the operator knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// All ledgers of the process.
+#[derive(Default)]
+pub struct Board {
+    published: Mutex<Vec<(Listener, Slot)>>,
+}
+
+type Slot = Arc<Mutex<Counters>>;
+
+/// One worker's account of one listener.
+pub struct Ledger {
+    /// The running figures.
+    pub now: Counters,
+    published: Slot,
+}
+
+impl Board {
+    /// A new account; several workers may have one for the same listener.
+    pub fn register(&self, listener: Listener) -> Ledger {
+        let published = Slot::default();
+        let mut all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push((listener, Arc::clone(&published)));
+        Ledger { now: Counters::default(), published }
+    }
+
+    /// What was last published, summed up by listener, in the order of registration.
+    pub fn read(&self) -> Vec<(Listener, Counters)> {
+        let all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sums: Vec<(Listener, Counters)> = Vec::new();
+        for (listener, slot) in all.iter() {
+            let counters = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            match sums.iter_mut().find(|(known, _)| known == listener) {
+                Some((_, sum)) => sum.add(&counters),
+                None => sums.push((*listener, counters.clone())),
+            }
+        }
+        sums
+    }
+}
+
+impl Ledger {
+    /// Lets others see the figures as they are now. Costs a lock nobody else holds for long, and a
+    /// copy of some 500 bytes: for a few times a second.
+    pub fn publish(&mut self) {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_in_index_order() {
+        assert!(Kind::ALL.iter().enumerate().all(|(at, kind)| kind.index() == at));
+        assert!(Drop::ALL.iter().enumerate().all(|(at, drop)| drop.index() == at));
+    }
+
+    #[test]
+    fn board_sums_workers_of_a_listener() {
+        let board = Board::default();
+        let udp = Listener { protocol: Protocol::Udp, address: ([127, 0, 0, 1], 1).into() };
+        let http = Listener { protocol: Protocol::Http, ..udp };
+        let mut ledgers = [udp, udp, http].map(|listener| board.register(listener));
+        for ledger in &mut ledgers {
+            ledger.now.request(Family::V6, Kind::Scrape);
+            ledger.now.drop(Drop::Reset);
+        }
+        assert_eq!(board.read()[0].1, Counters::default(), "nothing is published yet");
+        ledgers.iter_mut().for_each(Ledger::publish);
+        let sums = board.read();
+        assert_eq!(sums.len(), 2);
+        assert_eq!(sums[0].1.requests[1][Kind::Scrape.index()], 2);
+        assert_eq!(sums[0].1.drops[Drop::Reset.index()], 2);
+        assert_eq!(sums[1].1.requests[1][Kind::Scrape.index()], 1);
+    }
+}

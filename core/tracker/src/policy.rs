@@ -1,0 +1,57 @@
+//! What the operator decides about announces.
+
+use types::Want;
+
+/// How a tracker is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What can change while it runs.
+    pub policy: Policy,
+    /// The store's own options. Its `peer_lifetime_s` should equal the policy's.
+    pub store: swarm::Options,
+}
+
+/// The part of the options that can be replaced while serving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Seconds between a client's announces.
+    pub interval_s: u32,
+    /// Seconds before which a client should not announce again.
+    pub interval_min_s: u32,
+    /// Up to so many seconds are added to `interval_s` by chance, so that clients which came
+    /// together do not come back together.
+    pub interval_jitter_s: u32,
+    /// Seconds without an announce after which a peer is gone.
+    pub peer_lifetime_s: u32,
+    /// Peers given to a client that does not say how many it wants.
+    pub numwant_default: u16,
+    /// The most peers given to any client.
+    pub numwant_max: u16,
+    /// Seconds for which a UDP connection id is good at least; it is good for twice that at most.
+    pub connection_id_lifetime_s: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            interval_s: 1800,
+            interval_min_s: 900,
+            interval_jitter_s: 0,
+            peer_lifetime_s: 2700,
+            numwant_default: 50,
+            numwant_max: 200,
+            connection_id_lifetime_s: 120,
+        }
+    }
+}
+
+impl Policy {
+    /// How many peers an announce gets that asks for `want`.
+    pub(crate) fn peers(&self, want: Want) -> u16 {
+        match want {
+            //= bep15#announce-num-want-default
+            Want::Default => self.numwant_default.min(self.numwant_max),
+            Want::Peers(peers) => peers.min(self.numwant_max),
+        }
+    }
+}

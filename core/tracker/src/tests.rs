@@ -1,0 +1,214 @@
+//! The tracker's decisions, over the real store.
+
+use super::*;
+use access::{AccessLists, HashList, Mode};
+use types::{Families, Want};
+
+/// Collects answers as plain values.
+#[derive(Default)]
+struct Seen {
+    answers: Vec<(usize, Result<Accepted, Refusal>)>,
+    peers: Vec<(usize, PeerKey)>,
+    ids: Vec<PeerId>,
+}
+
+impl Answers for Seen {
+    fn accept(&mut self, ask: usize, accepted: &Accepted) {
+        self.answers.push((ask, Ok(*accepted)));
+    }
+    fn refuse(&mut self, ask: usize, refusal: Refusal) {
+        self.answers.push((ask, Err(refusal)));
+    }
+    fn peers_v4(&mut self, ask: usize, peers: &[PackedV4]) {
+        self.peers.extend(peers.iter().map(|peer| (ask, peer.key())));
+    }
+    fn peers_v6(&mut self, ask: usize, peers: &[PackedV6]) {
+        self.peers.extend(peers.iter().map(|peer| (ask, peer.key())));
+    }
+    fn peer_with_id(&mut self, ask: usize, peer: PeerKey, id: PeerId) {
+        self.peers.push((ask, peer));
+        self.ids.push(id);
+    }
+}
+
+const POLICY: AnnouncePolicy =
+    AnnouncePolicy { peers_max: 100, families: Families::Own, with_ids: false };
+
+fn tracker(policy: Policy) -> Tracker {
+    let store = swarm::Options {
+        shards: 4,
+        hash_key: [3; 16],
+        peer_lifetime_s: policy.peer_lifetime_s,
+        keep_peer_ids: true,
+        memory_budget: None,
+    };
+    Tracker::new(&Options { policy, store }, &Keys { connection_ids: [5; 16] })
+}
+
+fn ask(host: u8, hash: u8) -> Ask {
+    Ask {
+        from: IpAddr::from([10, 0, 0, host]),
+        announce: Announce {
+            info_hash: InfoHash([hash; 20]),
+            peer_id: PeerId([host; 20]),
+            port: 6881,
+            event: Event::Started,
+            left: Some(1),
+            uploaded: 0,
+            downloaded: 0,
+            want: Want::Default,
+        },
+        policy: POLICY,
+    }
+}
+
+fn announce(tracker: &Tracker, asks: &[Ask]) -> Seen {
+    let mut seen = Seen::default();
+    tracker.announce(Tick(1), &mut Random::new(1), asks, &mut seen);
+    seen
+}
+
+fn with(change: impl FnOnce(&mut Announce)) -> Ask {
+    let mut ask = ask(99, 1);
+    change(&mut ask.announce);
+    ask
+}
+
+/// A tracker with 60 leechers of torrent 1.
+fn crowd(policy: Policy) -> Tracker {
+    let tracker = tracker(policy);
+    let asks: Vec<Ask> = (1..=60).map(|host| ask(host, 1)).collect();
+    announce(&tracker, &asks);
+    tracker
+}
+
+fn peers_for(tracker: &Tracker, want: Want) -> usize {
+    announce(tracker, &[with(|announce| announce.want = want)]).peers.len()
+}
+
+//= bep15#announce-num-want-default
+//= type=test
+#[test]
+fn numwant_is_obeyed_and_capped() {
+    let policy = Policy { numwant_default: 20, numwant_max: 30, ..Policy::default() };
+    let tracker = crowd(policy);
+    assert_eq!(peers_for(&tracker, Want::Default), 20);
+    assert_eq!(peers_for(&tracker, Want::Peers(0)), 0);
+    assert_eq!(peers_for(&tracker, Want::Peers(5)), 5);
+    assert_eq!(peers_for(&tracker, Want::Peers(500)), 30);
+    let low = Policy { numwant_default: 50, numwant_max: 7, ..policy };
+    tracker.reconfigure(&low);
+    assert_eq!(peers_for(&tracker, Want::Default), 7);
+}
+
+#[test]
+fn protocol_caps_peers() {
+    let tracker = crowd(Policy::default());
+    let mut capped = with(|_| ());
+    capped.policy.peers_max = 3;
+    assert_eq!(announce(&tracker, &[capped]).peers.len(), 3);
+}
+
+//= bep15#announce-stopped
+//= type=test
+//= bep3#announce-stopped
+//= type=test
+#[test]
+fn stopped_leaves_and_gets_no_peers() {
+    let tracker = crowd(Policy::default());
+    let seen = announce(&tracker, &[Ask { ..ask(1, 1) }]);
+    assert_eq!(seen.peers.len(), 50);
+    let mut leaving = ask(1, 1);
+    leaving.announce.event = Event::Stopped;
+    let seen = announce(&tracker, &[leaving]);
+    assert!(seen.peers.is_empty());
+    let counts = seen.answers[0].1.unwrap().chosen.counts;
+    assert_eq!((counts.seeders(), counts.leechers()), (0, 59));
+}
+
+#[test]
+fn counts_include_the_asker() {
+    let tracker = tracker(Policy::default());
+    let counts = announce(&tracker, &[ask(1, 1)]).answers[0].1.unwrap().chosen.counts;
+    assert_eq!((counts.seeders(), counts.leechers()), (0, 1));
+}
+
+#[test]
+fn own_address_is_never_given() {
+    let tracker = crowd(Policy::default());
+    for host in 1..=60 {
+        let own = PeerKey::new(IpAddr::from([10, 0, 0, host]), 6881);
+        let mut all = ask(host, 1);
+        all.announce.want = Want::Peers(100);
+        let peers = announce(&tracker, &[all]).peers;
+        assert_eq!(peers.len(), 59);
+        assert!(peers.iter().all(|(_, peer)| *peer != own));
+    }
+}
+
+#[test]
+fn refusals_do_not_disturb_the_rest_of_the_batch() {
+    let tracker = crowd(Policy::default());
+    let deny = Arc::new([InfoHash([2; 20])].into_iter().collect::<HashList>());
+    tracker.access().replace(AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() });
+    let batch = [with(|a| a.port = 0), ask(1, 2), ask(70, 1), with(|a| a.port = 0), ask(71, 3)];
+    let seen = announce(&tracker, &batch);
+    let mut refused: Vec<_> =
+        seen.answers.iter().filter_map(|(ask, answer)| Some((*ask, answer.err()?))).collect();
+    refused.sort_by_key(|(ask, _)| *ask);
+    let expected = [(0, Refusal::PortZero), (1, Refusal::Denied), (3, Refusal::PortZero)];
+    assert_eq!(refused, expected);
+    let mut served: Vec<_> =
+        seen.answers.iter().filter_map(|(ask, answer)| answer.is_ok().then_some(*ask)).collect();
+    served.sort_unstable();
+    assert_eq!(served, [2, 4]);
+    assert!(seen.peers.iter().all(|(ask, _)| *ask == 2));
+    assert_eq!(seen.peers.len(), 50);
+}
+
+#[test]
+fn scrape_is_gated_as_announce_is() {
+    let tracker = crowd(Policy::default());
+    announce(&tracker, &[ask(1, 2)]);
+    let hashes = [InfoHash([1; 20]), InfoHash([2; 20]), InfoHash([9; 20])];
+    let mut counts = [SwarmCounts::default(); 3];
+    assert_eq!(tracker.scrape(&hashes, &mut counts), Ok(()));
+    assert_eq!(counts.map(|count| count.leechers()), [60, 1, 0]);
+
+    let allow = Arc::new([hashes[1]].into_iter().collect::<HashList>());
+    tracker.access().replace(AccessLists { mode: Mode::Allow, allow, ..AccessLists::default() });
+    assert_eq!(tracker.scrape(&hashes, &mut counts), Ok(()));
+    assert_eq!(counts.map(|count| count.leechers()), [0, 1, 0]);
+    let only_refused = tracker.scrape(&hashes[..1], &mut counts[..1]);
+    assert_eq!(only_refused, Err(Refusal::NotAllowed));
+}
+
+#[test]
+fn interval_and_jitter() {
+    let policy =
+        Policy { interval_s: 100, interval_min_s: 50, interval_jitter_s: 10, ..Policy::default() };
+    let tracker = tracker(policy);
+    let mut random = Random::new(7);
+    let mut intervals = std::collections::BTreeSet::new();
+    for _ in 0..500 {
+        let mut seen = Seen::default();
+        tracker.announce(Tick(1), &mut random, &[ask(1, 1)], &mut seen);
+        let accepted = seen.answers[0].1.unwrap();
+        assert_eq!(accepted.interval_min_s, 50);
+        intervals.insert(accepted.interval_s);
+    }
+    assert_eq!(intervals, (100..=110).collect());
+}
+
+#[test]
+fn ids_are_given_to_those_who_want_them() {
+    let tracker = crowd(Policy::default());
+    let mut dict = with(|_| ());
+    dict.policy.with_ids = true;
+    let seen = announce(&tracker, &[dict]);
+    assert_eq!(seen.ids.len(), 50);
+    for ((_, peer), id) in seen.peers.iter().zip(&seen.ids) {
+        let IpAddr::V4(ip) = peer.socket_addr().ip() else { panic!("a v4 swarm") };
+        assert_eq!(*id, PeerId([ip.octets()[3]; 20]));
+    }
+}
