@@ -1,0 +1,191 @@
+//! Reading, strictly: whatever this accepts, every decoder accepts.
+
+use std::fmt;
+
+/// How deep lists and dictionaries may nest.
+pub const DEPTH_MAX: usize = 32;
+
+/// A value that borrows its strings from the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// `i-7e`
+    Int(i64),
+    /// `3:abc`
+    Bytes(&'a [u8]),
+    /// `l...e`
+    List(Vec<Self>),
+    /// `d...e`, in order.
+    Dict(Vec<(&'a [u8], Self)>),
+}
+
+/// What is wrong, and at which byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The position, from 0.
+    pub at: usize,
+    /// What is wrong there.
+    pub reason: Reason,
+}
+
+/// What can be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The text ends too early.
+    CutShort,
+    /// No value starts with this byte.
+    NoValue,
+    /// A number has no digits, a leading zero, a sign where none is due, or is out of range.
+    BadNumber,
+    /// A key that does not come after the one before it.
+    KeyOrder,
+    /// Nested deeper than [`DEPTH_MAX`].
+    TooDeep,
+    /// Something follows the value.
+    Trailing,
+}
+
+/// Reads one value that takes up the whole text.
+pub fn parse(text: &[u8]) -> Result<Value<'_>, Malformed> {
+    let mut reader = Reader { text, at: 0 };
+    let value = reader.value(0)?;
+    if reader.at < text.len() {
+        return Err(reader.fail(Reason::Trailing));
+    }
+    Ok(value)
+}
+
+impl<'a> Value<'a> {
+    /// The value of a dictionary's key; nothing if this is no dictionary.
+    pub fn at(&self, key: &str) -> Option<&Self> {
+        let Self::Dict(entries) = self else { return None };
+        entries.iter().find(|(known, _)| *known == key.as_bytes()).map(|(_, value)| value)
+    }
+
+    /// The number, if it is one.
+    pub fn int(&self) -> Option<i64> {
+        if let Self::Int(value) = self { Some(*value) } else { None }
+    }
+
+    /// The bytes, if it is a string.
+    pub fn bytes(&self) -> Option<&'a [u8]> {
+        if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
+    }
+}
+
+struct Reader<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn value(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
+        if depth > DEPTH_MAX {
+            return Err(self.fail(Reason::TooDeep));
+        }
+        match self.peek()? {
+            b'i' => self.int().map(Value::Int),
+            b'0'..=b'9' => self.bytes().map(Value::Bytes),
+            b'l' => self.list(depth),
+            b'd' => self.dict(depth),
+            _ => Err(self.fail(Reason::NoValue)),
+        }
+    }
+
+    fn int(&mut self) -> Result<i64, Malformed> {
+        self.at += 1;
+        let negative = self.peek()? == b'-';
+        self.at += usize::from(negative);
+        let start = self.at;
+        let magnitude = self.digits()?;
+        if self.peek()? != b'e' || (negative && magnitude == 0) {
+            return Err(Malformed { at: start, reason: Reason::BadNumber });
+        }
+        self.at += 1;
+        let signed = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
+        i64::try_from(signed).map_err(|_| Malformed { at: start, reason: Reason::BadNumber })
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = self.digits()?;
+        if self.peek()? != b':' {
+            return Err(self.fail(Reason::BadNumber));
+        }
+        self.at += 1;
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let bytes = usize::try_from(len).ok().and_then(|len| rest.get(..len));
+        let bytes = bytes.ok_or(Malformed { at: self.text.len(), reason: Reason::CutShort })?;
+        self.at += bytes.len();
+        Ok(bytes)
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
+        self.at += 1;
+        let mut items = Vec::new();
+        while self.peek()? != b'e' {
+            items.push(self.value(depth + 1)?);
+        }
+        self.at += 1;
+        Ok(Value::List(items))
+    }
+
+    fn dict(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
+        self.at += 1;
+        let mut entries: Vec<(&[u8], Value<'_>)> = Vec::new();
+        while self.peek()? != b'e' {
+            let start = self.at;
+            if !self.peek()?.is_ascii_digit() {
+                return Err(self.fail(Reason::NoValue));
+            }
+            let key = self.bytes()?;
+            if entries.last().is_some_and(|(last, _)| *last >= key) {
+                return Err(Malformed { at: start, reason: Reason::KeyOrder });
+            }
+            entries.push((key, self.value(depth + 1)?));
+        }
+        self.at += 1;
+        Ok(Value::Dict(entries))
+    }
+
+    /// One digit or more, without a leading zero.
+    fn digits(&mut self) -> Result<u64, Malformed> {
+        let start = self.at;
+        let bad = Malformed { at: start, reason: Reason::BadNumber };
+        let mut value = 0_u64;
+        while let Some(digit) = self.text.get(self.at).filter(|byte| byte.is_ascii_digit()) {
+            let grown = value.checked_mul(10).and_then(|v| v.checked_add((digit - b'0').into()));
+            value = grown.ok_or(bad)?;
+            self.at += 1;
+        }
+        let zero_led = self.text.get(start) == Some(&b'0') && self.at > start + 1;
+        if self.at == start || zero_led {
+            // A text that ends where a digit is due is cut short rather than wrong.
+            self.peek()?;
+            return Err(bad);
+        }
+        Ok(value)
+    }
+
+    fn peek(&self) -> Result<u8, Malformed> {
+        self.text.get(self.at).copied().ok_or_else(|| self.fail(Reason::CutShort))
+    }
+
+    fn fail(&self, reason: Reason) -> Malformed {
+        Malformed { at: self.at, reason }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = match self.reason {
+            Reason::CutShort => "the text ends too early",
+            Reason::NoValue => "no value starts like this",
+            Reason::BadNumber => "not a number as bencoding writes it",
+            Reason::KeyOrder => "a key out of order",
+            Reason::TooDeep => "nested too deep",
+            Reason::Trailing => "something follows the value",
+        };
+        write!(f, "byte {}: {reason}", self.at)
+    }
+}
+
+impl std::error::Error for Malformed {}

@@ -1,0 +1,63 @@
+//! The encoder against the reader, and the reader against hostile text.
+
+use super::*;
+
+#[test]
+fn encodes_what_the_reader_reads() {
+    let mut out = Vec::new();
+    let mut encoder = Encoder::new(&mut out);
+    encoder.dict();
+    encoder.bytes(b"a");
+    encoder.int(0);
+    encoder.bytes(b"b");
+    encoder.list();
+    encoder.int(1_234_567_890_123_456_789);
+    encoder.bytes(b"\xff:e");
+    encoder.end();
+    encoder.end();
+    assert_eq!(out, b"d1:ai0e1:bli1234567890123456789e3:\xff:eee");
+    let list = vec![Value::Int(1_234_567_890_123_456_789), Value::Bytes(b"\xff:e")];
+    let dict = Value::Dict(vec![(b"a", Value::Int(0)), (b"b", Value::List(list))]);
+    assert_eq!(parse(&out), Ok(dict));
+}
+
+#[test]
+fn every_decimal_length() {
+    for power in 0..20 {
+        for value in [10_u64.pow(power) - 1, 10_u64.pow(power), u64::MAX / 10_u64.pow(power)] {
+            let mut out = Vec::new();
+            append_decimal(&mut out, value);
+            assert_eq!(out, value.to_string().as_bytes());
+        }
+    }
+}
+
+#[test]
+fn refuses_what_is_not_strict() {
+    fn says(text: &[u8]) -> Result<Value<'_>, (usize, Reason)> {
+        parse(text).map_err(|error| (error.at, error.reason))
+    }
+    assert_eq!(says(b""), Err((0, Reason::CutShort)));
+    assert_eq!(says(b"i01e"), Err((1, Reason::BadNumber)));
+    assert_eq!(says(b"i-0e"), Err((2, Reason::BadNumber)));
+    assert_eq!(says(b"ie"), Err((1, Reason::BadNumber)));
+    assert_eq!(says(b"i9223372036854775808e"), Err((1, Reason::BadNumber)));
+    assert_eq!(says(b"i-9223372036854775808e"), Ok(Value::Int(i64::MIN)));
+    assert_eq!(says(b"01:a"), Err((0, Reason::BadNumber)));
+    assert_eq!(says(b"5:abc"), Err((5, Reason::CutShort)));
+    assert_eq!(says(b"99999999999999999999:"), Err((0, Reason::BadNumber)));
+    assert_eq!(says(b"d1:b0:1:a0:e"), Err((6, Reason::KeyOrder)));
+    assert_eq!(says(b"d1:a0:1:a0:e"), Err((6, Reason::KeyOrder)));
+    assert_eq!(says(b"di1e0:e"), Err((1, Reason::NoValue)));
+    assert_eq!(says(b"i1ex"), Err((3, Reason::Trailing)));
+    assert_eq!(says(&[b'l'; 100_000]), Err((DEPTH_MAX + 1, Reason::TooDeep)));
+}
+
+#[test]
+fn every_prefix_is_cut_short() {
+    let whole = b"d1:ai-10e1:bl3:xyzi0eee";
+    assert!(parse(whole).is_ok());
+    for len in 0..whole.len() {
+        assert_eq!(parse(&whole[..len]).unwrap_err().reason, Reason::CutShort, "{len}");
+    }
+}

@@ -1,0 +1,163 @@
+//! Request line and headers.
+
+use std::mem::MaybeUninit;
+
+use types::limits;
+
+/// What the first bytes of a stream are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head<'a> {
+    /// The beginning of a request: more must come.
+    Partial,
+    /// A whole request.
+    Whole(Request<'a>),
+    /// Nothing that can be served. Where the next request would start is unknown, so the
+    /// connection ends with the answer.
+    Fault(Fault),
+}
+
+/// A request without a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Whether the answer has a body.
+    pub method: Method,
+    /// What is asked for.
+    pub target: Target<'a>,
+    /// Whether the connection stays open afterwards.
+    pub keep_alive: bool,
+    /// Where the next request starts.
+    pub consumed: usize,
+    /// The bytes of the head itself, for [`Request::forwarded_for`].
+    head: &'a [u8],
+}
+
+/// The two methods there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// With a body in the answer.
+    Get,
+    /// The same head without the body.
+    Head,
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// `/announce`, with the query behind `?`.
+    Announce(&'a [u8]),
+    /// `/scrape`, with the query behind `?`.
+    Scrape(&'a [u8]),
+    /// `/announce/KEY` or `/scrape/KEY`: reserved for trackers that know their users.
+    Keyed,
+    /// Any other path.
+    Unknown,
+}
+
+/// Why a request cannot be served as HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// 400: no HTTP/1 request, or one with a body.
+    BadRequest,
+    /// 405: neither GET nor HEAD.
+    MethodNotAllowed,
+    /// 414: the request line alone is over [`limits::HTTP_HEAD_MAX`].
+    UriTooLong,
+    /// 431: the headers are over [`limits::HTTP_HEAD_MAX`] or [`limits::HTTP_HEADERS_MAX`].
+    HeadersTooLarge,
+}
+
+/// Looks for a request at the start of `input`, which holds all that has come so far.
+pub fn read_head(input: &[u8]) -> Head<'_> {
+    let mut headers = [const { MaybeUninit::uninit() }; limits::HTTP_HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut []);
+    let status = parsed.parse_with_uninit_headers(input, &mut headers);
+    match status {
+        Ok(httparse::Status::Complete(consumed)) if consumed <= limits::HTTP_HEAD_MAX => {
+            whole(&parsed, input, consumed)
+        }
+        Ok(httparse::Status::Complete(_)) => Head::Fault(too_large(input)),
+        Ok(httparse::Status::Partial) if input.len() < limits::HTTP_HEAD_MAX => Head::Partial,
+        Ok(httparse::Status::Partial) => Head::Fault(too_large(input)),
+        Err(httparse::Error::TooManyHeaders) => Head::Fault(Fault::HeadersTooLarge),
+        Err(_) => Head::Fault(Fault::BadRequest),
+    }
+}
+
+/// Which part of an overlong head is to blame.
+fn too_large(input: &[u8]) -> Fault {
+    let line = input.iter().take(limits::HTTP_HEAD_MAX).position(|byte| *byte == b'\n');
+    if line.is_some() { Fault::HeadersTooLarge } else { Fault::UriTooLong }
+}
+
+fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usize) -> Head<'a> {
+    let method = match parsed.method {
+        Some("GET") => Method::Get,
+        Some("HEAD") => Method::Head,
+        _ => return Head::Fault(Fault::MethodNotAllowed),
+    };
+    let mut keep_alive = parsed.version == Some(1);
+    for header in parsed.headers.iter() {
+        match header.name.len() {
+            10 if header.name.eq_ignore_ascii_case("connection") => {
+                keep_alive = connection(header.value, keep_alive);
+            }
+            14 if header.name.eq_ignore_ascii_case("content-length") && header.value != b"0" => {
+                return Head::Fault(Fault::BadRequest);
+            }
+            17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
+                return Head::Fault(Fault::BadRequest);
+            }
+            _ => {}
+        }
+    }
+    let target = target(parsed.path.unwrap_or_default().as_bytes());
+    let head = input.get(..consumed).unwrap_or_default();
+    Head::Whole(Request { method, target, keep_alive, consumed, head })
+}
+
+/// `close` wins over `keep-alive`, whatever the order; other tokens say nothing.
+fn connection(value: &[u8], default: bool) -> bool {
+    let mut keep_alive = default;
+    for token in value.split(|byte| *byte == b',') {
+        let token = token.trim_ascii();
+        if token.eq_ignore_ascii_case(b"close") {
+            return false;
+        }
+        keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+    }
+    keep_alive
+}
+
+/// Takes the origin form, and the absolute form that proxies may send (RFC 9112, 3.2.2).
+fn target(uri: &[u8]) -> Target<'_> {
+    let uri = match uri.strip_prefix(b"http://").or_else(|| uri.strip_prefix(b"https://")) {
+        Some(rest) => {
+            let path = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            rest.get(path..).unwrap_or_default()
+        }
+        None => uri,
+    };
+    let (path, query) = match memchr::memchr(b'?', uri) {
+        Some(at) => (uri.get(..at).unwrap_or_default(), uri.get(at + 1..).unwrap_or_default()),
+        None => (uri, [].as_slice()),
+    };
+    match path {
+        b"/announce" => Target::Announce(query),
+        b"/scrape" => Target::Scrape(query),
+        _ if path.starts_with(b"/announce/") || path.starts_with(b"/scrape/") => Target::Keyed,
+        _ => Target::Unknown,
+    }
+}
+
+impl<'a> Request<'a> {
+    /// The entries of all `X-Forwarded-For` headers, which together are one list, from the right:
+    /// the nearest proxy's entry first. Entries are trimmed, and otherwise as they came.
+    pub fn forwarded_for(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let lines = self.head.rsplit(|byte| *byte == b'\n');
+        let values = lines.filter_map(|line| {
+            let (name, value) = line.split_at_checked(b"x-forwarded-for:".len())?;
+            name.eq_ignore_ascii_case(b"x-forwarded-for:").then_some(value)
+        });
+        values.flat_map(|value| value.rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii))
+    }
+}

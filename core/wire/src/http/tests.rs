@@ -1,0 +1,363 @@
+//! Heads, queries and answers.
+
+use std::net::IpAddr;
+
+use types::{
+    Event, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, Want,
+    limits,
+};
+
+use super::*;
+use crate::bencode::{Value, parse};
+
+const ANNOUNCE: &str = "GET /announce?info_hash=%00%01%02%03%04%05%06%07%08%09%0a%0B%0c%0d%0e%0f%10%11%12a\
+     &peer_id=-qB4600-abcdefghijkl&port=6881&uploaded=1&downloaded=2&left=3&corrupt=0&key=%08%8F%8E\
+     &event=started&numwant=200&compact=1&no_peer_id=1&supportcrypto=1&redundant=0 HTTP/1.1\r\n\
+     Host: tracker.example:6969\r\nUser-Agent: qBittorrent/4.6.0\r\nAccept-Encoding: gzip\r\n\r\n";
+
+fn whole(input: &[u8]) -> Request<'_> {
+    match read_head(input) {
+        Head::Whole(request) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn request(lines: &str) -> String {
+    format!("{}\r\n\r\n", lines.replace('\n', "\r\n"))
+}
+
+fn query_of(parameters: &str) -> Result<AnnounceQuery, Refusal> {
+    announce_query(parameters.as_bytes())
+}
+
+fn valid_and(more: &str) -> AnnounceQuery {
+    query_of(&format!("info_hash={0}&peer_id={0}&port=1{more}", "x".repeat(20))).unwrap()
+}
+
+//= bep3#announce-request
+//= type=test
+//= bep3#percent-encoding
+//= type=test
+#[test]
+fn reads_a_real_announce() {
+    let request = whole(ANNOUNCE.as_bytes());
+    assert_eq!((request.method, request.keep_alive), (Method::Get, true));
+    assert_eq!(request.consumed, ANNOUNCE.len());
+    let Target::Announce(query) = request.target else { panic!("{:?}", request.target) };
+    let query = announce_query(query).unwrap();
+    let mut hash: [u8; 20] = std::array::from_fn(|at| at as u8);
+    hash[19] = b'a';
+    assert_eq!(query.announce.info_hash, InfoHash(hash));
+    assert_eq!(query.announce.peer_id, PeerId(*b"-qB4600-abcdefghijkl"));
+    assert_eq!((query.announce.port, query.announce.left), (6881, Some(3)));
+    assert_eq!((query.announce.uploaded, query.announce.downloaded), (1, 2));
+    assert_eq!((query.announce.event, query.announce.want), (Event::Started, Want::Peers(200)));
+    assert!(query.compact && query.no_peer_id);
+}
+
+#[test]
+fn every_prefix_is_partial() {
+    for len in 0..ANNOUNCE.len() {
+        assert_eq!(read_head(&ANNOUNCE.as_bytes()[..len]), Head::Partial, "{len}");
+    }
+}
+
+#[test]
+fn pipelined_requests_are_told_apart() {
+    let both = format!("{}{ANNOUNCE}", request("GET /scrape HTTP/1.1"));
+    let first = whole(both.as_bytes());
+    assert_eq!(first.target, Target::Scrape(b""));
+    assert_eq!(&both[first.consumed..], ANNOUNCE);
+}
+
+#[test]
+fn keep_alive_by_version_and_header() {
+    let keeps = |lines: &str| whole(request(lines).as_bytes()).keep_alive;
+    assert!(keeps("GET / HTTP/1.1"));
+    assert!(!keeps("GET / HTTP/1.0"));
+    assert!(keeps("GET / HTTP/1.0\nConnection: Keep-Alive"));
+    assert!(!keeps("GET / HTTP/1.1\nCONNECTION: foo, Close"));
+    assert!(!keeps("GET / HTTP/1.1\nConnection: keep-alive, close"));
+}
+
+#[test]
+fn paths_and_forms() {
+    let target = |uri: &str| {
+        let text = request(&format!("GET {uri} HTTP/1.1"));
+        match whole(text.as_bytes()).target {
+            Target::Announce(query) => format!("announce {}", query.escape_ascii()),
+            Target::Scrape(query) => format!("scrape {}", query.escape_ascii()),
+            other => format!("{other:?}"),
+        }
+    };
+    assert_eq!(target("/announce"), "announce ");
+    assert_eq!(target("/announce?a?b"), "announce a?b");
+    assert_eq!(target("http://host:1/scrape?x"), "scrape x");
+    assert_eq!(target("http://host"), "Unknown");
+    assert_eq!(target("/announce/0123"), "Keyed");
+    assert_eq!(target("/announcex"), "Unknown");
+    assert_eq!(target("/"), "Unknown");
+}
+
+#[test]
+fn broken_http_has_a_status() {
+    let fault = |text: &str| match read_head(text.as_bytes()) {
+        Head::Fault(fault) => fault,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(fault(&request("POST /announce HTTP/1.1")), Fault::MethodNotAllowed);
+    assert_eq!(fault("\x16\x03\x01\x02"), Fault::BadRequest);
+    assert_eq!(fault(&request("GET / HTTP/1.1\nContent-Length: 5")), Fault::BadRequest);
+    assert_eq!(fault(&request("GET / HTTP/1.1\nTransfer-Encoding: chunked")), Fault::BadRequest);
+    let flood =
+        request(&format!("GET / HTTP/1.1{}", "\na: b".repeat(limits::HTTP_HEADERS_MAX + 1)));
+    assert_eq!(fault(&flood), Fault::HeadersTooLarge);
+    let long = format!("GET /{}", "a".repeat(limits::HTTP_HEAD_MAX));
+    assert_eq!(fault(&long), Fault::UriTooLong);
+    let wide = format!("GET / HTTP/1.1\r\na: {}", "b".repeat(limits::HTTP_HEAD_MAX));
+    assert_eq!(fault(&wide), Fault::HeadersTooLarge);
+    // Whole, but over the limit.
+    assert_eq!(fault(&format!("{long} HTTP/1.1\r\n\r\n")), Fault::UriTooLong);
+}
+
+#[test]
+fn forwarded_for_is_read_from_the_right_over_all_headers() {
+    let text = request(
+        "GET / HTTP/1.1\nX-Forwarded-For: 1.1.1.1, 2.2.2.2\nHost: x\nx-forwarded-for:3.3.3.3",
+    );
+    let request = whole(text.as_bytes());
+    let entries: Vec<&[u8]> = request.forwarded_for().collect();
+    assert_eq!(entries, [b"3.3.3.3".as_slice(), b"2.2.2.2", b"1.1.1.1"]);
+}
+
+#[test]
+fn faults_of_parameters_are_named() {
+    let hash = "x".repeat(20);
+    let refusal = |text: &str| query_of(text).unwrap_err();
+    assert_eq!(refusal(""), Refusal::InfoHashMissing);
+    assert_eq!(refusal("info_hash=abc"), Refusal::InfoHashMalformed);
+    assert_eq!(refusal(&format!("info_hash={}%0", "x".repeat(19))), Refusal::InfoHashMalformed);
+    assert_eq!(refusal(&format!("info_hash={}%zz", "x".repeat(19))), Refusal::InfoHashMalformed);
+    assert_eq!(refusal(&format!("info_hash={hash}x")), Refusal::InfoHashMalformed);
+    assert_eq!(refusal(&format!("info_hash={hash}")), Refusal::PeerIdMalformed);
+    let with = |more: &str| format!("info_hash={hash}&peer_id={hash}{more}");
+    for port in ["", "&port", "&port=", "&port=-1", "&port=65536", "&port=1x"] {
+        assert_eq!(refusal(&with(port)), Refusal::PortMalformed, "{port}");
+    }
+    assert_eq!(refusal(&with("&port=1&left=abc")), Refusal::LeftMalformed);
+    assert_eq!(refusal(&with("&port=1&left=-")), Refusal::LeftMalformed);
+}
+
+//= bep3#announce-left
+//= type=test
+//= bep3#announce-event
+//= type=test
+//= bep21#event-paused
+//= type=test
+//= bep23#compact-advisory
+//= type=test
+#[test]
+fn parameters_are_read_leniently_where_clients_differ() {
+    let left = |more: &str| valid_and(more).announce.left;
+    assert_eq!((left(""), left("&left="), left("&left=0")), (None, None, Some(0)));
+    assert_eq!(left("&left=18446744073709551615"), Some(u64::MAX));
+    assert_eq!(left("&left=99999999999999999999999"), Some(u64::MAX));
+    assert_eq!(left("&left=-1"), Some(u64::MAX));
+    let event = |more: &str| valid_and(more).announce.event;
+    assert_eq!(event("&event="), Event::None);
+    assert_eq!(event("&event=empty"), Event::None);
+    assert_eq!(event("&event=paused"), Event::Paused);
+    assert_eq!(event("&event=stopped&event=started"), Event::Stopped);
+    let want = |more: &str| valid_and(more).announce.want;
+    assert_eq!((want(""), want("&numwant=-1")), (Want::Default, Want::Default));
+    assert_eq!((want("&numwant=x"), want("&numwant=0")), (Want::Default, Want::Peers(0)));
+    assert_eq!(want("&numwant=99999"), Want::Peers(u16::MAX));
+    assert_eq!(valid_and("&uploaded=x").announce.uploaded, 0);
+    assert!(!valid_and("&compact=0").compact && valid_and("&compact=").compact);
+}
+
+//= bep48#scrape-request
+//= type=test
+//= bep48#full-scrape
+//= type=test
+#[test]
+fn scrape_names_are_sorted_and_distinct() {
+    let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+    let name = |letter: &str| format!("info_hash={}", letter.repeat(20));
+    let query = [name("c"), name("a"), "x=y".into(), name("c"), name("b")].join("&");
+    let hashes = ScrapeQuery::new(query.as_bytes()).read_into(&mut room).unwrap();
+    assert_eq!(hashes, [InfoHash([b'a'; 20]), InfoHash([b'b'; 20]), InfoHash([b'c'; 20])]);
+    assert_eq!(ScrapeQuery::new(b"").read_into(&mut room), Err(Refusal::FullScrape));
+    let bad = ScrapeQuery::new(b"info_hash=short").read_into(&mut room);
+    assert_eq!(bad, Err(Refusal::InfoHashMalformed));
+    let many = vec![name("q"); 2 * limits::SCRAPE_HASHES_HTTP_MAX].join("&");
+    assert_eq!(ScrapeQuery::new(many.as_bytes()).read_into(&mut room).unwrap().len(), 1);
+}
+
+const REPLY: AnnounceReply<'_> = AnnounceReply {
+    model: PeerModel::Compact,
+    counts: SwarmCounts {
+        v4: FamilyCounts { seeders: 1, leechers: 2 },
+        v6: FamilyCounts { seeders: 3, leechers: 4 },
+        partial_seeds: 1,
+        downloads: 9,
+    },
+    v4: 0,
+    v6: 0,
+    external_ip: IpAddr::V4(std::net::Ipv4Addr::new(1, 2, 3, 4)),
+    interval_s: 1800,
+    interval_min_s: 900,
+    warning: None,
+};
+
+/// The body as the encoder makes it, with peers in runs of `run`.
+fn body(reply: AnnounceReply<'_>, v4: &[PackedV4], v6: &[PackedV6], run: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    let reply = AnnounceReply { v4: v4.len() as u16, v6: v6.len() as u16, ..reply };
+    let mut left = reply.v4;
+    reply.begin(&mut body);
+    v4.chunks(run).for_each(|peers| reply.peers_v4(&mut body, &mut left, peers));
+    v6.chunks(run).for_each(|peers| reply.peers_v6(&mut body, peers));
+    reply.finish(&mut body);
+    body
+}
+
+//= bep3#announce-reply
+//= type=test
+//= bep24#external-ip
+//= type=test
+//= bep21#announce-downloaders
+//= type=test
+#[test]
+fn answer_without_peers() {
+    let expected =
+        b"d8:completei4e10:downloadedi9e11:downloadersi5e11:external ip4:\x01\x02\x03\x04\
+        10:incompletei6e8:intervali1800e12:min intervali900e5:peers0:e";
+    assert_eq!(body(REPLY, &[], &[], 1), expected);
+}
+
+//= bep23#peers
+//= type=test
+//= bep7#peers6
+//= type=test
+#[test]
+fn compact_lists_of_both_families_in_runs_of_any_length() {
+    let v4: Vec<PackedV4> = (0..9).map(|n| PackedV4([n, 1, 2, 3, 4, 5, 0xee, 0xee])).collect();
+    let v6: Vec<PackedV6> = (0..5).map(|n| PackedV6([n; 20])).collect();
+    for run in 1..10 {
+        for (v4, v6) in [(&v4[..], &v6[..]), (&v4[..], &[]), (&[], &v6[..])] {
+            let body = body(REPLY, v4, v6, run);
+            let value = parse(&body).unwrap();
+            let packed: Vec<u8> = v4.iter().flat_map(PackedV4::wire).collect();
+            assert_eq!(value.at("peers").unwrap().bytes(), Some(&packed[..]));
+            let packed: Vec<u8> = v6.iter().flat_map(PackedV6::wire).collect();
+            let peers6 = value.at("peers6").and_then(Value::bytes);
+            assert_eq!(peers6.unwrap_or_default(), packed);
+        }
+    }
+}
+
+//= bep3#peers-dict
+//= type=test
+#[test]
+fn dict_model_lists_both_families_in_one() {
+    let peers = [
+        (PeerKey::V4([1, 2, 3, 4, 0, 80]), "1.2.3.4", 80),
+        (PeerKey::new("2001:db8::1".parse().unwrap(), 443), "2001:db8::1", 443),
+    ];
+    for model in [PeerModel::Dict, PeerModel::DictNoIds] {
+        let reply = AnnounceReply { model, v4: 1, v6: 1, warning: Some("old client"), ..REPLY };
+        let mut body = Vec::new();
+        reply.begin(&mut body);
+        for (peer, ..) in peers {
+            reply.peer_with_id(&mut body, peer, PeerId([7; 20]));
+        }
+        reply.finish(&mut body);
+        let value = parse(&body).unwrap();
+        let Some(Value::List(list)) = value.at("peers") else { panic!("{value:?}") };
+        for (entry, (_, ip, port)) in list.iter().zip(peers) {
+            assert_eq!(entry.at("ip").unwrap().bytes(), Some(ip.as_bytes()));
+            assert_eq!(entry.at("port").unwrap().int(), Some(port));
+            let id = entry.at("peer id").and_then(Value::bytes);
+            assert_eq!(id.is_some(), model == PeerModel::Dict);
+        }
+        assert_eq!(list.len(), 2);
+        assert_eq!(value.at("warning message").unwrap().bytes(), Some(b"old client".as_slice()));
+    }
+}
+
+//= bep48#scrape-reply
+//= type=test
+//= bep21#scrape-downloaders
+//= type=test
+#[test]
+fn scrape_body() {
+    let mut body = Vec::new();
+    let hashes = [InfoHash([1; 20]), InfoHash([0xff; 20])];
+    scrape(&mut body, &hashes, &[REPLY.counts, SwarmCounts::default()]);
+    let value = parse(&body).unwrap();
+    let Some(Value::Dict(files)) = value.at("files") else { panic!("{value:?}") };
+    assert_eq!(files[0].0, [1; 20]);
+    let figures = |at: usize| {
+        let names = ["complete", "downloaded", "downloaders", "incomplete"];
+        names.map(|name| files[at].1.at(name).unwrap().int().unwrap())
+    };
+    assert_eq!((figures(0), figures(1)), ([4, 9, 5, 6], [0; 4]));
+}
+
+//= bep3#failure-reason
+//= type=test
+//= bep31#retry-in
+//= type=test
+#[test]
+fn failures_say_why_and_when_to_come_back() {
+    for refusal in Refusal::ALL {
+        let mut body = Vec::new();
+        failure(&mut body, refusal);
+        let value = parse(&body).unwrap();
+        assert_eq!(value.at("failure reason").unwrap().bytes(), Some(refusal.text().as_bytes()));
+    }
+    let mut body = Vec::new();
+    failure(&mut body, Refusal::Denied);
+    assert!(body.ends_with(b"8:retry in5:nevere"));
+    body.clear();
+    failure(&mut body, Refusal::NotAllowed);
+    assert!(body.ends_with(b"8:retry ini60ee"));
+}
+
+#[test]
+fn responses_are_framed() {
+    let mut out = Vec::new();
+    Response { method: Method::Get, keep_alive: true }.ok(&mut out, b"de");
+    assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nde");
+    out.clear();
+    Response { method: Method::Head, keep_alive: false }.ok(&mut out, b"de");
+    let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
+    assert_eq!(out, head);
+    out.clear();
+    fault(&mut out, Fault::MethodNotAllowed);
+    assert!(out.starts_with(b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\n"));
+}
+
+#[test]
+fn random_bytes_never_panic() {
+    let mut state = 1_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize
+    };
+    for _ in 0..20_000 {
+        let mut text = ANNOUNCE.as_bytes().to_vec();
+        for _ in 0..1 + random() % 4 {
+            let at = random() % text.len();
+            text[at] = random() as u8;
+        }
+        text.truncate(1 + random() % text.len());
+        if let Head::Whole(request) = read_head(&text) {
+            let _ = request.forwarded_for().count();
+            if let Target::Announce(query) = request.target {
+                let _ = announce_query(query);
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The UDP tracker protocol (BEP 15) and the options behind its announces (BEP 41).
+//!
+//! [`decode`] turns a datagram into a [`Request`]; the `*_reply` functions write answers into the
+//! slot that the engine sends from. The other direction, which clients speak, is [`client`].
+//!
+//! All integers are big-endian. Every request starts alike:
+//!
+//! ```text
+//! 0 u64 connection_id (connect: the magic) | 8 u32 action | 12 u32 transaction_id | 16 ...
+//! ```
+//!
+//! A connection id is only read here. Whether it is good, the tracker knows; until it has said so,
+//! nothing may be answered, and [`Request`] is cut so that there is one place to ask.
+
+pub mod client;
+mod options;
+mod reply;
+#[cfg(test)]
+mod tests;
+
+pub use options::{Option41, OptionCutShort, Options, OptionsIter};
+pub use reply::{
+    AnnounceHead, announce_reply, append_peers_v4, append_peers_v6, connect_reply, error_reply,
+    scrape_reply,
+};
+
+use types::{Announce, Event, InfoHash, PeerId, Refusal, Want, limits};
+
+/// What a connect request has in place of a connection id.
+const MAGIC: u64 = 0x417_2710_1980;
+
+/// Numbers of what is asked, and of the answers to it.
+mod action {
+    pub(super) const CONNECT: u32 = 0;
+    pub(super) const ANNOUNCE: u32 = 1;
+    pub(super) const SCRAPE: u32 = 2;
+    pub(super) const ERROR: u32 = 3;
+}
+
+/// A datagram that asks for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Asks for a connection id. The only request that is answered without one.
+    Connect {
+        /// To be echoed.
+        transaction_id: u32,
+    },
+    /// Everything else comes with a connection id. Unless the tracker verifies it, there is no answer.
+    Connected {
+        /// What the client claims to have been given, to be verified against its address.
+        connection_id: u64,
+        /// To be echoed.
+        transaction_id: u32,
+        /// What it wants.
+        call: Call<'a>,
+    },
+}
+
+/// What a client wants that has been connected before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call<'a> {
+    /// An announce.
+    Announce {
+        /// What it says.
+        announce: Announce,
+        /// What follows it (BEP 41).
+        options: Options<'a>,
+    },
+    /// A scrape of at least one torrent.
+    Scrape(InfoHashes<'a>),
+    /// Nothing that can be served. To be answered only if the connection id is good.
+    Malformed(Refusal),
+}
+
+/// Why a datagram is met with silence, whoever sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noise {
+    /// Under 16 bytes: too short for any request.
+    TooShort,
+    /// A connect request without the magic.
+    NotATracker,
+}
+
+/// The torrents that a scrape names: 1 to [`limits::SCRAPE_HASHES_UDP_MAX`], in the order sent,
+/// repeats included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InfoHashes<'a>(&'a [[u8; 20]]);
+
+/// Reads a datagram. Never fails on extra bytes behind a whole request.
+pub fn decode(datagram: &[u8]) -> Result<Request<'_>, Noise> {
+    //= bep15#packet-minimum
+    let Some((head, body)) = datagram.split_first_chunk::<16>() else {
+        return Err(Noise::TooShort);
+    };
+    let head = u128::from_be_bytes(*head);
+    let (connection_id, action, transaction_id) = split_head(head);
+    let call = match action {
+        //= bep15#connect-request
+        action::CONNECT if connection_id == MAGIC => {
+            return Ok(Request::Connect { transaction_id });
+        }
+        action::CONNECT => return Err(Noise::NotATracker),
+        action::ANNOUNCE => decode_announce(body),
+        action::SCRAPE => decode_scrape(body),
+        _ => Call::Malformed(Refusal::UnknownAction),
+    };
+    Ok(Request::Connected { connection_id, transaction_id, call })
+}
+
+/// Connection id, action, transaction id.
+#[expect(clippy::cast_possible_truncation, reason = "cuts the number in three")]
+fn split_head(head: u128) -> (u64, u32, u32) {
+    ((head >> 64) as u64, (head >> 32) as u32, head as u32)
+}
+
+//= bep15#announce-request
+fn decode_announce(body: &[u8]) -> Call<'_> {
+    let Some((fields, options)) = body.split_first_chunk::<82>() else {
+        return Call::Malformed(Refusal::Truncated);
+    };
+    match announce_fields(fields) {
+        Some(announce) => Call::Announce { announce, options: Options::new(options) },
+        None => Call::Malformed(Refusal::Truncated),
+    }
+}
+
+/// The fields behind the head. `None` cannot be: the array is as long as they are together, which
+/// the compiler sees, so that the one length check is the caller's.
+fn announce_fields(fields: &[u8; 82]) -> Option<Announce> {
+    let (info_hash, rest) = fields.split_first_chunk()?;
+    let (peer_id, rest) = rest.split_first_chunk()?;
+    let (downloaded, rest) = rest.split_first_chunk()?;
+    let (left, rest) = rest.split_first_chunk()?;
+    let (uploaded, rest) = rest.split_first_chunk()?;
+    let (event, rest) = rest.split_first_chunk()?;
+    //= bep15#announce-ip
+    // Address and key are not looked at: whoever believes the address aims traffic at a victim.
+    let (_ip, rest) = rest.split_first_chunk::<4>()?;
+    let (_key, rest) = rest.split_first_chunk::<4>()?;
+    let (want, rest) = rest.split_first_chunk()?;
+    let (port, _) = rest.split_first_chunk()?;
+    Some(Announce {
+        info_hash: InfoHash(*info_hash),
+        peer_id: PeerId(*peer_id),
+        port: u16::from_be_bytes(*port),
+        event: event_of(u32::from_be_bytes(*event)),
+        left: left_of(u64::from_be_bytes(*left)),
+        uploaded: u64::from_be_bytes(*uploaded),
+        downloaded: u64::from_be_bytes(*downloaded),
+        want: want_of(i32::from_be_bytes(*want)),
+    })
+}
+
+//= bep15#announce-event
+fn event_of(number: u32) -> Event {
+    match number {
+        1 => Event::Completed,
+        2 => Event::Started,
+        3 => Event::Stopped,
+        _ => Event::None,
+    }
+}
+
+/// All ones is what clients send before they know the torrent's size.
+fn left_of(bytes: u64) -> Option<u64> {
+    (bytes != u64::MAX).then_some(bytes)
+}
+
+//= bep15#announce-num-want
+fn want_of(peers: i32) -> Want {
+    match u32::try_from(peers) {
+        Ok(peers) => Want::Peers(u16::try_from(peers).unwrap_or(u16::MAX)),
+        Err(_) => Want::Default,
+    }
+}
+
+//= bep15#scrape-request
+fn decode_scrape(body: &[u8]) -> Call<'_> {
+    let (hashes, _) = body.as_chunks::<20>();
+    if hashes.is_empty() {
+        return Call::Malformed(if body.is_empty() {
+            Refusal::FullScrape
+        } else {
+            Refusal::Truncated
+        });
+    }
+    //= bep15#scrape-count
+    let served = hashes.get(..limits::SCRAPE_HASHES_UDP_MAX).unwrap_or(hashes);
+    Call::Scrape(InfoHashes(served))
+}
+
+impl InfoHashes<'_> {
+    /// How many, at least one.
+    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The hashes in the order sent.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = InfoHash> {
+        self.0.iter().map(|hash| InfoHash(*hash))
+    }
+
+    /// Copies them where they can be passed on as a slice, and gives that slice.
+    pub fn copy_to<'b>(
+        &self,
+        room: &'b mut [InfoHash; limits::SCRAPE_HASHES_UDP_MAX],
+    ) -> &'b [InfoHash] {
+        for (slot, hash) in room.iter_mut().zip(self.iter()) {
+            *slot = hash;
+        }
+        room.get(..self.len()).unwrap_or_default()
+    }
+}

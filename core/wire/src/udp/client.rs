@@ -1,0 +1,1 @@
+//! The client's side: requests written, answers read.
