@@ -1,0 +1,37 @@
+//! `cargo check` for a system that is not Linux, so that the portable engine keeps compiling.
+
+use crate::command::{Tally, command, output, run};
+use anyhow::Result;
+use std::path::Path;
+
+/// Any one of these will do; the first is added when none is here.
+const TARGETS: &[&str] = &["x86_64-unknown-freebsd", "aarch64-apple-darwin"];
+
+/// Checks the binary for every target that is installed, or says that none is.
+pub(crate) fn check() -> Result<Tally> {
+    let mut tally = Tally::default();
+    for target in TARGETS.iter().filter(|target| is_installed(target)) {
+        let words = ["cargo", "check", "--quiet", "--locked", "--package", "tidegate", "--target"];
+        tally.add(run(command(&[&words, [*target].as_slice()].concat()))?);
+    }
+    if tally == Tally::default() {
+        println!("skipped: none of {TARGETS:?} is installed (rustup target add {})", TARGETS[0]);
+    }
+    Ok(tally)
+}
+
+/// Adds a target by rustup when none is here. That needs the network, so failing is no error:
+/// [`check`] then says that it was skipped.
+pub(crate) fn add_target() {
+    if !TARGETS.iter().any(|target| is_installed(target))
+        && let Err(error) =
+            output(command(&["timeout", "120", "rustup", "target", "add", TARGETS[0]]))
+    {
+        println!("{} cannot be had here: {error:#}", TARGETS[0]);
+    }
+}
+
+fn is_installed(target: &str) -> bool {
+    let words = ["rustc", "--print", "target-libdir", "--target", target];
+    output(command(&words)).is_ok_and(|path| Path::new(path.trim()).is_dir())
+}

@@ -1,0 +1,74 @@
+//! What does not belong into a repository: large files, paths of somebody's machine, stray blanks.
+
+use super::Finding;
+use crate::workspace::{FILE_BYTES_MAX, File, Tree};
+use anyhow::Result;
+
+/// Top folders that only exist on somebody's machine.
+const MACHINE_FOLDERS: &[&str] = &["root", "work", "home", "Users"];
+
+/// Every file is small; every text is free of machine paths and stray blanks.
+pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
+    Ok(tree.files.iter().flat_map(check_file).collect())
+}
+
+fn check_file(file: &File) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if file.bytes > FILE_BYTES_MAX {
+        let message = format!("{} bytes of {FILE_BYTES_MAX}: keep it elsewhere", file.bytes);
+        findings.push(Finding::new(&file.path, 0, message));
+    }
+    // Fuzz corpora hold any bytes, and LICENSE is as its authors wrote it.
+    if file.path.contains("/corpus/") || file.path == "LICENSE" {
+        return findings;
+    }
+    for (line, text) in (1..).zip(file.text.lines()) {
+        if text.trim_end() != text {
+            findings.push(Finding::new(&file.path, line, "blanks at the end of the line"));
+        }
+        if let Some(folder) = MACHINE_FOLDERS.iter().find(|folder| names_path(text, folder)) {
+            let message = format!("a path of one machine (below {folder}): say it another way");
+            findings.push(Finding::new(&file.path, line, message));
+        }
+    }
+    if !file.text.is_empty() && !file.text.ends_with('\n') {
+        findings.push(Finding::new(&file.path, 0, "the last line does not end"));
+    }
+    findings
+}
+
+/// Whether an absolute path below `/folder/` begins somewhere in the text.
+fn names_path(text: &str, folder: &str) -> bool {
+    let path = format!("/{folder}/");
+    let begins = |at: usize| {
+        let before = text[..at].chars().next_back();
+        before.is_none_or(|c| !c.is_alphanumeric() && !"._-~}/*".contains(c))
+    };
+    text.match_indices(&path).any(|(at, _)| begins(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(path: &str, text: &str) -> usize {
+        check(&Tree::of(&[(path, text)])).unwrap().len()
+    }
+
+    #[test]
+    fn clean_texts_pass() {
+        assert_eq!(count("a.md", "See docs/work/x and $HOME.\n"), 0);
+        assert_eq!(count("fuzz/corpus/udp/1", "x "), 0);
+        assert_eq!(count("empty", ""), 0);
+    }
+
+    #[test]
+    fn stray_things_are_found() {
+        assert_eq!(count("a.md", "x \n"), 1);
+        assert_eq!(count("a.md", "x"), 1);
+        assert_eq!(count("a.sh", concat!("cd '/ro", "ot/x'\n")), 1);
+        let mut tree = Tree::of(&[("big", "")]);
+        tree.files[0].bytes = FILE_BYTES_MAX + 1;
+        assert_eq!(check(&tree).unwrap().len(), 1);
+    }
+}
