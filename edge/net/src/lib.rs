@@ -1,1 +1,29 @@
-//! placeholder
+//! The kernel's side of tidegate: sockets, UDP engines, process settings.
+//!
+//! Knows nothing of BitTorrent. UDP engines move batches of datagrams between sockets and a
+//! [`Handler`]: [`Engine::Mmsg`] (Linux, the fast one), [`Engine::Portable`] (everywhere), and
+//! [`sim`] (no sockets at all, for tests). All engines drive the same handler.
+//!
+//! # Safety
+//!
+//! This crate is the home of `unsafe` at the edge. It is confined to `option` (setsockopt),
+//! `udp/mmsg` (recvmmsg, sendmmsg, poll) and `tcp` (accept4). No pointer outlives the call that it is made for, so buffers are ordinary boxes and
+//! nothing is self-referential.
+
+mod bind;
+#[cfg(target_os = "linux")]
+mod name;
+#[cfg(target_os = "linux")]
+mod option;
+#[cfg(unix)]
+pub mod process;
+pub mod sim;
+mod tcp;
+mod udp;
+
+pub use bind::BindError;
+pub use tcp::{TcpOptions, accept, bind_tcp, finish, hang_up, is_out_of_descriptors, receive};
+pub use udp::{
+    BATCH_MAX, Batch, Engine, Handler, REPLY_MAX, REQUEST_MAX, UdpOptions, UdpSocket, bind_udp,
+    run_udp,
+};

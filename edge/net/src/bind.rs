@@ -1,0 +1,193 @@
+//! Listening: several sockets on one address, and good words when it fails.
+//!
+//! Every worker has a socket of its own on the same address (SO_REUSEPORT) and the kernel spreads
+//! the load. That option also lets a second process of the same user share the port unnoticed, so
+//! a group's first socket is bound without it, which fails when anybody else is there, and gets the
+//! option only then; the others join. There is no moment at which the port is free in between, so
+//! two processes that start at once cannot both pass.
+
+use socket2::{Domain, Socket, Type};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+/// What kind of socket is bound; the name in messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Udp,
+    Tcp,
+}
+
+/// Binds `count` sockets (at least one) to `address`; port 0 takes a free port, the same for all.
+/// `prepare` sets options on each before it is bound. All are non-blocking and close-on-exec; a v6
+/// socket takes no v4 traffic. Elsewhere than on Linux only one socket can share the load usefully.
+pub(crate) fn bind_group(
+    transport: Transport,
+    address: SocketAddr,
+    count: usize,
+    prepare: impl Fn(&Socket) -> io::Result<()>,
+) -> Result<Vec<Socket>, BindError> {
+    let fail = |cause| BindError { transport, address, cause };
+    let first = open(transport, address).map_err(fail)?;
+    prepare(&first).map_err(fail)?;
+    first.bind(&address.into()).map_err(fail)?;
+    let mut sockets = vec![first];
+    if count > 1 {
+        let bound = sockets[0].local_addr().map_err(fail)?;
+        share(&sockets[0]).map_err(fail)?;
+        for _ in 1..count {
+            let socket = open(transport, address).map_err(fail)?;
+            prepare(&socket).map_err(fail)?;
+            share(&socket).map_err(fail)?;
+            socket.bind(&bound).map_err(fail)?;
+            sockets.push(socket);
+        }
+    }
+    Ok(sockets)
+}
+
+/// A fresh socket of the address's family.
+fn open(transport: Transport, address: SocketAddr) -> io::Result<Socket> {
+    let kind = match transport {
+        Transport::Udp => Type::DGRAM,
+        Transport::Tcp => Type::STREAM,
+    };
+    let socket = Socket::new(Domain::for_address(address), kind, None)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Lets other sockets of this process have the same address.
+#[cfg(unix)]
+fn share(socket: &Socket) -> io::Result<()> {
+    socket.set_reuse_port(true)
+}
+
+/// There is no such thing here: one worker has to do.
+#[cfg(not(unix))]
+fn share(_: &Socket) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// An address that cannot be listened on: which, why, and what to do about it.
+#[derive(Debug)]
+pub struct BindError {
+    transport: Transport,
+    address: SocketAddr,
+    cause: io::Error,
+}
+
+impl BindError {
+    pub(crate) fn new(transport: Transport, address: SocketAddr, cause: io::Error) -> Self {
+        Self { transport, address, cause }
+    }
+
+    /// The address that was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the kernel said.
+    pub fn cause(&self) -> &io::Error {
+        &self.cause
+    }
+
+    /// Whether this machine lacks the address family altogether (IPv6 switched off in the kernel),
+    /// so that a default list of listeners can do without this one.
+    pub fn is_family_absent(&self) -> bool {
+        #[cfg(unix)]
+        return self.cause.raw_os_error() == Some(libc::EAFNOSUPPORT);
+        #[cfg(not(unix))]
+        return false;
+    }
+
+    /// Reason and remedy in one sentence, without the address.
+    fn advice(&self) -> String {
+        let port = self.address.port();
+        let (letter, filter) = match self.transport {
+            Transport::Udp => ('u', "UDP"),
+            Transport::Tcp => ('t', "TCP"),
+        };
+        if self.is_family_absent() {
+            return "the kernel has no IPv6: take this address off the list, or enable IPv6".into();
+        }
+        match self.cause.kind() {
+            io::ErrorKind::AddrInUse => format!(
+                "{filter} port {port} is taken by another process: stop it \
+                 (`ss -ln{letter}p sport = :{port}` shows it), or listen on another port"
+            ),
+            io::ErrorKind::AddrNotAvailable => format!(
+                "no interface of this machine has the address {}: listen on one that `ip address` \
+                 shows, or on all with {}",
+                self.address.ip(),
+                if self.address.is_ipv4() { "0.0.0.0" } else { "[::]" },
+            ),
+            io::ErrorKind::PermissionDenied if (1..1024).contains(&port) => format!(
+                "ports below 1024 are reserved: start as root (privileges can be dropped after \
+                 binding), give the binary CAP_NET_BIND_SERVICE, or use a port above {}",
+                1023
+            ),
+            _ => format!("{} ({filter} port {port})", self.cause),
+        }
+    }
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot listen on {}: {}", self.address, self.advice())
+    }
+}
+
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(transport: Transport, address: &str, count: usize) -> Result<Vec<Socket>, BindError> {
+        bind_group(transport, address.parse().unwrap(), count, |_| Ok(()))
+    }
+
+    #[test]
+    fn a_group_shares_one_port_and_keeps_others_out() {
+        for transport in [Transport::Udp, Transport::Tcp] {
+            let group = bind(transport, "127.0.0.1:0", 3).unwrap();
+            let address = group[0].local_addr().unwrap().as_socket().unwrap();
+            for socket in &group {
+                assert_eq!(socket.local_addr().unwrap().as_socket(), Some(address));
+            }
+            let error = bind(transport, &address.to_string(), 2).unwrap_err();
+            assert_eq!(error.cause().kind(), io::ErrorKind::AddrInUse);
+            assert!(error.to_string().contains("taken by another process"), "{error}");
+            assert!(error.to_string().contains(&address.port().to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn says_when_the_address_is_not_ours() {
+        let error = bind(Transport::Udp, "192.0.2.1:0", 1).unwrap_err();
+        assert!(error.to_string().contains("192.0.2.1"), "{error}");
+        assert!(error.to_string().contains("no interface"), "{error}");
+    }
+
+    #[test]
+    fn says_what_to_do_about_low_ports_and_absent_ipv6() {
+        let error = |address: &str, code| {
+            let cause = io::Error::from_raw_os_error(code);
+            BindError::new(Transport::Udp, address.parse().unwrap(), cause)
+        };
+        let low = error("0.0.0.0:69", libc::EACCES);
+        assert!(low.to_string().contains("CAP_NET_BIND_SERVICE"), "{low}");
+        assert!(!low.is_family_absent());
+        let absent = error("[::]:6969", libc::EAFNOSUPPORT);
+        assert!(absent.is_family_absent());
+        assert!(absent.to_string().contains("no IPv6"), "{absent}");
+    }
+}

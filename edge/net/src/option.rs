@@ -1,0 +1,20 @@
+//! Socket options that neither the standard library nor `socket2` has.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Sets an option whose value is an `int`. `level` and `name` are libc's.
+pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the kernel reads
+    // `size_of::<i32>()` bytes from `value`, which lives until the call returns.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,161 @@
+//! The process itself: cores, privileges, limits, what it has used.
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::unistd::{Gid, Group, Pid, Uid, User, setgid, setgroups, setuid};
+use std::io;
+
+/// The cores that this process may run on, by number.
+pub fn cores() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return vec![0] };
+    (0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect()
+}
+
+/// Keeps the calling thread on one core.
+pub fn pin_to_core(core: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core)?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+}
+
+/// Whether this process may do everything.
+pub fn is_root() -> bool {
+    Uid::effective().is_root()
+}
+
+/// Why privileges could not be dropped.
+#[derive(Debug)]
+pub enum DropError {
+    /// No such user on this system.
+    UnknownUser(String),
+    /// No such group on this system.
+    UnknownGroup(String),
+    /// Only root can become someone else.
+    NotRoot,
+    /// The kernel refused.
+    System(io::Error),
+    /// Root could be had back: nothing was gained.
+    NotDropped,
+}
+
+/// The numbers of a user and a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    user: Uid,
+    group: Gid,
+}
+
+impl Identity {
+    /// Looks up `user`, and `group`, which is the user's own if empty.
+    pub fn find(user: &str, group: &str) -> Result<Self, DropError> {
+        let system = |error: nix::Error| DropError::System(error.into());
+        let found = User::from_name(user).map_err(system)?;
+        let found = found.ok_or_else(|| DropError::UnknownUser(user.to_owned()))?;
+        let gid = if group.is_empty() {
+            found.gid
+        } else {
+            let found = Group::from_name(group).map_err(system)?;
+            found.ok_or_else(|| DropError::UnknownGroup(group.to_owned()))?.gid
+        };
+        Ok(Self { user: found.uid, group: gid })
+    }
+}
+
+/// Becomes `identity` for good, all threads of the process, without any supplementary group.
+pub fn drop_privileges(identity: Identity) -> Result<(), DropError> {
+    if !is_root() {
+        return Err(DropError::NotRoot);
+    }
+    let system = |error: nix::Error| DropError::System(error.into());
+    // The user last: only root may set the others.
+    setgroups(&[]).map_err(system)?;
+    setgid(identity.group).map_err(system)?;
+    setuid(identity.user).map_err(system)?;
+    if !identity.user.is_root() && setuid(Uid::from_raw(0)).is_ok() {
+        return Err(DropError::NotDropped);
+    }
+    Ok(())
+}
+
+/// Raises the number of descriptors to what the system allows this process, and says how many.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    }
+    Ok(hard)
+}
+
+/// What the process has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Seconds of CPU time in user space.
+    pub user_s: f64,
+    /// Seconds of CPU time in the kernel.
+    pub system_s: f64,
+    /// Bytes of memory resident now; 0 where the system does not say.
+    pub resident_bytes: u64,
+    /// Open descriptors; 0 where the system does not say.
+    pub descriptors: u64,
+}
+
+/// What the process has used so far.
+pub fn usage() -> Usage {
+    let seconds =
+        |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1_000_000.0;
+    let times = getrusage(UsageWho::RUSAGE_SELF).ok();
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
+    Usage {
+        user_s: times.map_or(0.0, |times| seconds(times.user_time())),
+        system_s: times.map_or(0.0, |times| seconds(times.system_time())),
+        resident_bytes: pages * page.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(4096),
+        descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, |list| list.count() as u64),
+    }
+}
+
+impl std::fmt::Display for DropError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::UnknownUser(name) => write!(f, "there is no user `{name}` on this system"),
+            Self::UnknownGroup(name) => write!(f, "there is no group `{name}` on this system"),
+            Self::NotRoot => write!(f, "only root can become another user"),
+            Self::System(error) => write!(f, "cannot change user or group: {error}"),
+            Self::NotDropped => write!(f, "root privileges could be taken back"),
+        }
+    }
+}
+
+impl std::error::Error for DropError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_are_named() {
+        let user = Identity::find("nobody-of-this-name", "").unwrap_err();
+        assert!(user.to_string().contains("nobody-of-this-name"));
+        let group = Identity::find("root", "no-group-of-this-name").unwrap_err();
+        assert!(group.to_string().contains("no-group-of-this-name"));
+    }
+
+    #[test]
+    fn a_thread_stays_where_it_is_pinned() {
+        let core = *cores().last().unwrap();
+        std::thread::spawn(move || {
+            pin_to_core(core).unwrap();
+            assert_eq!(cores(), [core]);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn usage_grows() {
+        assert!(raise_descriptor_limit().unwrap() > 0);
+        let usage = usage();
+        assert!(usage.user_s + usage.system_s >= 0.0 && usage.resident_bytes > 0);
+    }
+}

@@ -1,0 +1,32 @@
+//! An engine without sockets: what is put in is handled at once, on the caller's thread.
+
+use crate::udp::{Batch, Handler, REQUEST_MAX};
+use std::net::SocketAddr;
+
+/// Pushes datagrams through a handler as if they had come to socket number `socket`, in batches as
+/// full as an engine would make them, and gives the replies in order, each with its destination.
+pub fn exchange(
+    handler: &mut impl Handler,
+    socket: usize,
+    datagrams: &[(SocketAddr, &[u8])],
+) -> Vec<(SocketAddr, Vec<u8>)> {
+    let mut batch = Batch::new();
+    let mut replies = Vec::new();
+    for part in datagrams.chunks(crate::BATCH_MAX) {
+        batch.clear();
+        for (from, bytes) in part {
+            let Some(place) = batch.next_place() else { break };
+            let kept = bytes.len().min(REQUEST_MAX);
+            place[..kept].copy_from_slice(&bytes[..kept]);
+            batch.push(*from, bytes.len(), false);
+        }
+        handler.batch(socket, &mut batch);
+        for at in 0..batch.len() {
+            if !batch.reply(at).is_empty() {
+                replies.push((batch.from(at), batch.reply(at).to_vec()));
+            }
+        }
+    }
+    handler.idle();
+    replies
+}

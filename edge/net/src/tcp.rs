@@ -1,0 +1,157 @@
+//! TCP: listeners, and the few calls on connections that the standard library makes dearer.
+
+use crate::bind::{BindError, Transport, bind_group};
+use socket2::{SockRef, Socket};
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+
+/// How listeners are set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// Connections that the kernel keeps until they are accepted.
+    pub backlog: i32,
+    /// Whether the kernel shall hold a connection back until its request is here (Linux:
+    /// TCP_DEFER_ACCEPT), so that accepting and reading need no wake-up between them.
+    pub defer_accept: bool,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self { backlog: 4096, defer_accept: true }
+    }
+}
+
+/// Seconds for which a connection without a request may be held back; then it is handed over.
+#[cfg(target_os = "linux")]
+const DEFER_S: i32 = 3;
+
+/// Binds a listener: `count` sockets on `address`, one for each worker. All are non-blocking, and
+/// connections inherit TCP_NODELAY from them. Port 0 takes a free port, the same for all.
+pub fn bind_tcp(
+    address: SocketAddr,
+    count: usize,
+    options: &TcpOptions,
+) -> Result<Vec<TcpListener>, BindError> {
+    let listen = |socket: Socket| -> io::Result<TcpListener> {
+        socket.listen(options.backlog)?;
+        Ok(socket.into())
+    };
+    bind_group(Transport::Tcp, address, count, |socket| prepare(socket, options))?
+        .into_iter()
+        .map(listen)
+        .collect::<io::Result<_>>()
+        .map_err(|cause| BindError::new(Transport::Tcp, address, cause))
+}
+
+fn prepare(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
+    // A restart must not wait for connections of the last process to be forgotten.
+    socket.set_reuse_address(true)?;
+    socket.set_tcp_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    if options.defer_accept {
+        crate::option::set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_S)?;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = options;
+    Ok(())
+}
+
+/// Accepts a connection, non-blocking and close-on-exec from its first moment, with one system call.
+#[cfg(target_os = "linux")]
+pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    use crate::name::Name;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    let mut name = Name::EMPTY;
+    let mut len = Name::V6_LEN as libc::socklen_t;
+    // SAFETY: the listener is open; the kernel writes at most `len` bytes to `name`, which has as
+    // many, and one number to `len`. Both live until the call returns.
+    let fd = unsafe {
+        libc::accept4(
+            listener.as_raw_fd(),
+            name.as_mut_ptr().cast(),
+            &raw mut len,
+            libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened `fd` for us, and nobody else knows it.
+    let stream = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let from = name.socket_addr().ok_or(io::ErrorKind::InvalidData)?;
+    Ok((stream, from))
+}
+
+/// Accepts a connection, non-blocking.
+#[cfg(not(target_os = "linux"))]
+pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let (stream, from) = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    Ok((stream, from))
+}
+
+/// Whether accepting failed because this process, or the system, can open no more descriptors:
+/// trying again at once would only fail again.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].map(Some).contains(&code)
+}
+
+/// Reads what has come; `WouldBlock` when nothing has, 0 when nothing will.
+pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    (&*SockRef::from(socket)).read(buffer)
+}
+
+/// Says that nothing more will be sent; the other end may still send.
+pub fn finish(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).shutdown(Shutdown::Write)
+}
+
+/// Ends a connection both ways, which wakes whoever waits on it.
+pub fn hang_up(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).shutdown(Shutdown::Both)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::time::{Duration, Instant};
+
+    fn accept_one(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            match accept(listener) {
+                Ok(accepted) => return accepted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    assert!(Instant::now() < deadline, "nothing to accept");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn deferred_connection_comes_with_its_request() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let mut group = bind_tcp(address.parse().unwrap(), 1, &TcpOptions::default()).unwrap();
+            let listener = group.remove(0);
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            assert_eq!(accept(&listener).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            client.write_all(b"hello").unwrap();
+            let (stream, from) = accept_one(&listener);
+            assert_eq!(from, client.local_addr().unwrap());
+            assert!(stream.nodelay().unwrap());
+            let mut buffer = [0; 9];
+            assert_eq!(receive(&stream, &mut buffer).unwrap(), 5);
+            let empty = receive(&stream, &mut buffer).unwrap_err();
+            assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+            finish(&stream).unwrap();
+            assert_eq!(client.read(&mut buffer).unwrap(), 0);
+            hang_up(&stream).unwrap();
+            assert_eq!(receive(&stream, &mut buffer).unwrap(), 0);
+        }
+    }
+}

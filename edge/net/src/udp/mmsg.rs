@@ -1,0 +1,243 @@
+//! recvmmsg and sendmmsg: a system call for a batch. Linux.
+//!
+//! # Safety
+//!
+//! The kernel is given arrays of headers that point at buffers. The arrays are filled anew for each
+//! call from borrows that last until it returns, so no pointer is ever kept.
+
+use super::pace::Pace;
+use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, UdpSocket};
+use crate::name::Name;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::AsRawFd;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Room for the one control message that is asked for: which address a datagram was sent to.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; Self::V6_LEN]);
+
+impl Control {
+    const HEAD_LEN: usize = size_of::<libc::cmsghdr>();
+    const V4_LEN: usize = (Self::HEAD_LEN + size_of::<libc::in_pktinfo>()).next_multiple_of(8);
+    const V6_LEN: usize = (Self::HEAD_LEN + size_of::<libc::in6_pktinfo>()).next_multiple_of(8);
+
+    /// Makes what the kernel told about a datagram into what it is told about the reply: to leave
+    /// from the address that was asked, by whichever interface leads to the client.
+    fn turn_around(&mut self, is_v4: bool) {
+        let info = &mut self.0[Self::HEAD_LEN..];
+        if is_v4 {
+            // in_pktinfo: interface 4, local address 4, destination 4.
+            info[..4].fill(0);
+        } else if !(info[0] == 0xfe && info[1] & 0xc0 == 0x80) {
+            // in6_pktinfo: address 16, interface 4, which only a link-local address needs.
+            info[16..20].fill(0);
+        }
+    }
+}
+
+/// Headers and addresses for the two calls, and the batch between them.
+struct Mover {
+    batch: Batch,
+    names: Box<[Name; BATCH_MAX]>,
+    controls: Box<[Control; BATCH_MAX]>,
+    vectors: Box<[libc::iovec; BATCH_MAX]>,
+    headers: Box<[libc::mmsghdr; BATCH_MAX]>,
+}
+
+/// See [`super::run_udp`].
+pub(super) fn run(
+    sockets: Vec<UdpSocket>,
+    handler: &mut impl Handler,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let mut mover = Mover::new();
+    let mut pace = Pace::start();
+    while !stop.load(Ordering::Relaxed) {
+        let mut quiet = true;
+        for (at, socket) in sockets.iter().enumerate() {
+            if mover.receive(socket)? > 0 {
+                quiet = false;
+                handler.batch(at, &mut mover.batch);
+                mover.send(at, socket, handler);
+            }
+        }
+        let wait = pace.keep(handler);
+        if quiet {
+            sleep_until_readable(&sockets, wait)?;
+        }
+    }
+    handler.idle();
+    Ok(())
+}
+
+impl Mover {
+    fn new() -> Self {
+        // SAFETY: both are plain structs of numbers and pointers, for which zeros are valid.
+        let (vector, header) = unsafe { (zeroed::<libc::iovec>(), zeroed::<libc::mmsghdr>()) };
+        Self {
+            batch: Batch::new(),
+            names: Box::new([Name::EMPTY; BATCH_MAX]),
+            controls: Box::new([Control([0; Control::V6_LEN]); BATCH_MAX]),
+            vectors: Box::new([vector; BATCH_MAX]),
+            headers: Box::new([header; BATCH_MAX]),
+        }
+    }
+
+    /// Takes in what is there, without waiting, and says how much.
+    fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
+        self.batch.clear();
+        let control_len = control_len(socket);
+        let slots = self.names.iter_mut().zip(self.controls.iter_mut());
+        let headers = self.headers.iter_mut().zip(self.vectors.iter_mut());
+        for (((name, control), (header, vector)), place) in
+            slots.zip(headers).zip(self.batch.places())
+        {
+            vector.iov_base = place.as_mut_ptr().cast();
+            vector.iov_len = REQUEST_MAX;
+            let header = &mut header.msg_hdr;
+            header.msg_name = name.as_mut_ptr().cast();
+            header.msg_namelen = Name::V6_LEN as libc::socklen_t;
+            header.msg_iov = vector;
+            header.msg_iovlen = 1;
+            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_controllen = control_len;
+            header.msg_flags = 0;
+        }
+        // SAFETY: the socket is open; all BATCH_MAX headers point at a name, a vector with one
+        // place of at least REQUEST_MAX bytes, and a control buffer of at least `control_len`
+        // bytes, all owned by `self` and untouched until the call returns.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                BATCH_MAX as u32,
+                libc::MSG_DONTWAIT,
+                null_mut(),
+            )
+        };
+        let Ok(count) = usize::try_from(count) else { return receive_failed() };
+        for (header, name) in self.headers.iter().zip(self.names.iter()).take(count) {
+            let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+            match name.socket_addr() {
+                Some(from) => self.batch.push(from, header.msg_len as usize, truncated),
+                // Cannot be on an IP socket. Kept as an empty datagram, so that numbers agree.
+                None => self.batch.push(([0, 0, 0, 0], 0).into(), 0, false),
+            }
+        }
+        Ok(count)
+    }
+
+    /// Sends the replies that the handler wrote, each to where its request came from.
+    fn send(&mut self, at: usize, socket: &UdpSocket, handler: &mut impl Handler) {
+        let control_len = control_len(socket);
+        let mut count = 0;
+        for slot in 0..self.batch.len() {
+            let reply = self.batch.reply(slot);
+            if reply.is_empty() {
+                continue;
+            }
+            let is_v4 = self.batch.from(slot).is_ipv4();
+            let vector = &mut self.vectors[count];
+            vector.iov_base = reply.as_ptr().cast_mut().cast();
+            vector.iov_len = reply.len();
+            let header = &mut self.headers[count].msg_hdr;
+            header.msg_name = self.names[slot].as_mut_ptr().cast();
+            header.msg_namelen = if is_v4 { Name::V4_LEN } else { Name::V6_LEN } as libc::socklen_t;
+            header.msg_iov = vector;
+            header.msg_iovlen = 1;
+            header.msg_control = null_mut();
+            header.msg_controllen = control_len;
+            if control_len > 0 {
+                self.controls[slot].turn_around(is_v4);
+                header.msg_control = self.controls[slot].0.as_mut_ptr().cast();
+            }
+            header.msg_flags = 0;
+            count += 1;
+        }
+        self.send_headers(at, socket, count, handler);
+    }
+
+    /// Gives the first `count` headers to the kernel. One that it refuses is skipped; once the
+    /// send buffer is full the rest is dropped, because waiting would stall all others.
+    fn send_headers(
+        &mut self,
+        at: usize,
+        socket: &UdpSocket,
+        count: usize,
+        handler: &mut impl Handler,
+    ) {
+        let mut done = 0;
+        while done < count {
+            let left = &mut self.headers[done..count];
+            // SAFETY: the socket is open; each header was filled by `send` with a name, one vector
+            // over a reply, and a control message or none, all owned by `self` and untouched since.
+            let sent = unsafe {
+                libc::sendmmsg(
+                    socket.socket.as_raw_fd(),
+                    left.as_mut_ptr(),
+                    left.len() as u32,
+                    libc::MSG_DONTWAIT,
+                )
+            };
+            if let Ok(sent) = usize::try_from(sent) {
+                done += sent;
+                continue;
+            }
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
+                    return handler.send_failed(at, count - done, true);
+                }
+                _ => {
+                    handler.send_failed(at, 1, false);
+                    done += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of control message that come and go with each datagram of `socket`.
+fn control_len(socket: &UdpSocket) -> usize {
+    match (socket.tells_destination, socket.local_addr().is_ipv4()) {
+        (false, _) => 0,
+        (true, true) => Control::V4_LEN,
+        (true, false) => Control::V6_LEN,
+    }
+}
+
+/// Only a socket that is none ends the worker. What remains are errors of single datagrams, such as
+/// an ICMP message about an earlier reply.
+fn receive_failed() -> io::Result<usize> {
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL | libc::ENOSYS) => {
+            Err(error)
+        }
+        _ => Ok(0),
+    }
+}
+
+fn sleep_until_readable(sockets: &[UdpSocket], wait: Duration) -> io::Result<()> {
+    let poll_of = |socket: &UdpSocket| libc::pollfd {
+        fd: socket.socket.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut polls: Vec<libc::pollfd> = sockets.iter().map(poll_of).collect();
+    // Rounded up: a wait of less than a millisecond must not become a busy loop.
+    let wait_ms = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
+    // SAFETY: the array holds as many entries as are named, and lives until the call returns.
+    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, wait_ms) };
+    if ready < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! One system call for a datagram, on any platform that mio knows.
+
+use super::pace::Pace;
+use super::{Batch, Handler, UdpSocket};
+use mio::net::UdpSocket as Socket;
+use mio::{Events, Interest, Poll, Token};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// See [`super::run_udp`].
+pub(super) fn run(
+    sockets: Vec<UdpSocket>,
+    handler: &mut impl Handler,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let mut poll = Poll::new()?;
+    let mut events = Events::with_capacity(sockets.len().max(1));
+    let mut sockets: Vec<Socket> =
+        sockets.into_iter().map(|socket| Socket::from_std(socket.socket)).collect();
+    for (at, socket) in sockets.iter_mut().enumerate() {
+        poll.registry().register(socket, Token(at), Interest::READABLE)?;
+    }
+    let mut batch = Batch::new();
+    let mut pace = Pace::start();
+    while !stop.load(Ordering::Relaxed) {
+        let mut quiet = true;
+        for (at, socket) in sockets.iter().enumerate() {
+            receive(socket, &mut batch)?;
+            if !batch.is_empty() {
+                quiet = false;
+                handler.batch(at, &mut batch);
+                send(at, socket, &batch, handler);
+            }
+        }
+        let wait = pace.keep(handler);
+        // Readiness is reported once, so every socket has been found empty before this sleeps.
+        if quiet {
+            match poll.poll(&mut events, Some(wait)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    handler.idle();
+    Ok(())
+}
+
+/// Takes in what is there, up to a full batch.
+fn receive(socket: &Socket, batch: &mut Batch) -> io::Result<()> {
+    batch.clear();
+    while let Some(place) = batch.next_place() {
+        match socket.recv_from(place) {
+            Ok((len, from)) => batch.push(from, len, false),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => break,
+                io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => return Err(error),
+                // About some earlier reply, or a datagram that Windows finds too long.
+                _ => {}
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Sends the replies. What the socket does not take now is dropped.
+fn send(at: usize, socket: &Socket, batch: &Batch, handler: &mut impl Handler) {
+    for slot in 0..batch.len() {
+        let reply = batch.reply(slot);
+        if reply.is_empty() {
+            continue;
+        }
+        if let Err(error) = socket.send_to(reply, batch.from(slot)) {
+            handler.send_failed(at, 1, error.kind() == io::ErrorKind::WouldBlock);
+        }
+    }
+}

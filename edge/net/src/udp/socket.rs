@@ -1,0 +1,127 @@
+//! UDP sockets of a listener.
+
+use super::Engine;
+use crate::bind::{BindError, Transport, bind_group};
+use socket2::Socket;
+use std::io;
+use std::net::SocketAddr;
+
+/// How UDP sockets are set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpOptions {
+    /// The engine that they will be run with.
+    pub engine: Engine,
+    /// Bytes of kernel buffer for datagrams that wait to be read; the kernel's own bookkeeping
+    /// counts, so a small datagram takes about 800 of them. 0 leaves the system's default, which
+    /// holds a few hundred datagrams: too little for a burst.
+    pub receive_buffer: usize,
+    /// Bytes of kernel buffer for replies that wait to leave. 0 leaves the system's default.
+    pub send_buffer: usize,
+}
+
+impl Default for UdpOptions {
+    fn default() -> Self {
+        Self { engine: Engine::Auto, receive_buffer: 8 << 20, send_buffer: 2 << 20 }
+    }
+}
+
+/// A bound socket for [`run_udp`](crate::run_udp).
+#[derive(Debug)]
+pub struct UdpSocket {
+    pub(super) socket: std::net::UdpSocket,
+    local: SocketAddr,
+    /// Whether each datagram comes with the address that it was sent to.
+    pub(super) tells_destination: bool,
+    receive_buffer: usize,
+}
+
+/// Binds a listener: `count` sockets on `address`, one for each worker, among which the kernel
+/// spreads clients (Linux; elsewhere take one). Port 0 takes a free port, the same for all.
+pub fn bind_udp(
+    address: SocketAddr,
+    count: usize,
+    options: &UdpOptions,
+) -> Result<Vec<UdpSocket>, BindError> {
+    bind_group(Transport::Udp, address, count, |socket| grow_buffers(socket, options))?
+        .into_iter()
+        .map(|socket| UdpSocket::new(socket, address, options.engine))
+        .collect::<io::Result<_>>()
+        .map_err(|cause| BindError::new(Transport::Udp, address, cause))
+}
+
+impl UdpSocket {
+    fn new(socket: Socket, address: SocketAddr, engine: Engine) -> io::Result<Self> {
+        // Only a wildcard socket needs to know, and knowing costs kernel time for every datagram.
+        let tells_destination = address.ip().is_unspecified() && engine.resolve() == Engine::Mmsg;
+        if tells_destination {
+            ask_destination(&socket, address)?;
+        }
+        let receive_buffer = effective(socket.recv_buffer_size()?);
+        let socket = std::net::UdpSocket::from(socket);
+        let local = socket.local_addr()?;
+        Ok(Self { socket, local, tells_destination, receive_buffer })
+    }
+
+    /// The address that it is bound to, with the port that it got.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Bytes of receive buffer that the kernel granted, in the measure of
+    /// [`UdpOptions::receive_buffer`]. Less than was asked when `net.core.rmem_max` is less and
+    /// the process may not exceed it (CAP_NET_ADMIN).
+    pub fn receive_buffer(&self) -> usize {
+        self.receive_buffer
+    }
+}
+
+/// Asks for buffers. That the kernel grants less is no error: the effective size is reported.
+fn grow_buffers(socket: &Socket, options: &UdpOptions) -> io::Result<()> {
+    if options.receive_buffer > 0 {
+        #[cfg(target_os = "linux")]
+        {
+            let bytes = i32::try_from(options.receive_buffer).unwrap_or(i32::MAX);
+            if crate::option::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
+                socket.set_recv_buffer_size(options.receive_buffer)?;
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        socket.set_recv_buffer_size(options.receive_buffer).or_else(too_much)?;
+    }
+    if options.send_buffer > 0 {
+        #[cfg(target_os = "linux")]
+        socket.set_send_buffer_size(options.send_buffer)?;
+        #[cfg(not(target_os = "linux"))]
+        socket.set_send_buffer_size(options.send_buffer).or_else(too_much)?;
+    }
+    Ok(())
+}
+
+/// BSD kernels refuse what is above their limit, where Linux grants the limit.
+#[cfg(not(target_os = "linux"))]
+fn too_much(error: io::Error) -> io::Result<()> {
+    const ENOBUFS: i32 = 55;
+    if error.raw_os_error() == Some(ENOBUFS) { Ok(()) } else { Err(error) }
+}
+
+/// What the kernel reports, in the measure in which it is asked: Linux doubles it.
+fn effective(reported: usize) -> usize {
+    if cfg!(target_os = "linux") { reported / 2 } else { reported }
+}
+
+/// Has the kernel tell with each datagram which address it was sent to.
+#[cfg(target_os = "linux")]
+fn ask_destination(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    let (level, name) = if address.is_ipv4() {
+        (libc::IPPROTO_IP, libc::IP_PKTINFO)
+    } else {
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
+    };
+    crate::option::set(socket, level, name, 1)
+}
+
+/// Unreachable in effect: the engine that asks does not exist here, and is refused when run.
+#[cfg(not(target_os = "linux"))]
+fn ask_destination(_: &Socket, _: SocketAddr) -> io::Result<()> {
+    Ok(())
+}

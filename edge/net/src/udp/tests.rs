@@ -1,0 +1,158 @@
+//! Both engines, over real sockets, by the same tests.
+
+use super::*;
+use std::net::{SocketAddr, UdpSocket as Client};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Sends back what it gets, and counts.
+#[derive(Default)]
+struct Echo {
+    datagrams: usize,
+    truncated: usize,
+    idles: usize,
+    failed: usize,
+}
+
+impl Handler for Echo {
+    fn batch(&mut self, _: usize, batch: &mut Batch) {
+        for at in 0..batch.len() {
+            self.datagrams += 1;
+            self.truncated += usize::from(batch.is_truncated(at));
+            let (request, reply) = batch.exchange(at);
+            let len = request.len().min(reply.len());
+            reply[..len].copy_from_slice(&request[..len]);
+            batch.set_reply(at, len);
+        }
+    }
+    fn idle(&mut self) {
+        self.idles += 1;
+    }
+    fn send_failed(&mut self, _: usize, datagrams: usize, _: bool) {
+        self.failed += datagrams;
+    }
+}
+
+/// Serves `listen` with `engine` while `clients` runs, and gives the handler back.
+fn serve(engine: Engine, listen: &str, clients: impl FnOnce(SocketAddr)) -> Echo {
+    let options = UdpOptions { engine, ..UdpOptions::default() };
+    let sockets = bind_udp(listen.parse().unwrap(), 1, &options).unwrap();
+    let address = sockets[0].local_addr();
+    assert!(sockets[0].receive_buffer() > 0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let worker = std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            let mut echo = Echo::default();
+            run_udp(sockets, engine, &mut echo, &stop).unwrap();
+            echo
+        }
+    });
+    clients(address);
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    worker.join().unwrap()
+}
+
+fn client(bind: &str, to: SocketAddr) -> Client {
+    let client = Client::bind(bind).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    client.connect(to).unwrap();
+    client
+}
+
+fn echo(client: &Client, text: &[u8]) {
+    client.send(text).unwrap();
+    let mut buffer = [0; 4096];
+    let len = client.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], text);
+}
+
+const ENGINES: [Engine; 2] = [Engine::Auto, Engine::Portable];
+
+#[test]
+fn both_engines_answer_over_both_families() {
+    for engine in ENGINES {
+        for (listen, bind) in [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0")] {
+            let handler = serve(engine, listen, |address| {
+                let clients = [client(bind, address), client(bind, address)];
+                for round in 0..200 {
+                    echo(&clients[round % 2], format!("round {round}").as_bytes());
+                }
+            });
+            assert_eq!((handler.datagrams, handler.failed), (200, 0));
+            assert!(handler.idles >= 1);
+        }
+    }
+}
+
+#[test]
+fn bursts_larger_than_a_batch_are_answered_whole() {
+    for engine in ENGINES {
+        serve(engine, "127.0.0.1:0", |address| {
+            let client = client("127.0.0.1:0", address);
+            let burst = 3 * BATCH_MAX;
+            for number in 0..burst {
+                client.send(&number.to_be_bytes()).unwrap();
+            }
+            let mut seen = vec![false; burst];
+            for _ in 0..burst {
+                let mut buffer = [0; 8];
+                client.recv(&mut buffer).unwrap();
+                seen[usize::from_be_bytes(buffer)] = true;
+            }
+            assert!(seen.iter().all(|seen| *seen));
+        });
+    }
+}
+
+#[test]
+fn long_datagrams_are_marked_and_empty_ones_do_no_harm() {
+    for engine in ENGINES {
+        let handler = serve(engine, "127.0.0.1:0", |address| {
+            let client = client("127.0.0.1:0", address);
+            client.send(&[]).unwrap();
+            client.send(&vec![7; REQUEST_MAX + 1]).unwrap();
+            let mut buffer = [0; 4096];
+            assert_eq!(client.recv(&mut buffer).unwrap(), REPLY_MAX);
+            echo(&client, b"still there");
+        });
+        assert_eq!((handler.datagrams, handler.truncated), (3, 1));
+    }
+}
+
+/// A connected client hears only the address it asked.
+#[cfg(target_os = "linux")]
+#[test]
+fn replies_leave_from_the_address_that_was_asked() {
+    serve(Engine::Mmsg, "0.0.0.0:0", |address| {
+        for host in ["127.0.0.2", "127.0.0.3"] {
+            let to = SocketAddr::new(host.parse().unwrap(), address.port());
+            echo(&client("127.0.0.1:0", to), b"who are you?");
+        }
+    });
+    serve(Engine::Mmsg, "[::]:0", |address| {
+        let to = SocketAddr::new("::1".parse().unwrap(), address.port());
+        echo(&client("[::1]:0", to), b"who are you?");
+    });
+}
+
+#[test]
+fn a_client_that_is_gone_does_not_stop_the_others() {
+    for engine in ENGINES {
+        serve(engine, "127.0.0.1:0", |address| {
+            for _ in 0..50 {
+                client("127.0.0.1:0", address).send(b"gone before the answer").unwrap();
+            }
+            echo(&client("127.0.0.1:0", address), b"here");
+        });
+    }
+}
+
+#[test]
+fn stops_soon_when_nothing_happens() {
+    for engine in ENGINES {
+        let start = Instant::now();
+        serve(engine, "127.0.0.1:0", |_| ());
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+}
