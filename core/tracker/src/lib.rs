@@ -22,7 +22,7 @@ use types::{
 };
 
 pub use policy::{Options, Policy};
-pub use swarm::{Random, Totals};
+pub use swarm::{Options as StoreOptions, Random, Totals};
 
 use access::Access;
 use connection_id::ConnectionIds;

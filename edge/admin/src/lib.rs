@@ -1,1 +1,99 @@
-//! placeholder
+//! What the operator looks at: Prometheus metrics and health, on a listener of its own.
+//!
+//! Everything here reads copies that the workers publish, and totals that the store keeps anyway: a
+//! scrape of the metrics makes no announce wait.
+#![forbid(unsafe_code)]
+
+mod metrics;
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::sync::watch;
+use tracker::Tracker;
+use tracker::counters::Board;
+
+/// What can be looked at.
+pub struct Figures {
+    /// The tracker itself.
+    pub tracker: Arc<Tracker>,
+    /// The workers' accounts.
+    pub board: Arc<Board>,
+    /// What the application knows about itself.
+    pub status: Status,
+    /// What the process has used; asked at each look.
+    pub process: fn() -> Process,
+    /// The version, as `1.2.3`.
+    pub version: &'static str,
+}
+
+/// What the application tells about itself.
+#[derive(Debug, Default)]
+pub struct Status {
+    /// Whether every listener serves, and nothing is being shut down.
+    pub ready: AtomicBool,
+    /// Configuration and lists put in force since the start.
+    pub reloads: AtomicU64,
+    /// Attempts at that which failed, so that the old ones stayed.
+    pub reload_failures: AtomicU64,
+}
+
+/// What a process has used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Process {
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// Seconds of CPU time, user and system.
+    pub cpu_s: f64,
+    /// Bytes resident in memory.
+    pub resident_bytes: u64,
+    /// Open descriptors.
+    pub descriptors: u64,
+}
+
+/// Serves `listeners` on this thread until `stop` becomes true.
+pub fn serve(
+    listeners: Vec<TcpListener>,
+    figures: Arc<Figures>,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut servers = tokio::task::JoinSet::new();
+        for listener in listeners {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let router = axum::Router::new()
+                .route("/metrics", get(metrics_page))
+                .route("/health/live", get(|| async { "live\n" }))
+                .route("/health/ready", get(ready_page))
+                .with_state(Arc::clone(&figures));
+            servers.spawn(axum::serve(listener, router).into_future());
+        }
+        // Answers are short and nobody's announce: they need no draining.
+        let mut stop = stop;
+        let stopped = stop.wait_for(|stop| *stop);
+        tokio::select! {
+            _ = stopped => Ok(()),
+            Some(ended) = servers.join_next() => ended.map_err(io::Error::other)?,
+        }
+    })
+}
+
+async fn metrics_page(State(figures): State<Arc<Figures>>) -> impl IntoResponse {
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], metrics::render(&figures))
+}
+
+async fn ready_page(State(figures): State<Arc<Figures>>) -> (StatusCode, &'static str) {
+    if figures.status.ready.load(Ordering::Relaxed) {
+        (StatusCode::OK, "ready\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+    }
+}

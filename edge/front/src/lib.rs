@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+pub mod http;
 pub mod udp;
 
 pub use clock::Clock;

@@ -1,1 +1,291 @@
-//! UDP (BEP 15): batches of datagrams from [`net`]'s engines, through `wire::udp`, to the tracker.
+//! UDP (BEP 15): batches of datagrams from `net`'s engines, through `wire::udp`, to the tracker.
+//!
+//! A batch is read once: connects and scrapes are answered as they are met, announces of verified
+//! clients are collected and go through the tracker together, which writes each answer into its
+//! datagram's own reply slot. Before a connection id is verified nothing is answered but a connect,
+//! and that with as many bytes as it has itself: nobody can make this tracker send more to a victim
+//! than he sends himself.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use net::{Batch, Handler};
+use tracker::counters::{Counters, Drop, Kind, Ledger};
+use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Random, Tracker};
+use types::{
+    Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
+    SwarmCounts, Tick, limits,
+};
+use wire::udp::{self, AnnounceHead, Call, InfoHashes, Noise, Request};
+
+use crate::Clock;
+
+/// What one worker does with datagrams.
+pub struct UdpFront {
+    tracker: Arc<Tracker>,
+    clock: Clock,
+    random: Random,
+    /// One for each socket.
+    ledgers: Vec<Ledger>,
+}
+
+const _: () = assert!(net::BATCH_MAX == limits::BATCH_MAX);
+const _: () = assert!(net::REQUEST_MAX == limits::UDP_REQUEST_MAX);
+const _: () = assert!(net::REPLY_MAX == limits::UDP_PAYLOAD_V4_MAX);
+
+/// An announce that waits for the rest of its batch.
+#[derive(Clone, Copy)]
+struct Pending {
+    /// Its number in the batch of datagrams.
+    slot: usize,
+    transaction_id: u32,
+    /// Bytes of reply so far.
+    len: usize,
+}
+
+/// The announces of a batch.
+#[derive(Default)]
+struct Collected {
+    asks: ArrayVec<Ask, { limits::BATCH_MAX }>,
+    pending: ArrayVec<Pending, { limits::BATCH_MAX }>,
+}
+
+impl UdpFront {
+    /// A handler for sockets whose accounts are `ledgers`, in the order of the sockets.
+    pub fn new(tracker: Arc<Tracker>, ledgers: Vec<Ledger>, clock: Clock, seed: u64) -> Self {
+        Self { tracker, clock, random: Random::new(seed), ledgers }
+    }
+
+    /// Answers datagram `slot`, or puts its announce with the others.
+    fn read(
+        &mut self,
+        socket: usize,
+        batch: &mut Batch,
+        slot: usize,
+        now: Tick,
+    ) -> Option<(Ask, Pending)> {
+        let from = batch.from(slot);
+        let truncated = batch.is_truncated(slot);
+        let (request, reply) = batch.exchange(slot);
+        let counters = &mut self.ledgers[socket].now;
+        counters.bytes_in += request.len() as u64;
+        if truncated {
+            counters.drop(Drop::Oversize);
+            return None;
+        }
+        let mut turn = Turn { tracker: &self.tracker, counters, from, now, len: 0 };
+        let asked = turn.take(request, reply);
+        let len = turn.len;
+        batch.set_reply(slot, len);
+        let (announce, transaction_id) = asked?;
+        let peers_max = match family(from) {
+            Family::V4 => limits::PEERS_UDP_V4_MAX,
+            Family::V6 => limits::PEERS_UDP_V6_MAX,
+        };
+        //= bep15#announce-reply-family
+        let policy = AnnouncePolicy { peers_max, families: Families::Own, with_ids: false };
+        let ask = Ask { from: from.ip(), announce, policy };
+        Some((ask, Pending { slot, transaction_id, len: 0 }))
+    }
+}
+
+impl Handler for UdpFront {
+    fn batch(&mut self, socket: usize, batch: &mut Batch) {
+        let now = self.clock.now();
+        let mut collected = Collected::default();
+        for slot in 0..batch.len() {
+            if let Some((ask, pending)) = self.read(socket, batch, slot, now) {
+                collected.asks.push(ask);
+                collected.pending.push(pending);
+            }
+        }
+        let Collected { asks, mut pending } = collected;
+        let counters = &mut self.ledgers[socket].now;
+        let mut replies = Replies { batch, pending: &mut pending, counters };
+        self.tracker.announce(now, &mut self.random, &asks, &mut replies);
+        for done in &pending {
+            batch.set_reply(done.slot, done.len);
+        }
+        let sent: usize = (0..batch.len()).map(|slot| batch.reply_len(slot)).sum();
+        self.ledgers[socket].now.bytes_out += sent as u64;
+    }
+
+    fn idle(&mut self) {
+        self.ledgers.iter_mut().for_each(Ledger::publish);
+    }
+
+    fn send_failed(&mut self, socket: usize, datagrams: usize, blocked: bool) {
+        let reason = if blocked { Drop::Blocked } else { Drop::SendFailed };
+        self.ledgers[socket].now.drops[reason.index()] += datagrams as u64;
+    }
+}
+
+/// One datagram on its way.
+struct Turn<'a> {
+    tracker: &'a Tracker,
+    counters: &'a mut Counters,
+    from: SocketAddr,
+    now: Tick,
+    /// Bytes of reply.
+    len: usize,
+}
+
+impl Turn<'_> {
+    /// Answers at once, or gives the announce that is to be answered with others.
+    fn take(&mut self, request: &[u8], reply: &mut [u8]) -> Option<(Announce, u32)> {
+        let family = family(self.from);
+        let (connection_id, transaction_id, call) = match udp::decode(request) {
+            Ok(Request::Connect { transaction_id }) => {
+                self.counters.request(family, Kind::Connect);
+                let id = self.tracker.issue_connection_id(self.now, self.ip());
+                self.len = udp::connect_reply(reply, transaction_id, id);
+                self.counters.response(family, Kind::Connect);
+                return None;
+            }
+            Ok(Request::Connected { connection_id, transaction_id, call }) => {
+                (connection_id, transaction_id, call)
+            }
+            Err(noise) => {
+                self.counters.drop(match noise {
+                    Noise::TooShort => Drop::TooShort,
+                    Noise::NotATracker => Drop::NotATracker,
+                });
+                return None;
+            }
+        };
+        //= bep15#connection-id-verified
+        if !self.tracker.verify_connection_id(self.now, self.ip(), connection_id) {
+            self.counters.drop(Drop::BadConnectionId);
+            return None;
+        }
+        let room = reply.get_mut(..payload_max(family)).unwrap_or_default();
+        match call {
+            Call::Announce { announce, options } => {
+                self.counters.request(family, Kind::Announce);
+                // The announce is served all the same: what counts stands before the options.
+                if options.is_malformed() {
+                    self.counters.drop(Drop::MalformedOptions);
+                }
+                return Some((announce, transaction_id));
+            }
+            Call::Scrape(hashes) => {
+                self.counters.request(family, Kind::Scrape);
+                match self.scrape(hashes, transaction_id, room) {
+                    Ok(()) => self.counters.response(family, Kind::Scrape),
+                    Err(refusal) => self.refuse(refusal, transaction_id, room),
+                }
+            }
+            Call::Malformed(refusal) => {
+                self.counters.request(family, Kind::Other);
+                self.refuse(refusal, transaction_id, room);
+            }
+        }
+        None
+    }
+
+    fn scrape(
+        &mut self,
+        hashes: InfoHashes<'_>,
+        transaction_id: u32,
+        reply: &mut [u8],
+    ) -> Result<(), Refusal> {
+        let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
+        let hashes = hashes.copy_to(&mut room);
+        let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];
+        let counts = counts.get_mut(..hashes.len()).unwrap_or_default();
+        self.tracker.scrape(hashes, counts)?;
+        self.len = udp::scrape_reply(reply, transaction_id, counts);
+        Ok(())
+    }
+
+    fn refuse(&mut self, refusal: Refusal, transaction_id: u32, reply: &mut [u8]) {
+        self.len = udp::error_reply(reply, transaction_id, refusal.text());
+        self.counters.refuse(refusal);
+        self.counters.response(family(self.from), Kind::Other);
+    }
+
+    fn ip(&self) -> IpAddr {
+        self.from.ip()
+    }
+}
+
+/// Writes the answers to a batch's announces into their datagrams' reply slots.
+struct Replies<'a> {
+    batch: &'a mut Batch,
+    pending: &'a mut [Pending],
+    counters: &'a mut Counters,
+}
+
+impl Replies<'_> {
+    /// Lets `write` go on with the reply to `ask`: it gets the slot and the length so far, and
+    /// gives the new length.
+    #[inline]
+    fn go_on(&mut self, ask: usize, write: impl FnOnce(&mut [u8], Pending) -> usize) {
+        let Some(pending) = self.pending.get_mut(ask) else { return };
+        let limit = payload_max(family(self.batch.from(pending.slot)));
+        let slot = self.batch.reply_buffer(pending.slot);
+        pending.len = write(slot.get_mut(..limit).unwrap_or_default(), *pending);
+    }
+
+    fn family(&self, ask: usize) -> Family {
+        self.pending.get(ask).map_or(Family::V4, |pending| family(self.batch.from(pending.slot)))
+    }
+}
+
+impl Answers for Replies<'_> {
+    #[inline]
+    fn accept(&mut self, ask: usize, accepted: &Accepted) {
+        let chosen = accepted.chosen;
+        self.counters.response(self.family(ask), Kind::Announce);
+        self.counters.peers_sent += u64::from(chosen.v4) + u64::from(chosen.v6);
+        self.go_on(ask, |slot, pending| {
+            let head = AnnounceHead {
+                transaction_id: pending.transaction_id,
+                interval_s: accepted.interval_s,
+                leechers: chosen.counts.leechers(),
+                seeders: chosen.counts.seeders(),
+            };
+            udp::announce_reply(slot, &head)
+        });
+    }
+
+    fn refuse(&mut self, ask: usize, refusal: Refusal) {
+        self.counters.refuse(refusal);
+        self.counters.response(self.family(ask), Kind::Other);
+        self.go_on(ask, |slot, pending| {
+            udp::error_reply(slot, pending.transaction_id, refusal.text())
+        });
+    }
+
+    #[inline]
+    fn peers_v4(&mut self, ask: usize, peers: &[PackedV4]) {
+        self.go_on(ask, |slot, pending| udp::append_peers_v4(slot, pending.len, peers));
+    }
+
+    #[inline]
+    fn peers_v6(&mut self, ask: usize, peers: &[PackedV6]) {
+        self.go_on(ask, |slot, pending| udp::append_peers_v6(slot, pending.len, peers));
+    }
+
+    /// UDP has no room for ids, and does not ask for them.
+    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+}
+
+/// The family that decides about the form of an answer is the datagram's.
+#[inline]
+fn family(from: SocketAddr) -> Family {
+    if from.is_ipv4() { Family::V4 } else { Family::V6 }
+}
+
+/// Bytes that a reply may have.
+#[inline]
+fn payload_max(family: Family) -> usize {
+    match family {
+        Family::V4 => limits::UDP_PAYLOAD_V4_MAX,
+        Family::V6 => limits::UDP_PAYLOAD_V6_MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests;

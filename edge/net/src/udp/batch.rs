@@ -98,6 +98,12 @@ impl Batch {
         self.slots[i].reply = len as u16;
     }
 
+    /// Bytes of the reply to datagram `i`; 0 when there is none.
+    #[inline]
+    pub fn reply_len(&self, i: usize) -> usize {
+        self.slots[i].reply.into()
+    }
+
     /// Forgets everything.
     #[inline]
     pub(crate) fn clear(&mut self) {

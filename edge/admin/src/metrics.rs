@@ -1,0 +1,224 @@
+//! The Prometheus text format, version 0.0.4. Names and labels are documented in
+//! `docs/operating.md` and stay as they are.
+
+use std::fmt::{Display, Write};
+use std::sync::atomic::Ordering;
+
+use tracker::counters::{Counters, Drop, Kind, Listener};
+use types::{Family, Refusal};
+
+use super::Figures;
+
+/// All metrics as they are now.
+pub(super) fn render(figures: &Figures) -> String {
+    let mut page = Page::default();
+    let listeners = figures.board.read();
+    render_traffic(&mut page, &listeners);
+    render_totals(&mut page, figures);
+    render_process(&mut page, figures);
+    page.text
+}
+
+fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
+    type Table = fn(&Counters) -> &[[u64; Kind::ALL.len()]; 2];
+    let tables: [(&str, &str, Table); 2] = [
+        ("requests_total", "Requests received.", |counters| &counters.requests),
+        ("responses_total", "Responses sent; refusals are of kind other.", |c| &c.responses),
+    ];
+    for (name, help, table) in tables {
+        page.head(name, "counter", help);
+        for (listener, counters) in listeners {
+            for (family, row) in [Family::V4, Family::V6].into_iter().zip(table(counters)) {
+                for (kind, value) in Kind::ALL.into_iter().zip(row) {
+                    let own = [("family", label(family)), ("kind", kind.label())];
+                    page.line(name, listener, &own, value);
+                }
+            }
+        }
+    }
+    page.head("refusals_total", "counter", "Requests refused, by the reason the client was told.");
+    for (listener, counters) in listeners {
+        for (refusal, value) in Refusal::ALL.into_iter().zip(&counters.refusals) {
+            page.line("refusals_total", listener, &[("reason", refusal.label())], value);
+        }
+    }
+    page.head("drops_total", "counter", "Datagrams dropped and connections closed, by reason.");
+    for (listener, counters) in listeners {
+        for (drop, value) in Drop::ALL.into_iter().zip(&counters.drops) {
+            page.line("drops_total", listener, &[("reason", drop.label())], value);
+        }
+    }
+    type Figure = fn(&Counters) -> u64;
+    let figures: [(&str, &str, &str, Figure); 5] = [
+        ("received_bytes_total", "counter", "Payload bytes received.", |c| c.bytes_in),
+        ("sent_bytes_total", "counter", "Payload bytes sent.", |c| c.bytes_out),
+        ("peers_sent_total", "counter", "Peers given in answers.", |c| c.peers_sent),
+        ("connections_total", "counter", "Connections accepted.", |c| c.connections_opened),
+        ("connections_open", "gauge", "Connections open now.", |c| {
+            c.connections_opened.saturating_sub(c.connections_closed)
+        }),
+    ];
+    for (name, kind, help, figure) in figures {
+        page.head(name, kind, help);
+        for (listener, counters) in listeners {
+            page.line(name, listener, &[], figure(counters));
+        }
+    }
+}
+
+fn render_totals(page: &mut Page, figures: &Figures) {
+    let totals = figures.tracker.totals();
+    page.head("peers", "gauge", "Peers known, by family and role.");
+    for (family, of) in [(Family::V4, totals.v4), (Family::V6, totals.v6)] {
+        for (role, value) in [("seeder", of.seeders), ("leecher", of.leechers)] {
+            let labels = format!("family=\"{}\",role=\"{role}\"", label(family));
+            page.plain("peers", &labels, value);
+        }
+    }
+    page.single("torrents", "gauge", "Torrents known.", totals.torrents);
+    page.single("partial_seeds", "gauge", "Leechers that are partial seeds.", totals.partial_seeds);
+    page.single("downloads_total", "counter", "Downloads completed.", totals.downloads);
+    page.single("expired_peers_total", "counter", "Peers that aged out.", totals.expired);
+    page.single("swarm_memory_used_bytes", "gauge", "Memory in use.", totals.memory_used);
+    let help = "Memory taken from the system for torrents and peers.";
+    page.single("swarm_memory_reserved_bytes", "gauge", help, totals.memory_reserved);
+    let help = "New peers not stored because the memory budget was used up.";
+    page.single("refused_for_memory_total", "counter", help, totals.refused_for_memory);
+    let lists = figures.tracker.access().load();
+    page.head("access_list_entries", "gauge", "Entries of the access lists.");
+    for (name, list) in [("allow", &lists.allow), ("deny", &lists.deny)] {
+        page.plain("access_list_entries", &format!("list=\"{name}\""), list.len());
+    }
+}
+
+fn render_process(page: &mut Page, figures: &Figures) {
+    let process = (figures.process)();
+    let status = &figures.status;
+    page.head("build_info", "gauge", "Always 1; the version is in its label.");
+    page.plain("build_info", &format!("version=\"{}\"", figures.version), 1);
+    let reloads = status.reloads.load(Ordering::Relaxed);
+    page.single("reloads_total", "counter", "Reloads of configuration and lists.", reloads);
+    let failures = status.reload_failures.load(Ordering::Relaxed);
+    let help = "Reloads that failed, so that what was in force stayed.";
+    page.single("reload_failures_total", "counter", help, failures);
+    page.single("uptime_seconds", "gauge", "Seconds since the start.", process.uptime_s);
+    page.single("process_cpu_seconds_total", "counter", "CPU time used.", process.cpu_s);
+    let help = "Memory resident.";
+    page.single("process_resident_memory_bytes", "gauge", help, process.resident_bytes);
+    page.single("process_open_fds", "gauge", "Open descriptors.", process.descriptors);
+}
+
+fn label(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "v4",
+        Family::V6 => "v6",
+    }
+}
+
+/// The text, line by line. Label values are our own words, addresses and versions: none holds a
+/// character that would need escaping. Writing to a `String` cannot fail.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.text, "# HELP tidegate_{name} {help}\n# TYPE tidegate_{name} {kind}");
+    }
+
+    /// A figure of one listener.
+    fn line(&mut self, name: &str, listener: &Listener, own: &[(&str, &str)], value: impl Display) {
+        let (address, protocol) = (listener.address, listener.protocol.label());
+        let _ =
+            write!(self.text, "tidegate_{name}{{listener=\"{address}\",protocol=\"{protocol}\"");
+        for (key, text) in own {
+            let _ = write!(self.text, ",{key}=\"{text}\"");
+        }
+        let _ = writeln!(self.text, "}} {value}");
+    }
+
+    fn plain(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _ = writeln!(self.text, "tidegate_{name}{{{labels}}} {value}");
+    }
+
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.head(name, kind, help);
+        let _ = writeln!(self.text, "tidegate_{name} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use tracker::counters::{Board, Protocol};
+    use tracker::{Keys, Options, Policy, Tracker};
+
+    use super::*;
+    use crate::{Process, Status};
+
+    fn figures() -> Figures {
+        let policy = Policy::default();
+        let store = tracker::StoreOptions {
+            shards: 1,
+            hash_key: [0; 16],
+            peer_lifetime_s: policy.peer_lifetime_s,
+            keep_peer_ids: false,
+            memory_budget: None,
+        };
+        let tracker = Tracker::new(&Options { policy, store }, &Keys { connection_ids: [0; 16] });
+        Figures {
+            tracker: Arc::new(tracker),
+            board: Arc::default(),
+            status: Status::default(),
+            process: Process::default,
+            version: "1.2.3",
+        }
+    }
+
+    #[test]
+    fn counts_appear_under_their_labels() {
+        let figures = figures();
+        let board: &Board = &figures.board;
+        let address = "[::1]:6969".parse().unwrap();
+        let mut ledger = board.register(Listener { protocol: Protocol::Udp, address });
+        ledger.now.request(Family::V6, Kind::Announce);
+        ledger.now.drop(Drop::BadConnectionId);
+        ledger.publish();
+        let page = render(&figures);
+        for line in [
+            "tidegate_requests_total{listener=\"[::1]:6969\",protocol=\"udp\",family=\"v6\",kind=\"announce\"} 1",
+            "tidegate_drops_total{listener=\"[::1]:6969\",protocol=\"udp\",reason=\"bad_connection_id\"} 1",
+            "tidegate_build_info{version=\"1.2.3\"} 1",
+            "tidegate_peers{family=\"v4\",role=\"seeder\"} 0",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line}\n{page}");
+        }
+    }
+
+    #[test]
+    fn every_series_has_one_head_and_stands_once() {
+        let figures = figures();
+        let address = "1.2.3.4:5".parse().unwrap();
+        for protocol in [Protocol::Udp, Protocol::Http] {
+            figures.board.register(Listener { protocol, address });
+        }
+        let page = render(&figures);
+        let mut seen = HashSet::new();
+        let mut family = "";
+        for line in page.lines() {
+            if let Some(head) = line.strip_prefix("# TYPE ") {
+                family = head.split(' ').next().unwrap();
+                assert!(seen.insert(head), "{head} twice");
+            } else if !line.starts_with('#') {
+                let (series, value) = line.rsplit_once(' ').unwrap();
+                assert_eq!(series.split('{').next().unwrap(), family);
+                assert!(seen.insert(series), "{series} twice");
+                assert!(value.parse::<f64>().is_ok());
+            }
+        }
+        assert!(page.ends_with('\n'));
+    }
+}

@@ -1,0 +1,222 @@
+//! HTTP: one worker is one thread with its own runtime, listeners and connections.
+//!
+//! ```text
+//! accept ─▶ read at once ─▶ Desk (bytes -> wire::http -> tracker -> bytes) ─▶ write at once ─▶ close
+//!                              ▲                                                │ kept alive, or incomplete
+//!                              └─────────── a task per connection ◀─────────────┘
+//! ```
+//!
+//! Most clients open a connection for a single announce. Where the kernel can wait for the request
+//! before it wakes us (TCP_DEFER_ACCEPT), such a connection is served between accept and close
+//! without the reactor ever hearing of it. Buffers are shared by the worker's connections: an idle
+//! one keeps no bytes. Deadlines are kept by one scan a second, not by a timer each.
+
+mod client;
+mod connection;
+mod desk;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+use tokio::task::{LocalSet, yield_now};
+use tokio::time::{Instant, interval, sleep};
+use tracker::counters::{Drop, Ledger};
+use tracker::{Random, Tracker};
+
+use crate::Clock;
+use connection::{Connection, Connections};
+use desk::{Client, Desk, Turn};
+
+pub use client::{ParseProxyError, Proxies};
+
+/// How HTTP is served.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// Connections that one worker holds; more are closed as they come.
+    pub connections_max: usize,
+    /// Seconds from a request's first byte to its last.
+    pub head_timeout_s: u32,
+    /// Seconds that a connection may be silent between requests.
+    pub idle_timeout_s: u32,
+    /// Seconds that a client may take to read an answer.
+    pub write_timeout_s: u32,
+    /// Whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Proxies,
+    /// Whether `compact=0` is honoured with the dict model (BEP 3); the store must keep peer ids.
+    pub dict_model: bool,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            connections_max: 50_000,
+            head_timeout_s: 10,
+            idle_timeout_s: 60,
+            write_timeout_s: 20,
+            trusted_proxies: Proxies::default(),
+            dict_model: false,
+        }
+    }
+}
+
+/// All that a worker needs.
+pub struct HttpWorker {
+    /// Where requests are decided.
+    pub tracker: Arc<Tracker>,
+    /// Bound listeners, each with its account.
+    pub listeners: Vec<(TcpListener, Ledger)>,
+    /// How to serve.
+    pub options: HttpOptions,
+    /// The process's clock.
+    pub clock: Clock,
+    /// Seeds the choice of peers.
+    pub seed: u64,
+}
+
+/// How often deadlines are looked at and figures published.
+const SCAN_PERIOD: Duration = Duration::from_millis(250);
+/// How long answers may take to leave once the worker shall stop.
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+/// Connections accepted before others get their turn.
+const ACCEPT_BATCH: usize = 64;
+/// How long a listener rests when the process has no descriptors left.
+const EXHAUSTED_REST: Duration = Duration::from_millis(100);
+
+/// Serves on this thread until `stop` becomes true, and then until answers under way have left, for
+/// five seconds at most. An error means that the runtime or a listener could not be set up.
+pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, run(worker, stop))
+}
+
+async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<()> {
+    let (listeners, ledgers): (Vec<_>, Vec<_>) = worker.listeners.into_iter().unzip();
+    let shared = Rc::new(Shared {
+        desk: RefCell::new(Desk::new(
+            worker.tracker,
+            worker.clock,
+            Random::new(worker.seed),
+            ledgers,
+            &worker.options,
+        )),
+        connections: Connections::default(),
+        options: worker.options,
+        stopping: Cell::new(false),
+    });
+    let mut acceptors = Vec::new();
+    for (listener, socket) in listeners.into_iter().enumerate() {
+        #[expect(
+            deprecated,
+            reason = "only the unsafe `register` is not; std's listener keeps its descriptor open"
+        )]
+        let socket = AsyncFd::new(socket)?;
+        let accepting = accept_all(Rc::clone(&shared), listener, socket);
+        acceptors.push(tokio::task::spawn_local(accepting));
+    }
+    let mut tick = interval(SCAN_PERIOD);
+    // A dropped sender stops the worker as well: nobody could stop it later.
+    while !*stop.borrow_and_update() {
+        tokio::select! {
+            _ = tick.tick() => shared.scan(),
+            changed = stop.changed() => if changed.is_err() { break },
+        }
+    }
+    acceptors.iter().for_each(tokio::task::JoinHandle::abort);
+    shared.stopping.set(true);
+    let deadline = Instant::now() + DRAIN_TIME;
+    while !shared.connections.is_empty() && Instant::now() < deadline {
+        shared.connections.close_idle();
+        shared.scan();
+        sleep(Duration::from_millis(10)).await;
+    }
+    shared.scan();
+    Ok(())
+}
+
+/// What a worker's connections have in common.
+struct Shared {
+    desk: RefCell<Desk>,
+    connections: Connections,
+    options: HttpOptions,
+    /// Whether each answer is its connection's last.
+    stopping: Cell<bool>,
+}
+
+impl Shared {
+    /// Ends what is overdue, and publishes the figures.
+    fn scan(&self) {
+        let mut desk = self.desk.borrow_mut();
+        let now = desk.clock.now();
+        self.connections.close_overdue(now, |listener| {
+            desk.ledger(listener).now.drop(Drop::TimedOut);
+        });
+        desk.publish();
+    }
+
+    fn count_drop(&self, listener: usize, reason: Drop) {
+        self.desk.borrow_mut().ledger(listener).now.drop(reason);
+    }
+}
+
+/// Accepts from one listener for ever.
+async fn accept_all(shared: Rc<Shared>, listener: usize, socket: AsyncFd<TcpListener>) {
+    loop {
+        let Ok(mut ready) = socket.readable().await else { return };
+        let mut rest = None;
+        for _ in 0..ACCEPT_BATCH {
+            match net::accept(socket.get_ref()) {
+                Ok((stream, from)) => welcome(&shared, listener, stream, from),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready.clear_ready();
+                    break;
+                }
+                Err(error) if net::is_out_of_descriptors(&error) => {
+                    rest = Some(EXHAUSTED_REST);
+                    shared.count_drop(listener, Drop::ConnectionLimit);
+                    break;
+                }
+                // The client is gone already, or the kernel refuses this one: the next may do.
+                Err(_) => shared.count_drop(listener, Drop::Reset),
+            }
+        }
+        drop(ready);
+        match rest {
+            Some(rest) => sleep(rest).await,
+            None => yield_now().await,
+        }
+    }
+}
+
+/// Serves what a new connection has sent already, and keeps it only if there may be more.
+fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, from: SocketAddr) {
+    if shared.connections.len() >= shared.options.connections_max {
+        shared.count_drop(listener, Drop::ConnectionLimit);
+        return;
+    }
+    let client = Client { listener, peer: from.ip(), may_stay: !shared.stopping.get() };
+    let first = {
+        let mut desk = shared.desk.borrow_mut();
+        desk.ledger(listener).now.connections_opened += 1;
+        desk.turn(client, Turn::first(), &stream)
+    };
+    match first {
+        Ok(turn) if !turn.is_over() => {
+            if let Ok(connection) = Connection::new(stream, client) {
+                tokio::task::spawn_local(connection.run(Rc::clone(shared), turn));
+                return;
+            }
+            shared.count_drop(listener, Drop::Reset);
+        }
+        Ok(_) => {}
+        Err(_) => shared.count_drop(listener, Drop::Reset),
+    }
+    shared.desk.borrow_mut().ledger(listener).now.connections_closed += 1;
+}

@@ -1,0 +1,212 @@
+//! Connections that stay: kept alive, or with a request that is still coming.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, Read, Write};
+use std::rc::Rc;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tracker::counters::Drop;
+use types::Tick;
+
+use super::desk::{Client, Next, Stream, Turn};
+use super::{HttpOptions, Shared};
+
+/// Seconds for which input is thrown away behind a last answer.
+const DRAIN_S: u32 = 2;
+
+/// A connection with a task of its own.
+pub(super) struct Connection {
+    stream: TcpStream,
+    client: Client,
+    /// When it is ended, unless something happens before.
+    deadline: Cell<Tick>,
+    /// Whether it waits for the first byte of a request.
+    idle: Cell<bool>,
+    /// Whether the scan has ended it.
+    overdue: Cell<bool>,
+}
+
+impl Connection {
+    /// Hands `stream` to the reactor.
+    pub(super) fn new(stream: std::net::TcpStream, client: Client) -> io::Result<Self> {
+        Ok(Self {
+            stream: TcpStream::from_std(stream)?,
+            client,
+            deadline: Cell::new(Tick::default()),
+            idle: Cell::new(false),
+            overdue: Cell::new(false),
+        })
+    }
+
+    /// Goes on after the first turn, to the end.
+    pub(super) async fn run(self, shared: Rc<Shared>, first: Turn) {
+        let connection = Rc::new(self);
+        let place = shared.connections.insert(Rc::clone(&connection));
+        let end = connection.talk(&shared, first).await;
+        shared.connections.remove(place);
+        let mut desk = shared.desk.borrow_mut();
+        let counters = &mut desk.ledger(connection.client.listener).now;
+        counters.connections_closed += 1;
+        if end.is_err() && !connection.overdue.get() {
+            counters.drop(Drop::Reset);
+        }
+    }
+
+    async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<()> {
+        let options = &shared.options;
+        let now = || shared.desk.borrow().clock.now();
+        let mut turn = first;
+        // The first request has no longer than any other, even before its first byte.
+        self.deadline.set(now().after(options.head_timeout_s));
+        loop {
+            if !turn.unsent.is_empty() {
+                self.deadline.set(now().after(options.write_timeout_s));
+                self.write_all(&turn.unsent).await?;
+                turn.unsent = Vec::new();
+                turn.answered = turn.answered.max(1);
+            }
+            match turn.next {
+                Next::Close => return Ok(()),
+                Next::Drain => return self.drain(now().after(DRAIN_S)).await,
+                Next::Read => {}
+            }
+            if !turn.more {
+                self.await_input(&turn, options, now).await?;
+            }
+            let client = Client { may_stay: !shared.stopping.get(), ..self.client };
+            let had_begun = !turn.rest.is_empty();
+            turn = shared.desk.borrow_mut().turn(client, turn, &self.stream)?;
+            if !had_begun && !turn.rest.is_empty() {
+                self.deadline.set(now().after(options.head_timeout_s));
+            }
+        }
+    }
+
+    /// Sleeps until there is input. Bytes that dribble in do not move the deadline of a request
+    /// that has begun.
+    async fn await_input(
+        &self,
+        turn: &Turn,
+        options: &HttpOptions,
+        now: impl Fn() -> Tick,
+    ) -> io::Result<()> {
+        if turn.answered > 0 {
+            let wait_s =
+                if turn.rest.is_empty() { options.idle_timeout_s } else { options.head_timeout_s };
+            self.deadline.set(now().after(wait_s));
+        }
+        self.idle.set(turn.rest.is_empty());
+        let ready = self.stream.readable().await;
+        self.idle.set(false);
+        ready
+    }
+
+    async fn write_all(&self, mut left: &[u8]) -> io::Result<()> {
+        while !left.is_empty() {
+            self.stream.writable().await?;
+            match self.stream.write_now(left) {
+                Ok(len) => left = left.get(len..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more comes from here, and throws away what comes from there.
+    async fn drain(&self, deadline: Tick) -> io::Result<()> {
+        self.deadline.set(deadline);
+        net::finish(&self.stream)?;
+        let mut trash = [0; 512];
+        loop {
+            self.stream.readable().await?;
+            match self.stream.read_now(&mut trash) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends it from outside: its task wakes up and finds the stream closed.
+    fn hang_up(&self) {
+        // A socket that is closed already needs no ending.
+        let _ = net::hang_up(&self.stream);
+    }
+}
+
+impl Stream for TcpStream {
+    /// A short read means that the socket is empty: saying so spares the read that would only find
+    /// that out.
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut short = None;
+        let read = self.try_io(Interest::READABLE, || {
+            let len = net::receive(self, buffer)?;
+            if (1..buffer.len()).contains(&len) {
+                short = Some(len);
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(len)
+        });
+        short.map_or(read, Ok)
+    }
+
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_write(bytes)
+    }
+}
+
+impl Stream for std::net::TcpStream {
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&mut &*self).read(buffer)
+    }
+
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        (&mut &*self).write(bytes)
+    }
+}
+
+/// The connections of a worker that have tasks.
+#[derive(Default)]
+pub(super) struct Connections {
+    all: RefCell<slab::Slab<Rc<Connection>>>,
+}
+
+impl Connections {
+    pub(super) fn len(&self) -> usize {
+        self.all.borrow().len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn insert(&self, connection: Rc<Connection>) -> usize {
+        self.all.borrow_mut().insert(connection)
+    }
+
+    fn remove(&self, place: usize) {
+        self.all.borrow_mut().remove(place);
+    }
+
+    /// Ends those whose deadline has passed, and names the listener of each.
+    pub(super) fn close_overdue(&self, now: Tick, mut ended: impl FnMut(usize)) {
+        for (_, connection) in self.all.borrow().iter() {
+            if now > connection.deadline.get() && !connection.overdue.replace(true) {
+                connection.hang_up();
+                ended(connection.client.listener);
+            }
+        }
+    }
+
+    /// Ends those that wait for a request.
+    pub(super) fn close_idle(&self) {
+        for (_, connection) in self.all.borrow().iter() {
+            if connection.idle.get() {
+                connection.hang_up();
+            }
+        }
+    }
+}

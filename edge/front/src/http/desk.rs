@@ -1,0 +1,348 @@
+//! Bytes in, bytes out: requests that have come are answered, without any I/O but the one read and
+//! the one write of a turn.
+
+use std::io;
+use std::mem::take;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tracker::counters::{Drop, Kind, Ledger};
+use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Random, Tracker};
+use types::{
+    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits,
+};
+use wire::http::{
+    self, AnnounceReply, Fault, Head, PeerModel, Request, Response, ScrapeQuery, Target,
+};
+
+use super::HttpOptions;
+use super::client::Proxies;
+use crate::Clock;
+
+/// Answers collected before they must leave: pipelined requests behind them wait their turn.
+const OUT_MAX: usize = 256 * 1024;
+/// What one read takes at most.
+const READ_MAX: usize = 64 * 1024;
+
+/// What a worker answers with. One for all its connections.
+pub(super) struct Desk {
+    pub(super) clock: Clock,
+    tracker: Arc<Tracker>,
+    random: Random,
+    ledgers: Vec<Ledger>,
+    proxies: Proxies,
+    dict_model: bool,
+    read_buffer: Box<[u8]>,
+    out: Vec<u8>,
+    body: Vec<u8>,
+}
+
+/// What is to become of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It waits for (the rest of) a request.
+    Read,
+    /// It ends as soon as the answers are out.
+    Close,
+    /// It ends too, but more input may be on its way: closing at once would make the kernel throw
+    /// the answer away with it.
+    Drain,
+}
+
+/// A connected socket that never waits.
+pub(super) trait Stream {
+    /// Bytes that have come; `WouldBlock` when there are none, 0 when none will come.
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// How many of `bytes` the socket took; `WouldBlock` when it is full.
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+/// What a turn leaves behind.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) next: Next,
+    /// Input that is not answered yet.
+    pub(super) rest: Vec<u8>,
+    /// Whether `rest` may hold whole requests, that had to wait for the answers before them to leave.
+    pub(super) more: bool,
+    /// Output that the socket did not take.
+    pub(super) unsent: Vec<u8>,
+    /// Requests answered in this turn.
+    pub(super) answered: usize,
+}
+
+impl Turn {
+    /// Before anything has come.
+    pub(super) fn first() -> Self {
+        Self { next: Next::Read, rest: Vec::new(), more: false, unsent: Vec::new(), answered: 0 }
+    }
+
+    /// Whether the connection can be closed at once.
+    pub(super) fn is_over(&self) -> bool {
+        self.next == Next::Close && self.unsent.is_empty()
+    }
+}
+
+/// A client in a turn.
+#[derive(Clone, Copy)]
+pub(super) struct Client {
+    pub(super) listener: usize,
+    /// The other end of the TCP connection.
+    pub(super) peer: IpAddr,
+    /// Whether the connection may be kept.
+    pub(super) may_stay: bool,
+}
+
+impl Desk {
+    pub(super) fn new(
+        tracker: Arc<Tracker>,
+        clock: Clock,
+        random: Random,
+        ledgers: Vec<Ledger>,
+        options: &HttpOptions,
+    ) -> Self {
+        Self {
+            clock,
+            tracker,
+            random,
+            ledgers,
+            proxies: options.trusted_proxies.clone(),
+            dict_model: options.dict_model,
+            read_buffer: vec![0; READ_MAX].into(),
+            out: Vec::with_capacity(READ_MAX),
+            body: Vec::with_capacity(READ_MAX),
+        }
+    }
+
+    /// The account of a listener.
+    pub(super) fn ledger(&mut self, listener: usize) -> &mut Ledger {
+        // Listeners are numbered by the worker that made the ledgers.
+        &mut self.ledgers[listener]
+    }
+
+    /// Lets others see the figures.
+    pub(super) fn publish(&mut self) {
+        self.ledgers.iter_mut().for_each(Ledger::publish);
+    }
+
+    /// One turn: reads once, unless whole requests are waiting already, answers what is there, and
+    /// writes once.
+    pub(super) fn turn(
+        &mut self,
+        client: Client,
+        mut last: Turn,
+        stream: &impl Stream,
+    ) -> io::Result<Turn> {
+        let mut buffer = take(&mut self.read_buffer);
+        let read = if last.more { Ok(0) } else { stream.read_now(&mut buffer) };
+        let fresh = match read {
+            Ok(0) if !last.more => None,
+            Ok(len) => buffer.get(..len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.read_buffer = buffer;
+                return Ok(Turn { answered: 0, ..last });
+            }
+            Err(error) => {
+                self.read_buffer = buffer;
+                return Err(error);
+            }
+        };
+        let turn = match fresh {
+            None => Turn { next: Next::Close, ..Turn::first() },
+            Some(fresh) if last.rest.is_empty() => self.answer_all(client, fresh, Vec::new()),
+            Some(fresh) => {
+                last.rest.extend_from_slice(fresh);
+                let input = take(&mut last.rest);
+                self.answer_all(client, &input, last.rest)
+            }
+        };
+        self.ledger(client.listener).now.bytes_in += fresh.map_or(0, <[u8]>::len) as u64;
+        self.read_buffer = buffer;
+        self.send(client, turn, stream)
+    }
+
+    /// Answers the requests in `input`, into `self.out`; what is left of it is appended to `rest`.
+    fn answer_all(&mut self, client: Client, input: &[u8], mut rest: Vec<u8>) -> Turn {
+        self.out.clear();
+        let (mut left, mut next, mut answered) = (input, Next::Read, 0);
+        while next == Next::Read && !left.is_empty() && self.out.len() < OUT_MAX {
+            match http::read_head(left) {
+                Head::Partial => break,
+                Head::Whole(request) => {
+                    let keep_alive = request.keep_alive && client.may_stay;
+                    self.answer(client, &request, keep_alive);
+                    left = left.get(request.consumed..).unwrap_or_default();
+                    answered += 1;
+                    next = if keep_alive { Next::Read } else { Next::Close };
+                }
+                Head::Fault(fault) => {
+                    self.reject(client, fault);
+                    next = Next::Drain;
+                }
+            }
+        }
+        // Input behind the last answer is pending in no buffer of the kernel, so closing is safe.
+        let more = next == Next::Read && self.out.len() >= OUT_MAX && !left.is_empty();
+        if next == Next::Read {
+            rest.extend_from_slice(left);
+        }
+        Turn { next, rest, more, unsent: Vec::new(), answered }
+    }
+
+    /// Writes `self.out`, as far as the socket takes it now.
+    fn send(&mut self, client: Client, turn: Turn, stream: &impl Stream) -> io::Result<Turn> {
+        let out = take(&mut self.out);
+        self.ledger(client.listener).now.bytes_out += out.len() as u64;
+        let mut left = out.as_slice();
+        while !left.is_empty() {
+            match stream.write_now(left) {
+                Ok(len) => left = left.get(len..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    self.out = out;
+                    return Err(error);
+                }
+            }
+        }
+        let unsent = left.to_vec();
+        self.out = out;
+        self.out.clear();
+        Ok(Turn { unsent, ..turn })
+    }
+
+    /// Answers what is no request.
+    fn reject(&mut self, client: Client, fault: Fault) {
+        let family = family(client.peer);
+        let counters = &mut self.ledger(client.listener).now;
+        counters.request(family, Kind::Other);
+        counters.response(family, Kind::Other);
+        counters.drop(match fault {
+            Fault::UriTooLong | Fault::HeadersTooLarge => Drop::HeadTooLarge,
+            Fault::BadRequest | Fault::MethodNotAllowed => Drop::BadHttp,
+        });
+        http::fault(&mut self.out, fault);
+    }
+
+    /// Answers a request.
+    fn answer(&mut self, client: Client, request: &Request<'_>, keep_alive: bool) {
+        let response = Response { method: request.method, keep_alive };
+        let ip = self.proxies.client(client.peer, request);
+        let kind = match request.target {
+            Target::Announce(_) => Kind::Announce,
+            Target::Scrape(_) => Kind::Scrape,
+            Target::Keyed | Target::Unknown => Kind::Other,
+        };
+        self.ledger(client.listener).now.request(family(ip), kind);
+        self.body.clear();
+        let answered = match request.target {
+            Target::Announce(query) => self.announce(client, query, ip),
+            Target::Scrape(query) => self.scrape(query),
+            Target::Keyed => Err(Refusal::KeyUnexpected),
+            Target::Unknown => {
+                self.ledger(client.listener).now.response(family(ip), Kind::Other);
+                return response.not_found(&mut self.out);
+            }
+        };
+        let counters = &mut self.ledgers[client.listener].now;
+        match answered {
+            Ok(()) => counters.response(family(ip), kind),
+            //= bep3#failure-reason
+            // Status 200: clients read the reason only then.
+            Err(refusal) => {
+                counters.response(family(ip), Kind::Other);
+                counters.refuse(refusal);
+                self.body.clear();
+                http::failure(&mut self.body, refusal);
+            }
+        }
+        response.ok(&mut self.out, &self.body);
+    }
+
+    fn announce(&mut self, client: Client, query: &[u8], ip: IpAddr) -> Result<(), Refusal> {
+        let query = http::announce_query(query)?;
+        let model = match (query.compact || !self.dict_model, query.no_peer_id) {
+            (true, _) => PeerModel::Compact,
+            (false, true) => PeerModel::DictNoIds,
+            (false, false) => PeerModel::Dict,
+        };
+        let policy = AnnouncePolicy {
+            peers_max: limits::PEERS_HTTP_MAX,
+            families: Families::Both,
+            with_ids: model == PeerModel::Dict,
+        };
+        let ask = Ask { from: ip, announce: query.announce, policy };
+        let body = &mut self.body;
+        let mut answer = Answer { body, model, ip, state: Err(Refusal::Truncated), v4_left: 0 };
+        let now = self.clock.now();
+        self.tracker.announce(now, &mut self.random, &[ask], &mut answer);
+        let reply = answer.state?;
+        reply.finish(&mut self.body);
+        let peers = u64::from(reply.v4) + u64::from(reply.v6);
+        self.ledger(client.listener).now.peers_sent += peers;
+        Ok(())
+    }
+
+    fn scrape(&mut self, query: &[u8]) -> Result<(), Refusal> {
+        let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+        let hashes = ScrapeQuery::new(query).read_into(&mut room)?;
+        let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+        let counts = counts.get_mut(..hashes.len()).unwrap_or_default();
+        self.tracker.scrape(hashes, counts)?;
+        http::scrape(&mut self.body, hashes, counts);
+        Ok(())
+    }
+}
+
+fn family(ip: IpAddr) -> Family {
+    if ip.to_canonical().is_ipv4() { Family::V4 } else { Family::V6 }
+}
+
+/// Writes the one answer of an announce.
+struct Answer<'a> {
+    body: &'a mut Vec<u8>,
+    model: PeerModel,
+    ip: IpAddr,
+    /// The reply, once the tracker has accepted.
+    state: Result<AnnounceReply<'static>, Refusal>,
+    v4_left: u16,
+}
+
+impl Answers for Answer<'_> {
+    fn accept(&mut self, _: usize, accepted: &Accepted) {
+        let reply = AnnounceReply {
+            model: self.model,
+            counts: accepted.chosen.counts,
+            v4: accepted.chosen.v4,
+            v6: accepted.chosen.v6,
+            external_ip: self.ip,
+            interval_s: accepted.interval_s,
+            interval_min_s: accepted.interval_min_s,
+            warning: None,
+        };
+        self.v4_left = reply.v4;
+        reply.begin(self.body);
+        self.state = Ok(reply);
+    }
+
+    fn refuse(&mut self, _: usize, refusal: Refusal) {
+        self.state = Err(refusal);
+    }
+
+    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
+        if let Ok(reply) = &self.state {
+            reply.peers_v4(self.body, &mut self.v4_left, peers);
+        }
+    }
+
+    fn peers_v6(&mut self, _: usize, peers: &[PackedV6]) {
+        if let Ok(reply) = &self.state {
+            reply.peers_v6(self.body, peers);
+        }
+    }
+
+    fn peer_with_id(&mut self, _: usize, peer: PeerKey, id: PeerId) {
+        if let Ok(reply) = &self.state {
+            reply.peer_with_id(self.body, peer, id);
+        }
+    }
+}
