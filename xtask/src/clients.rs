@@ -1,8 +1,80 @@
+//! Real clients find each other through the tracker and hand over a torrent.
+//!
+//! Every case has a network, a tracker and two clients of its own, so all of them run at once: most of
+//! the time they wait. The network is a namespace without a way out, the processes share a process
+//! namespace whose first one is this program again, as `client-case`. When that one ends, for whatever
+//! reason, the kernel ends the others, and with the last of them the network is gone. Nothing has
+//! a name on the machine, so nothing is left behind and two runs do not meet.
+
+mod case;
+mod peer;
+mod torrent;
+mod tracker;
+
 use crate::command::Tally;
-use anyhow::Result;
-pub(crate) fn run(_: &[&str]) -> Result<Tally> {
-    Ok(Tally::ONE)
+use crate::workspace::root;
+use anyhow::{Context, Result, ensure};
+use case::{CASES, Case};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread;
+
+/// Runs the cases whose names hold one of `names`, or all.
+pub(crate) fn run(names: &[&str]) -> Result<Tally> {
+    let wanted =
+        |case: &&Case| names.is_empty() || names.iter().any(|name| case.name.contains(name));
+    let cases: Vec<&Case> = CASES.iter().filter(wanted).collect();
+    ensure!(!cases.is_empty(), "no case {names:?} among {:?}", CASES.map(|case| case.name));
+    ensure!(
+        tracker::binary().is_file(),
+        "no {}: cargo build --release first",
+        tracker::binary().display()
+    );
+    let folder = root().join(format!("target/clients-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    // A copy, since cargo may replace the original while the cases run.
+    let program = folder.join("xtask");
+    fs::copy("/proc/self/exe", &program)?;
+    let outcomes: Vec<Result<()>> = thread::scope(|scope| {
+        let start = |case| {
+            let (program, folder) = (&program, folder.join(case));
+            scope.spawn(move || run_in_namespace(program, case, &folder))
+        };
+        let running: Vec<_> = cases.iter().map(|case| start(case.name)).collect();
+        running.into_iter().map(|thread| thread.join().unwrap_or(Ok(()))).collect()
+    });
+    fs::remove_dir_all(&folder)?;
+    let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+    for error in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
+        println!("{error:#}");
+    }
+    let (passed, failed) = (u32::try_from(outcomes.len() - failed)?, u32::try_from(failed)?);
+    Ok(Tally { passed, failed })
 }
-pub(crate) fn run_case(_: &str, _: &std::path::Path) -> Result<()> {
+
+/// Starts this program again as the first process of new namespaces, and waits for it.
+fn run_in_namespace(program: &Path, case: &str, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork", "--kill-child"]);
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.arg(program).args(["client-case", case]).arg(folder).current_dir(root());
+    let Output { status, stdout, stderr } = command.output().context("setpriv (util-linux)")?;
+    print!("{}", String::from_utf8_lossy(&stdout));
+    ensure!(status.success(), "{case}: {}", String::from_utf8_lossy(&stderr).trim_end());
     Ok(())
+}
+
+fn is_root() -> bool {
+    let id = crate::command::output(crate::command::command(&["id", "-u"]));
+    id.is_ok_and(|id| id.trim() == "0")
+}
+
+/// Plays one case; the process is the first of its namespaces.
+pub(crate) fn run_case(name: &str, folder: &Path) -> Result<()> {
+    let case = CASES.iter().find(|case| case.name == name).context("no such case")?;
+    case.run(folder)
 }

@@ -1,0 +1,30 @@
+"""A libtorrent peer for the real-client tests: it seeds or fetches one torrent until it is killed.
+
+    peer.py TORRENT FOLDER LISTEN
+
+FOLDER holds the data, or will; LISTEN is ADDRESS:PORT. What the tracker says goes to standard output.
+One session a process: two in one lose answers of UDP trackers.
+"""
+
+import sys
+
+import libtorrent
+
+torrent, folder, listen = sys.argv[1:]
+session = libtorrent.session(
+    {
+        "listen_interfaces": listen,
+        "enable_dht": False,
+        "enable_lsd": False,
+        "enable_upnp": False,
+        "enable_natpmp": False,
+        "alert_mask": libtorrent.alert.category_t.tracker_notification
+        | libtorrent.alert.category_t.error_notification
+        | libtorrent.alert.category_t.status_notification,
+    }
+)
+session.add_torrent({"ti": libtorrent.torrent_info(torrent), "save_path": folder})
+while True:
+    session.wait_for_alert(1000)
+    for alert in session.pop_alerts():
+        print(f"{alert.what()}: {alert.message()}", flush=True)

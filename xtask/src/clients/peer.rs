@@ -1,0 +1,93 @@
+//! The clients, each as the command that starts it. DHT, peer exchange and local discovery are off, so
+//! that only the tracker can tell one of the other.
+
+use crate::workspace::root;
+use anyhow::Result;
+use std::fs::{self, File};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where peers listen; they differ by address.
+const PORT: u16 = 6881;
+
+/// A client that people use.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Client {
+    Aria2,
+    Transmission,
+    Libtorrent,
+}
+
+/// One running client's place.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) client: Client,
+    pub(super) address: IpAddr,
+    /// Its data; logs and state lie beside it.
+    pub(super) folder: PathBuf,
+}
+
+impl Peer {
+    /// Starts it on a torrent file. It runs until the namespace ends.
+    pub(super) fn start(&self, torrent: &Path, udp: bool) -> Result<()> {
+        let mut command = match self.client {
+            Client::Aria2 => self.aria2(udp),
+            Client::Transmission => self.transmission()?,
+            Client::Libtorrent => return self.spawn(self.libtorrent(torrent)),
+        };
+        command.arg(torrent);
+        self.spawn(command)
+    }
+
+    /// What it has said so far.
+    pub(super) fn log(&self) -> PathBuf {
+        self.folder.with_extension("log")
+    }
+
+    fn spawn(&self, mut command: Command) -> Result<()> {
+        let log = File::create(self.log())?;
+        command.env("HOME", &self.folder).stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
+        command.spawn()?;
+        Ok(())
+    }
+
+    fn aria2(&self, udp: bool) -> Command {
+        let mut command = Command::new("aria2c");
+        // Its UDP tracker client is part of its DHT; for a private torrent that stays idle.
+        command.arg(format!("--enable-dht={udp}"));
+        command.arg(format!("--dht-file-path={}", self.folder.with_extension("dht").display()));
+        command.arg(format!("--interface={}", self.address));
+        command.arg(format!("--listen-port={PORT}"));
+        command.arg(format!("--dir={}", self.folder.display()));
+        command.args(["--no-conf", "--enable-dht6=false", "--enable-peer-exchange=false"]);
+        command.args(["--bt-enable-lpd=false", "--check-integrity=true", "--seed-ratio=0"]);
+        command.args(["--file-allocation=none", "--show-console-readout=false"]);
+        command
+    }
+
+    fn transmission(&self) -> Result<Command> {
+        let settings = self.folder.with_extension("settings");
+        fs::create_dir_all(&settings)?;
+        fs::write(
+            settings.join("settings.json"),
+            format!(
+                "{{\"bind-address-ipv4\": \"{}\", \"peer-port\": {PORT}, \"dht-enabled\": false, \
+                 \"pex-enabled\": false, \"lpd-enabled\": false, \"port-forwarding-enabled\": false}}",
+                self.address
+            ),
+        )?;
+        let mut command = Command::new("transmission-cli");
+        command.args(["--verify", "--no-portmap", "--config-dir"]).arg(settings);
+        command.arg("--download-dir").arg(&self.folder);
+        Ok(command)
+    }
+
+    fn libtorrent(&self, torrent: &Path) -> Command {
+        // Not any python3 on the path: the bindings are a Debian package.
+        let mut command = Command::new("/usr/bin/python3");
+        command.arg(root().join("testing/clients/peer.py")).arg(torrent).arg(&self.folder);
+        command.arg(SocketAddr::new(self.address, PORT).to_string());
+        command
+    }
+}
