@@ -1,2 +1,120 @@
-//! The binary.
-fn main() {}
+//! tidegate: a BitTorrent tracker.
+//!
+//! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
+//! keeps it running.
+#![forbid(unsafe_code)]
+
+mod access;
+mod config;
+mod serve;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use config::{Config, Problem, Settings};
+
+/// A BitTorrent tracker: UDP and HTTP over one swarm store.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = false)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Option<Task>,
+    /// The configuration file; without one the defaults are in force.
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Serve (what happens without a command, too).
+    Serve,
+    /// Write, look at or check a configuration.
+    Config {
+        #[command(subcommand)]
+        task: ConfigTask,
+    },
+}
+
+#[derive(Subcommand)]
+enum ConfigTask {
+    /// Write a configuration with every key, its default and what it does.
+    Init {
+        /// Where to; standard output without it.
+        file: Option<PathBuf>,
+        /// Replace the file if there is one.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print every value in force, and where it comes from.
+    Show,
+    /// Check all that serving would need, without serving.
+    Check,
+}
+
+fn main() -> ExitCode {
+    let command_line = CommandLine::parse();
+    let file = command_line.config.as_deref();
+    let done = match command_line.command.unwrap_or(Task::Serve) {
+        Task::Serve => load(file).and_then(|(settings, config)| {
+            serve::serve(file.map(Path::to_owned), settings, config)
+                .map_err(|error| vec![format!("{error:#}")])
+        }),
+        Task::Config { task: ConfigTask::Init { file, force } } => init(file.as_deref(), force),
+        Task::Config { task: ConfigTask::Show } => {
+            load(file).and_then(|(settings, _)| print(&config::show(&settings)))
+        }
+        Task::Config { task: ConfigTask::Check } => check(file),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problems) => {
+            for problem in problems {
+                // Standard error is the last resort; if it is closed, the exit code still tells.
+                let _ = writeln!(io::stderr(), "tidegate: {problem}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The configuration that `file` and the environment make.
+fn load(file: Option<&Path>) -> Result<(Settings, Config), Vec<String>> {
+    let texts =
+        |problems: Vec<Problem>| problems.iter().map(Problem::to_string).collect::<Vec<_>>();
+    let environment = std::env::vars_os()
+        .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
+    let settings = config::load(file, environment).map_err(texts)?;
+    let config = Config::from_settings(&settings).map_err(texts)?;
+    Ok((settings, config))
+}
+
+fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {
+    let Some(file) = file else { return print(&config::init()) };
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(force).create_new(!force).truncate(force);
+    let written = options.open(file).and_then(|mut file| file.write_all(config::init().as_bytes()));
+    written.map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AlreadyExists => " (--force replaces it)",
+            _ => "",
+        };
+        vec![format!("cannot write {}: {error}{hint}", file.display())]
+    })
+}
+
+fn check(file: Option<&Path>) -> Result<(), Vec<String>> {
+    let (_, config) = load(file)?;
+    let problems = serve::check(&config);
+    if problems.is_empty() { print("the configuration is good\n") } else { Err(problems) }
+}
+
+fn print(text: &str) -> Result<(), Vec<String>> {
+    match io::stdout().write_all(text.as_bytes()) {
+        // A reader such as `head` has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(vec![error.to_string()]),
+        _ => Ok(()),
+    }
+}

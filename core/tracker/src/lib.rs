@@ -186,6 +186,11 @@ impl Tracker {
         self.store.sweep(now, parts);
     }
 
+    /// Seconds without an announce after which a peer is forgotten.
+    pub fn peer_lifetime_s(&self) -> u32 {
+        self.policy.load().peer_lifetime_s
+    }
+
     /// What the store holds now.
     pub fn totals(&self) -> Totals {
         self.store.totals()

@@ -1,0 +1,207 @@
+//! The configuration: one table of keys ([`keys`]), read from a file and the environment ([`read`]),
+//! shown and written from the same table ([`show`]), and here turned into what the rooms take.
+
+mod keys;
+mod read;
+mod show;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use front::http::{HttpOptions, Proxies};
+use net::Engine;
+use tracker::Policy;
+use tracker::access::Mode;
+
+use keys::{KEYS, Key};
+
+pub(crate) use read::{Problem, Settings, load};
+pub(crate) use show::{init, show};
+
+/// Where a listener listens, and whether the operator asked for just that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listen {
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// From the defaults: an address family that the system lacks is skipped then.
+    pub(crate) is_default: bool,
+}
+
+/// Everything that serving needs, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) udp_listen: Listen,
+    pub(crate) udp_workers: usize,
+    pub(crate) engine: Engine,
+    pub(crate) receive_buffer: usize,
+    pub(crate) pin_cores: bool,
+    pub(crate) http_listen: Listen,
+    pub(crate) http_workers: usize,
+    pub(crate) http: HttpOptions,
+    pub(crate) policy: Policy,
+    pub(crate) access_mode: Mode,
+    pub(crate) allow: PathBuf,
+    pub(crate) deny: PathBuf,
+    pub(crate) memory_budget: Option<u64>,
+    pub(crate) admin_listen: Vec<SocketAddr>,
+    pub(crate) user: String,
+    pub(crate) group: String,
+    pub(crate) log_level: tracing::Level,
+    pub(crate) log_json: bool,
+}
+
+impl Config {
+    /// Checks what single keys cannot show, and converts. All problems are named at once.
+    pub(crate) fn from_settings(settings: &Settings) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let proxies = settings.list("http.trusted_proxies");
+        let proxies = Proxies::parse(proxies.iter().map(String::as_str));
+        let trusted_proxies = proxies.unwrap_or_else(|error| {
+            problems.push(settings.problem("http.trusted_proxies", error.to_string()));
+            Proxies::default()
+        });
+        let mut addresses = |name| addresses(settings, name, &mut problems);
+        let (udp, http, admin) =
+            (addresses("udp.listen"), addresses("http.listen"), addresses("admin.listen"));
+        let config = Self {
+            udp_listen: Listen { addresses: udp, is_default: settings.is_default("udp.listen") },
+            udp_workers: settings.size("udp.workers"),
+            engine: match settings.text("udp.engine") {
+                "mmsg" => Engine::Mmsg,
+                "portable" => Engine::Portable,
+                _ => Engine::Auto,
+            },
+            receive_buffer: settings.size("udp.receive_buffer_bytes"),
+            pin_cores: settings.flag("udp.pin_cores"),
+            http_listen: Listen { addresses: http, is_default: settings.is_default("http.listen") },
+            http_workers: settings.size("http.workers"),
+            http: HttpOptions {
+                connections_max: settings.size("http.connections_max"),
+                head_timeout_s: settings.int("http.head_timeout_s"),
+                idle_timeout_s: settings.int("http.idle_timeout_s"),
+                write_timeout_s: settings.int("http.write_timeout_s"),
+                trusted_proxies,
+                dict_model: settings.flag("http.dict_model"),
+            },
+            policy: policy(settings),
+            access_mode: match settings.text("access.mode") {
+                "allow" => Mode::Allow,
+                "deny" => Mode::Deny,
+                "both" => Mode::Both,
+                _ => Mode::Open,
+            },
+            allow: settings.text("access.allow").into(),
+            deny: settings.text("access.deny").into(),
+            memory_budget: Some(settings.int("limits.memory_mib"))
+                .filter(|mib| *mib > 0)
+                .map(|mib: u32| u64::from(mib) << 20),
+            admin_listen: admin,
+            user: settings.text("process.user").into(),
+            group: settings.text("process.group").into(),
+            // The key's choices are exactly the levels.
+            log_level: settings.text("log.level").parse().unwrap_or(tracing::Level::INFO),
+            log_json: settings.text("log.format") == "json",
+        };
+        config.cross_check(settings, &mut problems);
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// Keys that contradict each other.
+    fn cross_check(&self, settings: &Settings, problems: &mut Vec<Problem>) {
+        let mut blame = |name: &'static str, text: String| {
+            problems.push(settings.problem(name, text));
+        };
+        let policy = &self.policy;
+        if policy.interval_min_s > policy.interval_s {
+            let text =
+                format!("must not be above tracker.interval_s, which is {}", policy.interval_s);
+            blame("tracker.interval_min_s", text);
+        }
+        if policy.peer_lifetime_s <= policy.interval_s + policy.interval_jitter_s {
+            let due = policy.interval_s + policy.interval_jitter_s;
+            let text = format!(
+                "must be above tracker.interval_s and its jitter, {due} together: peers would be \
+                 forgotten between two announces"
+            );
+            blame("tracker.peer_lifetime_s", text);
+        }
+        if policy.numwant_default > policy.numwant_max {
+            let text =
+                format!("must not be above tracker.numwant_max, which is {}", policy.numwant_max);
+            blame("tracker.numwant_default", text);
+        }
+        let wants_allow = matches!(self.access_mode, Mode::Allow | Mode::Both);
+        let wants_deny = matches!(self.access_mode, Mode::Deny | Mode::Both);
+        for (wanted, path, name) in
+            [(wants_allow, &self.allow, "access.allow"), (wants_deny, &self.deny, "access.deny")]
+        {
+            if wanted && path.as_os_str().is_empty() {
+                let mode = settings.text("access.mode");
+                blame(name, format!("must name a file when access.mode is `{mode}`"));
+            }
+        }
+        if self.user.is_empty() && !self.group.is_empty() {
+            blame("process.group", "needs process.user as well".into());
+        }
+        let mut seen = BTreeSet::new();
+        for address in self.http_listen.addresses.iter().chain(&self.admin_listen) {
+            if address.port() != 0 && !seen.insert(*address) {
+                blame("admin.listen", format!("{address} is taken by [http] already"));
+            }
+        }
+    }
+}
+
+fn policy(settings: &Settings) -> Policy {
+    let peers = |name| u16::try_from(settings.int(name)).unwrap_or(u16::MAX);
+    Policy {
+        interval_s: settings.int("tracker.interval_s"),
+        interval_min_s: settings.int("tracker.interval_min_s"),
+        interval_jitter_s: settings.int("tracker.interval_jitter_s"),
+        peer_lifetime_s: settings.int("tracker.peer_lifetime_s"),
+        numwant_default: peers("tracker.numwant_default"),
+        numwant_max: peers("tracker.numwant_max"),
+        connection_id_lifetime_s: settings.int("tracker.connection_id_lifetime_s"),
+    }
+}
+
+/// The addresses of a list of listeners.
+fn addresses(
+    settings: &Settings,
+    name: &'static str,
+    problems: &mut Vec<Problem>,
+) -> Vec<SocketAddr> {
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for text in settings.list(name) {
+        match text.parse() {
+            Ok(address) if addresses.contains(&address) && address.port() != 0 => {
+                problems.push(settings.problem(name, format!("`{text}` stands twice")));
+            }
+            Ok(address) => addresses.push(address),
+            Err(_) => {
+                let advice = "an address and a port are due, as in `0.0.0.0:6969` or `[::]:6969`";
+                problems.push(settings.problem(name, format!("`{text}`: {advice}")));
+            }
+        }
+    }
+    addresses
+}
+
+/// Names of keys whose values differ, by whether they can change while serving.
+pub(crate) fn changes(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static str>) {
+    let differs = |key: &&Key| old.value(key.name) != new.value(key.name);
+    KEYS.iter().filter(differs).map(|key| (key.name, key.live)).fold(
+        (Vec::new(), Vec::new()),
+        |(mut live, mut fixed), (name, is_live)| {
+            if is_live {
+                live.push(name)
+            } else {
+                fixed.push(name)
+            }
+            (live, fixed)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Every key there is. The one place that names them all: reading, `config init`, `config show` and
+//! the messages about mistakes come from this table.
+
+use types::limits;
+
+/// A key of the configuration.
+pub(crate) struct Key {
+    /// `section.key`.
+    pub(crate) name: &'static str,
+    /// What values it takes.
+    pub(crate) kind: Kind,
+    /// Its default, as TOML.
+    pub(crate) default: &'static str,
+    /// Whether a reload puts it in force.
+    pub(crate) live: bool,
+    /// What it does: the comment that `config init` writes, without the hash signs.
+    pub(crate) help: &'static str,
+}
+
+/// What values a key takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    /// A whole number from the first to the second.
+    Int(u32, u32),
+    /// true or false.
+    Flag,
+    /// Any text.
+    Text,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A list of texts.
+    List,
+    /// Reserved for a part of tidegate that is not built yet: only the default is taken.
+    Reserved,
+    /// Belongs to a reserved key, without which it does nothing: any value is taken.
+    Dormant,
+}
+
+impl Kind {
+    /// Whether `config init` leaves the key out.
+    pub(crate) fn is_reserved(self) -> bool {
+        matches!(self, Self::Reserved | Self::Dormant)
+    }
+}
+
+/// What each section is about, in the order in which `config init` writes them.
+pub(crate) const SECTIONS: &[(&str, &str)] = &[
+    ("udp", "UDP trackers (BEP 15)."),
+    ("http", "HTTP trackers (BEP 3)."),
+    ("tls", "HTTPS: not built yet."),
+    ("tracker", "What clients are told, whatever the protocol."),
+    ("access", "Which torrents are served. Gates announces and scrapes alike."),
+    ("limits", "What the tracker may take."),
+    ("admin", "Metrics and health: /metrics, /health/live, /health/ready."),
+    ("state", "Durable records: not built yet."),
+    ("process", "Who the tracker is once it has bound its ports."),
+    ("log", "What is written to standard error."),
+];
+
+const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
+    Key { name, kind, default, live: false, help }
+}
+
+/// The same for a key that a reload puts in force.
+const fn live(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
+    Key { name, kind, default, live: true, help }
+}
+
+const DAY_S: u32 = 24 * 3600;
+
+/// All keys, section by section.
+pub(crate) const KEYS: &[Key] = &[
+    key(
+        "udp.listen",
+        Kind::List,
+        r#"["0.0.0.0:6969", "[::]:6969"]"#,
+        "Where to listen; [] is off. A v6 address takes no v4 traffic.",
+    ),
+    key("udp.workers", Kind::Int(0, 1024), "0", "Threads; 0 is one for each core."),
+    key(
+        "udp.engine",
+        Kind::Choice(&["auto", "mmsg", "portable", "uring", "xdp"]),
+        r#""auto""#,
+        "How datagrams move: auto, mmsg (Linux, a system call for a batch) or portable.\n\
+         uring and xdp are reserved.",
+    ),
+    key(
+        "udp.receive_buffer_bytes",
+        Kind::Int(0, 1 << 30),
+        "8388608",
+        "Kernel memory for datagrams that wait, for each socket; 0 is the system's default.\n\
+         The start says what was granted: net.core.rmem_max may limit it.",
+    ),
+    key("udp.pin_cores", Kind::Flag, "false", "Keep each UDP worker on a core of its own."),
+    key(
+        "http.listen",
+        Kind::List,
+        r#"["0.0.0.0:6969", "[::]:6969"]"#,
+        "Where to listen; [] is off.",
+    ),
+    key("http.workers", Kind::Int(0, 1024), "0", "Threads; 0 is one for each core."),
+    key("http.websocket", Kind::Dormant, "true", "WebTorrent on the same port: not built yet."),
+    key(
+        "http.trusted_proxies",
+        Kind::List,
+        "[]",
+        "Addresses and networks whose X-Forwarded-For is believed, as in\n\
+         [\"127.0.0.1\", \"10.0.0.0/8\"].",
+    ),
+    key(
+        "http.connections_max",
+        Kind::Int(1, 10_000_000),
+        "50000",
+        "Connections that each worker holds; more are closed as they come.",
+    ),
+    key(
+        "http.head_timeout_s",
+        Kind::Int(1, 3600),
+        "10",
+        "Seconds that a request may take to come.",
+    ),
+    key(
+        "http.idle_timeout_s",
+        Kind::Int(1, 3600),
+        "60",
+        "Seconds that a connection may be silent between requests.",
+    ),
+    key(
+        "http.write_timeout_s",
+        Kind::Int(1, 3600),
+        "20",
+        "Seconds that an answer may take to leave.",
+    ),
+    key(
+        "http.dict_model",
+        Kind::Flag,
+        "false",
+        "Honour compact=0 with lists of dictionaries and peer ids (BEP 3), for very old\n\
+         clients. Peer ids are stored then, which takes tens of bytes for each peer.",
+    ),
+    key("tls.listen", Kind::Reserved, "[]", ""),
+    key("tls.certificates", Kind::Dormant, "[]", ""),
+    live(
+        "tracker.interval_s",
+        Kind::Int(1, DAY_S),
+        "1800",
+        "Seconds between a client's announces.",
+    ),
+    live(
+        "tracker.interval_min_s",
+        Kind::Int(1, DAY_S),
+        "900",
+        "Seconds before which a client should not announce again (HTTP tells it).",
+    ),
+    live(
+        "tracker.interval_jitter_s",
+        Kind::Int(0, DAY_S),
+        "0",
+        "Up to so many seconds are added to interval_s by chance, to spread clients that\n\
+         came together.",
+    ),
+    live(
+        "tracker.peer_lifetime_s",
+        Kind::Int(2, limits::PEER_LIFETIME_S_MAX),
+        "2700",
+        "Seconds without an announce after which a peer is forgotten.",
+    ),
+    live(
+        "tracker.numwant_default",
+        Kind::Int(0, limits::PEERS_HTTP_MAX as u32),
+        "50",
+        "Peers for a client that does not say how many it wants.",
+    ),
+    live(
+        "tracker.numwant_max",
+        Kind::Int(0, limits::PEERS_HTTP_MAX as u32),
+        "200",
+        "Peers for any client. A UDP answer holds 242 over IPv4 and 79 over IPv6 at most.",
+    ),
+    live(
+        "tracker.connection_id_lifetime_s",
+        Kind::Int(1, DAY_S),
+        "120",
+        "Seconds for which a UDP connection id is good at least; twice that at most.",
+    ),
+    key("tracker.websocket_interval_s", Kind::Dormant, "120", ""),
+    live(
+        "access.mode",
+        Kind::Choice(&["open", "allow", "deny", "both"]),
+        r#""open""#,
+        "open: every torrent. allow: those on the allow list. deny: all but those on the deny\n\
+         list. both: those on the allow list that are not on the deny list.",
+    ),
+    live(
+        "access.allow",
+        Kind::Text,
+        r#""""#,
+        "Files of info hashes, one on a line: 40 hex digits, or 64 of a v2 hash. # begins a\n\
+         comment. Read again on SIGHUP and when the file changes; a file with a bad line is\n\
+         reported, and the list in force stays.",
+    ),
+    live("access.deny", Kind::Text, r#""""#, ""),
+    key("access.private", Kind::Reserved, "false", ""),
+    key(
+        "limits.memory_mib",
+        Kind::Int(0, u32::MAX),
+        "0",
+        "Memory for torrents and peers, MiB; 0 is no limit. Near it idle peers are forgotten\n\
+         early, at it new ones are answered but not stored.",
+    ),
+    key("admin.listen", Kind::List, r#"["127.0.0.1:6970"]"#, "Where to listen; [] is off."),
+    key("state.dir", Kind::Reserved, r#""""#, ""),
+    key(
+        "process.user",
+        Kind::Text,
+        r#""""#,
+        "When started as root: the user to become once the ports are bound; empty stays root.",
+    ),
+    key("process.group", Kind::Text, r#""""#, "The group to go with it; empty is the user's own."),
+    live(
+        "log.level",
+        Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
+        r#""info""#,
+        "error, warn, info, debug or trace.",
+    ),
+    key("log.format", Kind::Choice(&["text", "json"]), r#""text""#, "text or json."),
+];
+
+/// The key of that name.
+pub(crate) fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}

@@ -1,0 +1,318 @@
+//! Reading: defaults, then the file, then the environment. Every mistake is named with its place.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::keys::{KEYS, Key, Kind, SECTIONS, find};
+
+/// A key's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Int(u32),
+    Flag(bool),
+    Text(String),
+    List(Vec<String>),
+    /// Of a dormant key: nobody looks at it.
+    Unread,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File { path: PathBuf, line: usize },
+    Environment(String),
+}
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// `FILE:LINE`, an environment variable, or `default`.
+    place: String,
+    text: String,
+}
+
+/// A value for each of [`KEYS`], in their order.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    values: Vec<(Value, Origin)>,
+}
+
+/// Reads the configuration: `file` if there is one, and `environment`, which overrides it.
+pub(crate) fn load(
+    file: Option<&Path>,
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<Settings, Vec<Problem>> {
+    let mut settings = Settings::default();
+    let mut problems = Vec::new();
+    if let Some(path) = file {
+        match fs::read_to_string(path) {
+            Ok(text) => settings.read_file(path, &text, &mut problems),
+            Err(error) => problems.push(Problem {
+                place: path.display().to_string(),
+                text: format!("cannot be read: {error}"),
+            }),
+        }
+    }
+    settings.read_environment(environment, &mut problems);
+    if problems.is_empty() { Ok(settings) } else { Err(problems) }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let default = |key: &Key| (key.default_value(), Origin::Default);
+        Self { values: KEYS.iter().map(default).collect() }
+    }
+}
+
+impl Settings {
+    /// The value of a key, which must be in [`KEYS`].
+    pub(crate) fn value(&self, name: &str) -> &Value {
+        &self.entry(name).0
+    }
+
+    /// Where it comes from.
+    pub(crate) fn origin(&self, name: &str) -> &Origin {
+        &self.entry(name).1
+    }
+
+    pub(crate) fn is_default(&self, name: &str) -> bool {
+        *self.origin(name) == Origin::Default
+    }
+
+    pub(super) fn int(&self, name: &str) -> u32 {
+        if let Value::Int(value) = self.value(name) { *value } else { unreachable_kind(name) }
+    }
+
+    pub(super) fn size(&self, name: &str) -> usize {
+        self.int(name) as usize
+    }
+
+    pub(super) fn flag(&self, name: &str) -> bool {
+        if let Value::Flag(value) = self.value(name) { *value } else { unreachable_kind(name) }
+    }
+
+    pub(super) fn text(&self, name: &str) -> &str {
+        if let Value::Text(value) = self.value(name) { value } else { unreachable_kind(name) }
+    }
+
+    pub(super) fn list(&self, name: &str) -> &[String] {
+        if let Value::List(value) = self.value(name) { value } else { unreachable_kind(name) }
+    }
+
+    /// Something that is wrong with a key as a whole.
+    pub(super) fn problem(&self, name: &str, text: String) -> Problem {
+        Problem { place: self.origin(name).to_string(), text: format!("{name}: {text}") }
+    }
+
+    /// Takes over those values of `new` that a reload puts in force.
+    pub(crate) fn take_live(&mut self, new: &Self) {
+        let pairs = self.values.iter_mut().zip(&new.values).zip(KEYS);
+        for ((mine, new), _) in pairs.filter(|(_, key)| key.live) {
+            mine.clone_from(new);
+        }
+    }
+
+    fn entry(&self, name: &str) -> &(Value, Origin) {
+        let at = KEYS.iter().position(|key| key.name == name);
+        at.and_then(|at| self.values.get(at)).unwrap_or_else(|| unreachable_kind(name))
+    }
+
+    fn set(&mut self, key: &Key, value: Value, origin: Origin) {
+        let at = KEYS.iter().position(|known| known.name == key.name);
+        if let Some(slot) = at.and_then(|at| self.values.get_mut(at)) {
+            *slot = (value, origin);
+        }
+    }
+
+    fn read_file(&mut self, path: &Path, text: &str, problems: &mut Vec<Problem>) {
+        let line_at = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+        let mut blame = |at: usize, text: String| {
+            let place = format!("{}:{}", path.display(), line_at(at));
+            problems.push(Problem { place, text });
+        };
+        let root = match DeTable::parse(text) {
+            Ok(root) => root,
+            Err(error) => {
+                return blame(
+                    error.span().map_or(0, |span| span.start),
+                    error.message().to_owned(),
+                );
+            }
+        };
+        for (section, table) in root.get_ref() {
+            let at = section.span().start;
+            let section = section.get_ref();
+            let Some(table) = table.get_ref().as_table() else {
+                blame(at, format!("`{section}` stands outside of a section such as [tracker]"));
+                continue;
+            };
+            if !SECTIONS.iter().any(|(known, _)| known == section) {
+                let known = SECTIONS.iter().map(|(known, _)| *known);
+                blame(at, format!("unknown section [{section}]{}", nearest(section, known)));
+                continue;
+            }
+            for (name, value) in table {
+                let at = name.span().start;
+                let name = format!("{section}.{}", name.get_ref());
+                match find(&name)
+                    .ok_or_else(|| unknown(&name))
+                    .and_then(|key| Ok((key, key.read(value)?)))
+                {
+                    Ok((key, value)) => {
+                        let origin = Origin::File { path: path.to_owned(), line: line_at(at) };
+                        self.set(key, value, origin);
+                    }
+                    Err(text) => blame(at, text),
+                }
+            }
+        }
+    }
+
+    fn read_environment(
+        &mut self,
+        environment: impl Iterator<Item = (String, String)>,
+        problems: &mut Vec<Problem>,
+    ) {
+        for (variable, text) in environment {
+            let Some(path) = variable.strip_prefix("TIDEGATE_") else { continue };
+            // Only names with a section are ours to judge.
+            let Some((section, name)) = path.split_once("__") else { continue };
+            let name = format!("{section}.{name}").to_lowercase();
+            let read = find(&name).ok_or_else(|| unknown(&name));
+            match read.and_then(|key| Ok((key, key.read_plain(&text)?))) {
+                Ok((key, value)) => self.set(key, value, Origin::Environment(variable)),
+                Err(text) => problems.push(Problem { place: variable, text }),
+            }
+        }
+    }
+}
+
+/// Only a name or kind that disagrees with [`KEYS`] leads here: a mistake in this crate, which the
+/// first test of all keys would meet.
+fn unreachable_kind(name: &str) -> ! {
+    unreachable!("no such key, or of another kind: {name}")
+}
+
+impl Key {
+    fn default_value(&self) -> Value {
+        if matches!(self.kind, Kind::Dormant) {
+            return Value::Unread;
+        }
+        // The table is written by hand and read by a test as a whole.
+        let parsed = DeValue::parse(self.default).ok();
+        parsed.and_then(|value| plain(value.get_ref())).unwrap_or(Value::Unread)
+    }
+
+    /// The value that stands in a file, if this key takes it.
+    fn read(&self, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
+        let value = value.get_ref();
+        match self.kind {
+            Kind::Dormant => Ok(Value::Unread),
+            _ => self.check(plain(value), || shown(value)),
+        }
+    }
+
+    /// The value that a variable holds: as in a file, but texts and the items of lists may go
+    /// without quotes, and lists without brackets.
+    fn read_plain(&self, text: &str) -> Result<Value, String> {
+        let parsed = match self.kind {
+            Kind::Dormant => Some(Value::Unread),
+            Kind::Text | Kind::Choice(_) => Some(Value::Text(text.to_owned())),
+            Kind::List if !text.trim_start().starts_with('[') => {
+                let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+                Some(Value::List(items.map(String::from).collect()))
+            }
+            _ => DeValue::parse(text).ok().and_then(|value| plain(value.get_ref())),
+        };
+        self.check(parsed, || format!("`{text}`"))
+    }
+
+    fn check(&self, value: Option<Value>, shown: impl Fn() -> String) -> Result<Value, String> {
+        let refuse = |due: String| Err(format!("{} = {}: {due}", self.name, shown()));
+        match (self.kind, value) {
+            (Kind::Int(low, high), Some(Value::Int(value))) if (low..=high).contains(&value) => {
+                Ok(Value::Int(value))
+            }
+            (Kind::Int(low, high), _) => refuse(format!("a number from {low} to {high} is due")),
+            (Kind::Flag, Some(value @ Value::Flag(_))) => Ok(value),
+            (Kind::Flag, _) => refuse("true or false is due".into()),
+            (Kind::Text, Some(value @ Value::Text(_))) => Ok(value),
+            (Kind::Text, _) => refuse("a text in quotes is due".into()),
+            (Kind::List, Some(value @ Value::List(_))) => Ok(value),
+            (Kind::List, _) => refuse("a list of texts is due, as in [\"one\", \"two\"]".into()),
+            (Kind::Choice(words), Some(Value::Text(word))) if words.contains(&&*word) => {
+                match &*word {
+                    "uring" | "xdp" => refuse("this engine is not built yet".into()),
+                    _ => Ok(Value::Text(word)),
+                }
+            }
+            (Kind::Choice(words), _) => refuse(format!("one of {} is due", words.join(", "))),
+            (Kind::Reserved, Some(value)) if value == self.default_value() => Ok(value),
+            (Kind::Reserved, _) => refuse("this part of tidegate is not built yet".into()),
+            (Kind::Dormant, _) => Ok(Value::Unread),
+        }
+    }
+}
+
+/// The value, if it is of a kind that some key takes.
+fn plain(value: &DeValue<'_>) -> Option<Value> {
+    match value {
+        DeValue::Integer(value) => {
+            u32::from_str_radix(value.as_str(), value.radix()).ok().map(Value::Int)
+        }
+        DeValue::Boolean(value) => Some(Value::Flag(*value)),
+        DeValue::String(text) => Some(Value::Text(text.to_string())),
+        DeValue::Array(items) => {
+            let item = |item: &Spanned<DeValue<'_>>| item.get_ref().as_str().map(String::from);
+            items.iter().map(item).collect::<Option<_>>().map(Value::List)
+        }
+        _ => None,
+    }
+}
+
+/// A value as the operator wrote it, or nearly.
+fn shown(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::Integer(value) => format!("`{}`", value.as_str()),
+        DeValue::Boolean(value) => format!("`{value}`"),
+        DeValue::String(text) => format!("`\"{text}\"`"),
+        other => format!("({})", other.type_str()),
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let known = KEYS.iter().filter(|key| !key.kind.is_reserved()).map(|key| key.name);
+    format!("unknown key `{name}`{}", nearest(name, known))
+}
+
+/// A word of advice if `known` has something similar.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let scored = known.map(|known| (strsim::damerau_levenshtein(name, known), known));
+    match scored.min() {
+        Some((distance, known)) if distance <= 1 + name.len() / 4 => {
+            format!(": did you mean `{known}`?")
+        }
+        _ => String::new(),
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.text)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => write!(f, "default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(variable) => write!(f, "{variable}"),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Writing the configuration: the file that `config init` makes, and what `config show` prints.
+
+use std::fmt::Write;
+
+use super::keys::{KEYS, SECTIONS};
+use super::read::{Settings, Value};
+
+/// A file with every key at its default, and what it does. Writing to a `String` cannot fail.
+pub(crate) fn init() -> String {
+    let mut text = String::from(
+        "# tidegate's configuration. Every key is optional; what stands here are the defaults.\n\
+         # A variable TIDEGATE_SECTION__KEY overrides the file, as TIDEGATE_TRACKER__INTERVAL_S=900.\n\
+         # Keys marked (live) are put in force by SIGHUP; the others by a restart.\n",
+    );
+    for (section, help) in SECTIONS {
+        let prefix = format!("{section}.");
+        let keys = || {
+            let keys = KEYS.iter().filter(|key| key.name.starts_with(&prefix));
+            keys.filter(|key| !key.kind.is_reserved())
+        };
+        if keys().next().is_none() {
+            continue;
+        }
+        let _ = writeln!(text, "\n# {help}\n[{section}]");
+        for key in keys() {
+            for line in key.help.lines() {
+                let _ = writeln!(text, "# {line}");
+            }
+            let name = key.name.trim_start_matches(&prefix);
+            let mark = if key.live { "  # (live)" } else { "" };
+            let _ = writeln!(text, "{name} = {}{mark}", key.default);
+        }
+    }
+    text
+}
+
+/// Every key with its value in force and where that comes from.
+pub(crate) fn show(settings: &Settings) -> String {
+    let mut text = String::new();
+    for key in KEYS.iter().filter(|key| !key.kind.is_reserved()) {
+        let value = settings.value(key.name);
+        let _ = writeln!(text, "{} = {}  # {}", key.name, toml(value), settings.origin(key.name));
+    }
+    text
+}
+
+fn toml(value: &Value) -> String {
+    match value {
+        Value::Int(value) => value.to_string(),
+        Value::Flag(value) => value.to_string(),
+        Value::Text(text) => quoted(text),
+        Value::List(items) => {
+            let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Unread => String::from("(not read)"),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    ::toml::Value::String(text.to_owned()).to_string()
+}

@@ -1,0 +1,150 @@
+//! The table of keys, and the messages about mistakes.
+
+use std::path::Path;
+
+use super::read::Origin;
+use super::*;
+
+fn read(text: &str) -> Result<Settings, Vec<Problem>> {
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let name = format!("tidegate-config-{}-{number}.toml", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, text).unwrap();
+    let read = load(Some(&path), std::iter::empty());
+    std::fs::remove_file(&path).unwrap();
+    read
+}
+
+/// Messages without the file's path.
+fn says(text: &str) -> Vec<String> {
+    let problems = read(text).and_then(|settings| Config::from_settings(&settings));
+    let problems = problems.unwrap_err();
+    let line = |problem: &Problem| {
+        let text = problem.to_string();
+        text.split_once(".toml:").map_or_else(|| text.clone(), |(_, rest)| rest.to_owned())
+    };
+    problems.iter().map(line).collect()
+}
+
+#[test]
+fn defaults_are_a_whole_configuration() {
+    let settings = Settings::default();
+    let config = Config::from_settings(&settings).unwrap();
+    assert_eq!(config.policy, Policy::default());
+    assert_eq!(config.udp_listen.addresses.len(), 2);
+    assert!(config.udp_listen.is_default);
+    for key in KEYS {
+        assert_eq!(*settings.origin(key.name), Origin::Default);
+        let _ = settings.value(key.name);
+    }
+}
+
+#[test]
+fn what_init_writes_reads_back_as_the_defaults() {
+    let settings = read(&init()).unwrap();
+    let defaults = Settings::default();
+    for key in KEYS.iter().filter(|key| !key.kind.is_reserved()) {
+        assert_eq!(settings.value(key.name), defaults.value(key.name), "{}", key.name);
+        assert_ne!(*settings.origin(key.name), Origin::Default, "{} is missing", key.name);
+    }
+    assert_eq!(changes(&settings, &defaults), (vec![], vec![]));
+}
+
+#[test]
+fn every_key_is_explained_or_stands_below_its_twin() {
+    let silent: Vec<_> = KEYS
+        .iter()
+        .filter(|key| key.help.is_empty() && !key.kind.is_reserved())
+        .map(|key| key.name)
+        .collect();
+    assert_eq!(silent, ["access.deny"]);
+}
+
+#[test]
+fn mistakes_are_named_with_line_key_and_advice() {
+    let text =
+        "[tracker]\ninterval = 5\ninterval_s = \"soon\"\nnumwant_max = 9999\n[acess]\nx = 1\n";
+    let expected = [
+        "1: ",
+        "2: unknown key `tracker.interval`: did you mean `tracker.interval_s`?",
+        "3: tracker.interval_s = `\"soon\"`: a number from 1 to 86400 is due",
+        "4: tracker.numwant_max = `9999`: a number from 0 to 1000 is due",
+        "5: unknown section [acess]: did you mean `access`?",
+    ];
+    let mut found = says(text);
+    found.sort();
+    assert_eq!(found, expected[1..]);
+    assert_eq!(
+        says("interval_s = 5\n")[0],
+        "1: `interval_s` stands outside of a section such as [tracker]"
+    );
+    assert!(says("[udp]\nlisten = \n")[0].starts_with("2: "));
+    let list = says("[udp]\nlisten = [\"6969\"]\n");
+    assert!(
+        list[0].starts_with("2: udp.listen: `6969`: an address and a port are due"),
+        "{list:?}"
+    );
+}
+
+#[test]
+fn parts_that_are_not_built_yet_are_said_to_be() {
+    assert_eq!(
+        says("[udp]\nengine = \"xdp\"\n"),
+        ["2: udp.engine = `\"xdp\"`: this engine is not built yet"]
+    );
+    let tls = says("[tls]\nlisten = [\"0.0.0.0:443\"]\n");
+    assert_eq!(tls, ["2: tls.listen = (array): this part of tidegate is not built yet"]);
+    assert!(says("[access]\nprivate = true\n")[0].contains("not built yet"));
+    let dormant = "[tls]\nlisten = []\ncertificates = [{ chain = \"a\", key = \"b\" }]\n[access]\nprivate = false\n\
+                   [http]\nwebsocket = true\n[state]\ndir = \"\"\n[limits]\n[tracker]\nwebsocket_interval_s = 120\n";
+    assert!(read(dormant).is_ok());
+}
+
+#[test]
+fn contradictions_are_found() {
+    let found = says("[tracker]\ninterval_s = 100\ninterval_min_s = 200\npeer_lifetime_s = 90\n");
+    assert!(found[0].starts_with("3: tracker.interval_min_s: must not be above"), "{found:?}");
+    assert!(found[1].starts_with("4: tracker.peer_lifetime_s: must be above"), "{found:?}");
+    let found = says("[access]\nmode = \"both\"\nallow = \"a\"\n");
+    assert_eq!(found, ["default: access.deny: must name a file when access.mode is `both`"]);
+    let found = says("[http]\nlisten = [\"127.0.0.1:7\"]\n[admin]\nlisten = [\"127.0.0.1:7\"]\n");
+    assert_eq!(found, ["4: admin.listen: 127.0.0.1:7 is taken by [http] already"]);
+}
+
+#[test]
+fn environment_overrides_the_file() {
+    let variables = [
+        ("TIDEGATE_TRACKER__INTERVAL_S", "77"),
+        ("TIDEGATE_UDP__LISTEN", "127.0.0.1:1, [::1]:2"),
+        ("TIDEGATE_HTTP__TRUSTED_PROXIES", "[\"10.0.0.0/8\"]"),
+        ("TIDEGATE_ACCESS__MODE", "deny"),
+        ("TIDEGATE_LOG", "ignored: no section"),
+        ("PATH", "/bin"),
+    ];
+    let variables = variables.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let settings = load(None, variables.into_iter()).unwrap();
+    assert_eq!(settings.int("tracker.interval_s"), 77);
+    assert_eq!(settings.list("udp.listen"), ["127.0.0.1:1", "[::1]:2"]);
+    assert_eq!(settings.list("http.trusted_proxies"), ["10.0.0.0/8"]);
+    assert_eq!(settings.text("access.mode"), "deny");
+    let shown = show(&settings);
+    assert!(shown.contains("tracker.interval_s = 77  # TIDEGATE_TRACKER__INTERVAL_S\n"), "{shown}");
+    let wrong = [("TIDEGATE_TRACKER__INTERVALS".to_owned(), "1".to_owned())];
+    let problems = load(None, wrong.into_iter()).unwrap_err();
+    let expected = "TIDEGATE_TRACKER__INTERVALS: unknown key `tracker.intervals`: did you mean `tracker.interval_s`?";
+    assert_eq!(problems[0].to_string(), expected);
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let problems = load(Some(Path::new("no/such.toml")), std::iter::empty()).unwrap_err();
+    assert!(problems[0].to_string().starts_with("no/such.toml: cannot be read"));
+}
+
+#[test]
+fn changes_are_told_apart_by_when_they_count() {
+    let new = read("[tracker]\ninterval_s = 900\n[udp]\nworkers = 3\n").unwrap();
+    let expected = (vec!["tracker.interval_s"], vec!["udp.workers"]);
+    assert_eq!(changes(&Settings::default(), &new), expected);
+}

@@ -1,0 +1,79 @@
+//! Putting a changed configuration in force, all of it or nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use admin::Figures;
+use tracing::{Level, error, info, warn};
+use tracker::Tracker;
+
+use crate::access;
+use crate::config::{self, Config, Settings};
+
+/// Sets the level of the log.
+pub(super) type LogLevel = Box<dyn Fn(Level)>;
+
+/// What is in force, and how to replace it.
+pub(super) struct Reloader {
+    pub(super) file: Option<PathBuf>,
+    pub(super) settings: Settings,
+    pub(super) config: Config,
+    pub(super) tracker: Arc<Tracker>,
+    pub(super) watch: access::Watch,
+    pub(super) log: LogLevel,
+}
+
+impl Reloader {
+    /// Reads configuration and lists again. Any mistake leaves everything as it is.
+    pub(super) fn reload(&mut self, figures: &Figures) {
+        let failed = |problem: &str| {
+            error!("not reloaded: {problem}");
+            figures.status.reload_failures.fetch_add(1, Ordering::Relaxed);
+        };
+        let (settings, config) = match crate::load(self.file.as_deref()) {
+            Ok(loaded) => loaded,
+            Err(problems) => return problems.iter().for_each(|problem| failed(problem)),
+        };
+        let watch = access::Watch::new(&config);
+        let lists = match access::read(&config) {
+            Ok(lists) => lists,
+            Err(error) => return failed(&format!("{error:#}")),
+        };
+        let (live, fixed) = config::changes(&self.settings, &settings);
+        let (allow, deny) = (lists.allow.len(), lists.deny.len());
+        self.tracker.reconfigure(&config.policy);
+        self.tracker.access().replace(lists);
+        (self.log)(config.log_level);
+        let list =
+            |names: &[&str]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
+        info!("reloaded; changed: {}; lists: {allow} allowed, {deny} denied", list(&live));
+        if !fixed.is_empty() {
+            warn!("changed, but only a restart puts it in force: {}", list(&fixed));
+        }
+        // What needs a restart is compared with what is really in force next time, too.
+        self.settings.take_live(&settings);
+        self.config = config;
+        self.watch = watch;
+        figures.status.reloads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Reads the access lists again if a file has changed.
+    pub(super) fn follow_files(&mut self, figures: &Figures) {
+        if !self.watch.has_changed() {
+            return;
+        }
+        match access::read(&self.config) {
+            Ok(lists) => {
+                let (allow, deny) = (lists.allow.len(), lists.deny.len());
+                info!("access lists changed: {allow} allowed, {deny} denied");
+                self.tracker.access().replace(lists);
+                figures.status.reloads.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                error!("the access lists in force stay: {error:#}");
+                figures.status.reload_failures.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}

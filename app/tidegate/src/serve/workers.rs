@@ -1,0 +1,239 @@
+//! The threads.
+
+use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use admin::{Figures, Process, Status};
+use anyhow::{Context, Result};
+use front::Clock;
+use front::http::HttpWorker;
+use front::udp::UdpFront;
+use net::UdpSocket;
+use net::process::{cores, pin_to_core, usage};
+use tokio::sync::watch;
+use tracing::warn;
+use tracker::Tracker;
+use tracker::counters::{Board, Listener, Protocol};
+
+use crate::config::Config;
+
+/// A thread that ended before it was told to.
+pub(super) struct Ended {
+    pub(super) name: String,
+    pub(super) reason: String,
+}
+
+/// All threads, and what they share.
+pub(super) struct Workers {
+    tracker: Arc<Tracker>,
+    board: Arc<Board>,
+    figures: Arc<Figures>,
+    clock: Clock,
+    stop: Arc<AtomicBool>,
+    stop_async: watch::Sender<bool>,
+    threads: Vec<(String, JoinHandle<()>)>,
+    ended: Arc<dyn Fn(Ended) + Send + Sync>,
+}
+
+/// How many workers a setting means: 0 is one for each core.
+pub(super) fn count(setting: usize) -> usize {
+    if setting == 0 { cores().len().max(1) } else { setting }
+}
+
+/// How often a step of the sweep is made.
+const SWEEP_PERIOD: Duration = Duration::from_millis(100);
+/// Seconds in which the sweep goes once round everything, unless peers live shorter.
+const SWEEP_PASS_S: u32 = 60;
+
+impl Workers {
+    pub(super) fn new(
+        tracker: &Arc<Tracker>,
+        board: &Arc<Board>,
+        ended: impl Fn(Ended) + Send + Sync + 'static,
+    ) -> Self {
+        let figures = Figures {
+            tracker: Arc::clone(tracker),
+            board: Arc::clone(board),
+            status: Status::default(),
+            process,
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        // Uptime counts from here.
+        let clock = *START.get_or_init(Clock::start);
+        Self {
+            tracker: Arc::clone(tracker),
+            board: Arc::clone(board),
+            figures: Arc::new(figures),
+            clock,
+            stop: Arc::default(),
+            stop_async: watch::Sender::new(false),
+            threads: Vec::new(),
+            ended: Arc::new(ended),
+        }
+    }
+
+    /// What the admin listener shows.
+    pub(super) fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// A worker for each set of sockets: the first of every listener, the second of every …
+    pub(super) fn start_udp(
+        &mut self,
+        listeners: Vec<Vec<UdpSocket>>,
+        config: &Config,
+    ) -> Result<()> {
+        let places = cores();
+        for (number, sockets) in transpose(listeners).into_iter().enumerate() {
+            let ledgers = sockets.iter().map(|socket| {
+                self.board
+                    .register(Listener { protocol: Protocol::Udp, address: socket.local_addr() })
+            });
+            let ledgers = ledgers.collect();
+            let mut front = UdpFront::new(Arc::clone(&self.tracker), ledgers, self.clock, seed()?);
+            let stop = Arc::clone(&self.stop);
+            let engine = config.engine;
+            let place =
+                config.pin_cores.then(|| places.get(number % places.len().max(1))).flatten();
+            let place = place.copied();
+            self.start(format!("udp-{number}"), move || {
+                if let Some(Err(error)) = place.map(pin_to_core) {
+                    warn!("udp-{number} is not kept on a core: {error}");
+                }
+                Ok(net::run_udp(sockets, engine, &mut front, &stop)?)
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn start_http(
+        &mut self,
+        listeners: Vec<Vec<TcpListener>>,
+        config: &Config,
+    ) -> Result<()> {
+        for (number, sockets) in transpose(listeners).into_iter().enumerate() {
+            let with_ledger = |socket: TcpListener| {
+                let address = socket.local_addr()?;
+                let listener = Listener { protocol: Protocol::Http, address };
+                anyhow::Ok((socket, self.board.register(listener)))
+            };
+            let worker = HttpWorker {
+                tracker: Arc::clone(&self.tracker),
+                listeners: sockets.into_iter().map(with_ledger).collect::<Result<_>>()?,
+                options: config.http.clone(),
+                clock: self.clock,
+                seed: seed()?,
+            };
+            let stop = self.stop_async.subscribe();
+            self.start(format!("http-{number}"), move || Ok(front::http::serve(worker, stop)?))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn start_admin(&mut self, listeners: Vec<TcpListener>) -> Result<()> {
+        if listeners.is_empty() {
+            return Ok(());
+        }
+        let figures = Arc::clone(&self.figures);
+        let stop = self.stop_async.subscribe();
+        self.start("admin".into(), move || Ok(admin::serve(listeners, figures, stop)?))
+    }
+
+    /// The thread that forgets peers, a little at a time.
+    pub(super) fn start_sweep(&mut self) -> Result<()> {
+        let tracker = Arc::clone(&self.tracker);
+        let (clock, stop) = (self.clock, Arc::clone(&self.stop));
+        self.start("sweep".into(), move || {
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(SWEEP_PERIOD);
+                let pass_s = (tracker.peer_lifetime_s() / 4).clamp(1, SWEEP_PASS_S);
+                let steps_s = (1000 / SWEEP_PERIOD.as_millis()) as u32;
+                tracker.sweep(clock.now(), pass_s * steps_s);
+            }
+            Ok(())
+        })
+    }
+
+    /// Tells all threads to end and waits for them until `deadline`. Gives the names of those that
+    /// have not ended by then.
+    pub(super) fn stop(self, deadline: Instant) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.stop_async.send_replace(true);
+        let mut left = self.threads;
+        while !left.is_empty() && Instant::now() < deadline {
+            left.retain(|(_, thread)| !thread.is_finished());
+            thread::sleep(Duration::from_millis(5));
+        }
+        left.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Starts a thread, and reports if it ends, by an error, a panic or otherwise, unasked.
+    fn start(
+        &mut self,
+        name: String,
+        work: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let (stop, ended) = (Arc::clone(&self.stop), Arc::clone(&self.ended));
+        let own_name = name.clone();
+        let body = move || {
+            // The thread ends either way: nothing that the panic left half done is used again.
+            let reason = match catch_unwind(AssertUnwindSafe(work)) {
+                Ok(Ok(())) => String::from("nothing was left to do"),
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => String::from("it panicked; the message stands above"),
+            };
+            if !stop.load(Ordering::Relaxed) {
+                ended(Ended { name: own_name, reason });
+            }
+        };
+        let thread = thread::Builder::new().name(name.clone()).spawn(body);
+        self.threads.push((name, thread.context("cannot start a thread")?));
+        Ok(())
+    }
+}
+
+static START: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
+
+fn process() -> Process {
+    let usage = usage();
+    Process {
+        uptime_s: f64::from(START.get_or_init(Clock::start).now().0),
+        cpu_s: usage.user_s + usage.system_s,
+        resident_bytes: usage.resident_bytes,
+        descriptors: usage.descriptors,
+    }
+}
+
+fn seed() -> Result<u64> {
+    getrandom::u64().context("the system gives no random numbers")
+}
+
+/// From a list for each listener to a list for each worker.
+fn transpose<S>(listeners: Vec<Vec<S>>) -> Vec<Vec<S>> {
+    let mut workers: Vec<Vec<S>> = Vec::new();
+    for sockets in listeners {
+        for (number, socket) in sockets.into_iter().enumerate() {
+            if workers.len() <= number {
+                workers.push(Vec::new());
+            }
+            workers[number].push(socket);
+        }
+    }
+    workers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_worker_gets_a_socket_of_every_listener() {
+        assert_eq!(transpose(vec![vec![1, 2], vec![3, 4]]), [[1, 3], [2, 4]]);
+        assert!(transpose::<()>(Vec::new()).is_empty());
+        assert!(count(0) >= 1 && count(3) == 3);
+    }
+}
