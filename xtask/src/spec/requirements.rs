@@ -39,7 +39,15 @@ pub(super) fn read(tree: &Tree) -> Result<Requirements> {
             }
         }
     }
+    // bep3 before bep15, and within a BEP as in its file.
+    list.sort_by_key(|requirement| number(&requirement.id));
     Ok(Requirements { list, faults })
+}
+
+/// The number in `bep15#id`.
+fn number(id: &str) -> u32 {
+    let digits = id.split('#').next().and_then(|bep| bep.strip_prefix("bep"));
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX)
 }
 
 /// The files directly in `folder`, each with the name of its BEP.
