@@ -12,7 +12,9 @@ pub(crate) fn check() -> Result<Tally> {
     let mut tally = Tally::default();
     for target in TARGETS.iter().filter(|target| is_installed(target)) {
         let words = ["cargo", "check", "--quiet", "--locked", "--package", "tidegate", "--target"];
-        tally.add(run(command(&[&words, [*target].as_slice()].concat()))?);
+        let mut command = command(&[&words, [*target].as_slice()].concat());
+        command.env("RUSTFLAGS", "-D warnings");
+        tally.add(run(command)?);
     }
     if tally == Tally::default() {
         println!("skipped: none of {TARGETS:?} is installed (rustup target add {})", TARGETS[0]);

@@ -111,6 +111,7 @@ impl Batch {
     }
 
     /// Every place for a request, in order, of [`REQUEST_MAX`] bytes and then some.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only mmsg asks"))]
     pub(crate) fn places(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.requests.chunks_exact_mut(STRIDE)
     }

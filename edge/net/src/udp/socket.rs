@@ -31,6 +31,7 @@ pub struct UdpSocket {
     pub(super) socket: std::net::UdpSocket,
     local: SocketAddr,
     /// Whether each datagram comes with the address that it was sent to.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only mmsg asks"))]
     pub(super) tells_destination: bool,
     receive_buffer: usize,
 }
