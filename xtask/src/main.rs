@@ -6,6 +6,7 @@
 // Talking to the terminal is what this program is for.
 #![allow(clippy::print_stdout)]
 
+mod bench;
 mod clients;
 mod command;
 mod foreign;
@@ -29,6 +30,8 @@ cargo xtask TASK
   tidy                   the rules that compilers do not know: lengths, arrows, bans, links, leftovers
   spec                   which requirements of spec/ are met, tested, excepted
   clients [NAME...]      real clients transfer a torrent over the tracker; no name: all of them
+  bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close
+                         [--runs N] [--seconds N] [--rivals FOLDER] [--write]
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   help                   this text
 ";
@@ -55,6 +58,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["clients", names @ ..] => clients::run(names).and_then(|tally| tally.verdict()),
         // Not for hands: what `clients` starts inside a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
+        ["bench", rest @ ..] => bench::bench(rest),
         ["fuzz", name] => fuzz::search(name, None),
         ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),
         [] | ["help" | "--help" | "-h"] => {

@@ -1,0 +1,204 @@
+//! Figures: tidegate beside the rivals that packages give, in one run.
+//!
+//! `cargo xtask bench udp|udp-announce|http|http-close [--runs N] [--seconds N] [--rivals FOLDER]
+//! [--write]`. The tracker is pinned to core 0 and the load to core 1; runs are interleaved (A B A
+//! B) because machines drift; what counts is responses per second of the tracker's own CPU time.
+//! The store's own figures come from `cargo bench -p tidegate-swarm --bench store`.
+
+mod load;
+mod machine;
+mod subject;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::{env, fs};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{command, run as run_command};
+use load::Load;
+use subject::{Subject, Used};
+
+/// What the command line asks for.
+struct Plan {
+    load: Load,
+    runs: u32,
+    seconds: u32,
+    /// Where the rivals' programs and the load testers are.
+    rivals: PathBuf,
+    /// Whether the result becomes a record.
+    write: bool,
+}
+
+/// One run of one subject.
+struct Run {
+    subject: &'static str,
+    responses_s: f64,
+    used: Used,
+    seconds: f64,
+}
+
+impl Run {
+    fn responses(&self) -> f64 {
+        self.responses_s * self.seconds
+    }
+
+    fn per_cpu_s(&self) -> f64 {
+        self.responses() / self.used.cpu_s()
+    }
+}
+
+/// Runs the benchmark named first in `arguments`.
+pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
+    let plan = parse(arguments)?;
+    let mut build = command(&["cargo", "build", "--release", "--package", "tidegate"]);
+    build.env("CARGO_TERM_QUIET", "true");
+    run_command(build)?;
+    let mut runs = Vec::new();
+    for round in 1..=plan.runs {
+        for subject in plan.load.subjects() {
+            let run = measure(&plan, *subject)
+                .with_context(|| format!("{} in round {round}", subject.name()))?;
+            println!("round {round} {}", line(&run));
+            runs.push(run);
+        }
+    }
+    let report = report(&plan, &runs);
+    println!("\n{report}");
+    if plan.write {
+        write_record(&plan, &runs)?;
+    }
+    Ok(())
+}
+
+fn parse(arguments: &[&str]) -> Result<Plan> {
+    let mut words = arguments.iter().copied();
+    let name = words.next().context("which: udp, udp-announce, http or http-close?")?;
+    let mut plan = Plan {
+        load: Load::parse(name)?,
+        runs: 5,
+        seconds: 10,
+        rivals: PathBuf::from(env::var_os("CARGO_HOME").unwrap_or_default()).join("bin"),
+        write: false,
+    };
+    while let Some(word) = words.next() {
+        let mut value = || words.next().with_context(|| format!("{word} wants a value"));
+        match word {
+            "--runs" => plan.runs = value()?.parse()?,
+            "--seconds" => plan.seconds = value()?.parse()?,
+            "--rivals" => plan.rivals = value()?.into(),
+            "--write" => plan.write = true,
+            _ => bail!("unknown option {word}: --runs, --seconds, --rivals, --write"),
+        }
+    }
+    Ok(plan)
+}
+
+fn measure(plan: &Plan, subject: Subject) -> Result<Run> {
+    let tracker = subject.start(&plan.rivals)?;
+    // The tables of a tracker that has just started grow; every subject is measured from empty, so
+    // that is part of everybody's figure.
+    let before = tracker.used()?;
+    let (responses_s, seconds) = plan.load.run(subject, &plan.rivals, plan.seconds)?;
+    let used = tracker.used()?.since(&before);
+    Ok(Run { subject: subject.name(), responses_s, used, seconds })
+}
+
+fn line(run: &Run) -> String {
+    format!(
+        "{:<22} {:>9.0} responses/s {:>9.0} per CPU-s  user {:.2} sys {:.2} us each  peak {:>4} MiB",
+        run.subject,
+        run.responses_s,
+        run.per_cpu_s(),
+        run.used.user_s / run.responses() * 1e6,
+        run.used.system_s / run.responses() * 1e6,
+        run.used.peak_kib / 1024,
+    )
+}
+
+/// Medians by subject, and the ratio of the first subject to each.
+fn report(plan: &Plan, runs: &[Run]) -> String {
+    let mut text = format!(
+        "{}: medians of {} runs of {} s\n| tracker | responses/s | per CPU-s | user us | sys us | ratio |\n|---|---|---|---|---|---|\n",
+        plan.load.name(),
+        plan.runs,
+        plan.seconds
+    );
+    let mut first = None;
+    for subject in plan.load.subjects() {
+        let of = |figure: &dyn Fn(&Run) -> f64| {
+            let own = runs.iter().filter(|run| run.subject == subject.name());
+            median(own.map(figure).collect())
+        };
+        let per_cpu_s = of(&Run::per_cpu_s);
+        let first = *first.get_or_insert(per_cpu_s);
+        let _ = writeln!(
+            text,
+            "| {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} |",
+            subject.name(),
+            of(&|run| run.responses_s),
+            per_cpu_s,
+            of(&|run| run.used.user_s / run.responses() * 1e6),
+            of(&|run| run.used.system_s / run.responses() * 1e6),
+            first / per_cpu_s,
+        );
+    }
+    text
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// `bench/record/<day>-<load>.csv`: every run, under a head that says where and how.
+fn write_record(plan: &Plan, runs: &[Run]) -> Result<()> {
+    let mut text = machine::describe()?;
+    let _ = writeln!(
+        text,
+        "# cargo xtask bench {} --runs {} --seconds {}",
+        plan.load.name(),
+        plan.runs,
+        plan.seconds
+    );
+    let versions = plan.load.subjects().iter().map(|subject| subject.version());
+    let _ = writeln!(text, "# {}", versions.collect::<Vec<_>>().join(", "));
+    text += "tracker,responses_s,responses_per_cpu_s,user_us,sys_us,cpu_s,peak_kib\n";
+    for run in runs {
+        let _ = writeln!(
+            text,
+            "{},{:.0},{:.0},{:.3},{:.3},{:.2},{}",
+            run.subject,
+            run.responses_s,
+            run.per_cpu_s(),
+            run.used.user_s / run.responses() * 1e6,
+            run.used.system_s / run.responses() * 1e6,
+            run.used.cpu_s(),
+            run.used.peak_kib
+        );
+    }
+    let name = format!("bench/record/{}-{}.csv", machine::day()?, plan.load.name());
+    fs::write(crate::workspace::root().join(&name), text)?;
+    println!("written: {name}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_is_the_middle() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert!(median(Vec::new()).is_nan());
+    }
+
+    #[test]
+    fn options_are_read_and_unknown_ones_named() {
+        let words = |text: &'static str| text.split(' ').collect::<Vec<_>>();
+        let plan = parse(&words("http --runs 3 --seconds 7 --write")).unwrap();
+        assert!(plan.runs == 3 && plan.seconds == 7 && plan.write);
+        assert!(parse(&words("udp --fast")).is_err());
+        assert!(parse(&words("tcp")).is_err());
+    }
+}

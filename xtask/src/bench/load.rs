@@ -1,0 +1,135 @@
+//! The load that the trackers are put under: packaged load testers, pinned to core 1.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::subject::Subject;
+use crate::command::output;
+use crate::workspace::root;
+
+/// A kind of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// aquatic_udp_load_test as it comes: connects and announces alike, few scrapes.
+    Udp,
+    /// The same with announces only.
+    UdpAnnounce,
+    /// aquatic_http_load_test without TLS: 128 connections kept alive.
+    Http,
+    /// wrk with `Connection: close`: a connection for each announce.
+    HttpClose,
+}
+
+impl Load {
+    pub(super) fn parse(name: &str) -> Result<Self> {
+        let all = [Self::Udp, Self::UdpAnnounce, Self::Http, Self::HttpClose];
+        all.into_iter().find(|load| load.name() == name).with_context(|| {
+            format!("unknown benchmark {name}: udp, udp-announce, http, http-close")
+        })
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::UdpAnnounce => "udp-announce",
+            Self::Http => "http",
+            Self::HttpClose => "http-close",
+        }
+    }
+
+    /// Those that can take it; the first is compared with the others.
+    pub(super) fn subjects(self) -> &'static [Subject] {
+        match self {
+            Self::Udp | Self::UdpAnnounce => {
+                &[Subject::Tidegate, Subject::AquaticUdp, Subject::AquaticUdpUring]
+            }
+            Self::Http => &[Subject::Tidegate, Subject::AquaticHttp],
+            // aquatic_http ignores `Connection: close`, so wrk would measure keep-alive there.
+            Self::HttpClose => &[Subject::Tidegate],
+        }
+    }
+
+    /// Runs it for `seconds`: responses per second, and for how long they came.
+    pub(super) fn run(self, subject: Subject, testers: &Path, seconds: u32) -> Result<(f64, f64)> {
+        let at = subject.address();
+        match self {
+            Self::Udp => aquatic(testers, "aquatic_udp_load_test", &udp(at, 50, seconds)),
+            Self::UdpAnnounce => aquatic(testers, "aquatic_udp_load_test", &udp(at, 0, seconds)),
+            Self::Http => aquatic(testers, "aquatic_http_load_test", &http(at, seconds)),
+            Self::HttpClose => wrk(at, seconds),
+        }
+    }
+}
+
+fn udp(address: &str, connects: u32, seconds: u32) -> String {
+    let scrapes = u32::from(connects > 0);
+    format!(
+        "server_address = \"{address}\"\nduration = {seconds}\nextra_statistics = false\n[requests]\n\
+         weight_connect = {connects}\nweight_announce = 50\nweight_scrape = {scrapes}\n"
+    )
+}
+
+fn http(address: &str, seconds: u32) -> String {
+    format!(
+        "server_address = \"{address}\"\nduration = {seconds}\nenable_tls = false\nnum_connections = 128\n\
+         connection_creation_interval_ms = 10\n"
+    )
+}
+
+fn aquatic(testers: &Path, program: &str, configuration: &str) -> Result<(f64, f64)> {
+    let file = root().join("target/bench/load.toml");
+    fs::write(&file, configuration)?;
+    let mut command = pinned();
+    command.arg(testers.join(program)).arg("-c").arg(&file);
+    let text = output(command)?;
+    averages(&text, "Average responses per second:", "Test ran for")
+}
+
+/// The last figures behind the two labels.
+fn averages(text: &str, rate: &str, duration: &str) -> Result<(f64, f64)> {
+    let figure = |label: &str| {
+        let line = text.lines().rev().find_map(|line| line.trim().strip_prefix(label));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
+    };
+    match (figure(rate), figure(duration)) {
+        (Some(rate), Some(duration)) if rate > 0.0 => Ok((rate, duration)),
+        _ => bail!("no figures in what the load tester wrote:\n{text}"),
+    }
+}
+
+/// One announce URL over and over: what is measured is accepting, serving and closing.
+fn wrk(address: &str, seconds: u32) -> Result<(f64, f64)> {
+    let url = format!(
+        "http://{address}/announce?info_hash=%00%01%02%03%04%05%06%07%08%09%0a%0b%0c%0d%0e%0f%10%11%12%13\
+         &peer_id=-TG0001-abcdefghijkl&port=6881&uploaded=0&downloaded=0&left=1&compact=1&numwant=50"
+    );
+    let mut command = pinned();
+    command.args(["wrk", "-t1", "-c64", "-H", "Connection: close"]);
+    command.arg(format!("-d{seconds}s")).arg(url);
+    let text = output(command)?;
+    let (rate, _) = averages(&text, "Requests/sec:", "Requests/sec:")?;
+    Ok((rate, f64::from(seconds)))
+}
+
+fn pinned() -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1"]);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_testers_print() {
+        let text = "# aquatic load test report\n\nTest ran for 10 seconds \n\
+                    Average responses per second: 1234.50\n  - Connect responses:  1.00\n";
+        let read = averages(text, "Average responses per second:", "Test ran for").unwrap();
+        assert_eq!(read, (1234.5, 10.0));
+        assert!(averages("nothing", "Average", "Test").is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! The trackers that are measured: how each is configured, started, watched and stopped.
+
+use std::fs::{self, File};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::root;
+
+/// A tracker under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Tidegate,
+    AquaticUdp,
+    AquaticUdpUring,
+    AquaticHttp,
+}
+
+/// Resources a process has used.
+pub(super) struct Used {
+    pub(super) user_s: f64,
+    pub(super) system_s: f64,
+    pub(super) peak_kib: u64,
+}
+
+impl Used {
+    pub(super) fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
+
+    pub(super) fn since(&self, before: &Self) -> Self {
+        Self {
+            user_s: self.user_s - before.user_s,
+            system_s: self.system_s - before.system_s,
+            peak_kib: self.peak_kib,
+        }
+    }
+}
+
+/// A tracker that runs until it is dropped.
+pub(super) struct Running {
+    child: Child,
+}
+
+impl Subject {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Tidegate => "tidegate",
+            Self::AquaticUdp => "aquatic_udp (mio)",
+            Self::AquaticUdpUring => "aquatic_udp (io_uring)",
+            Self::AquaticHttp => "aquatic_http",
+        }
+    }
+
+    /// Where it listens. Each has a port of its own, because connections that one tracker has closed
+    /// may keep another from its port for a minute.
+    pub(super) fn address(self) -> &'static str {
+        match self {
+            Self::Tidegate => "127.0.0.1:3000",
+            Self::AquaticUdp | Self::AquaticUdpUring => "127.0.0.1:3001",
+            Self::AquaticHttp => "127.0.0.1:3002",
+        }
+    }
+
+    pub(super) fn version(self) -> String {
+        match self {
+            Self::Tidegate => format!("tidegate {}", env!("CARGO_PKG_VERSION")),
+            _ => format!("{} 0.9.0 (cargo)", self.name()),
+        }
+    }
+
+    /// Its configuration: logging off, one worker.
+    fn configuration(self) -> String {
+        let address = self.address();
+        let aquatic = |network: &str| {
+            format!("log_level = \"off\"\n[network]\naddress = \"{address}\"\n{network}\n")
+        };
+        match self {
+            Self::Tidegate => format!(
+                "[udp]\nlisten = [\"{address}\"]\nworkers = 1\n[http]\nlisten = [\"{address}\"]\nworkers = 1\n\
+                 [admin]\nlisten = []\n[log]\nlevel = \"warn\"\n"
+            ),
+            Self::AquaticUdp => aquatic("use_io_uring = false"),
+            Self::AquaticUdpUring => aquatic("use_io_uring = true"),
+            Self::AquaticHttp => aquatic("enable_tls = false"),
+        }
+    }
+
+    /// Starts it on core 0 and waits until it serves.
+    pub(super) fn start(self, rivals: &Path) -> Result<Running> {
+        let folder = root().join("target/bench");
+        fs::create_dir_all(&folder)?;
+        let configuration = folder.join("tracker.toml");
+        fs::write(&configuration, self.configuration())?;
+        let (program, arguments) = match self {
+            Self::Tidegate => {
+                (root().join("target/release/tidegate"), ["serve", "--config"].as_slice())
+            }
+            Self::AquaticUdp | Self::AquaticUdpUring => {
+                (rivals.join("aquatic_udp"), ["-c"].as_slice())
+            }
+            Self::AquaticHttp => (rivals.join("aquatic_http"), ["-c"].as_slice()),
+        };
+        let log = File::create(folder.join("tracker.log"))?;
+        let child = Command::new("taskset")
+            .args(["-c", "0"])
+            .arg(&program)
+            .args(arguments)
+            .arg(&configuration)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let mut running = Running { child };
+        running.wait_until_it_listens(self)?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// TCP says when it listens; a UDP-only tracker shows it by its open socket.
+    fn wait_until_it_listens(&mut self, subject: Subject) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                let log = fs::read_to_string(root().join("target/bench/tracker.log"))?;
+                bail!("{} ended at once ({status}): {log}", subject.name());
+            }
+            let ready = match subject {
+                Subject::Tidegate | Subject::AquaticHttp => {
+                    TcpStream::connect(subject.address()).is_ok()
+                }
+                Subject::AquaticUdp | Subject::AquaticUdpUring => {
+                    // 3001 is 0BB9 in the kernel's table.
+                    fs::read_to_string("/proc/net/udp")?.contains("0100007F:0BB9")
+                }
+            };
+            if ready {
+                sleep(Duration::from_millis(300));
+                return Ok(());
+            }
+            sleep(Duration::from_millis(20));
+        }
+        bail!("{} does not listen on {} after 10 s", subject.name(), subject.address())
+    }
+
+    /// CPU time of all its threads so far, and its largest resident size.
+    pub(super) fn used(&self) -> Result<Used> {
+        let folder = Path::new("/proc").join(self.child.id().to_string());
+        let stat = fs::read_to_string(folder.join("stat"))?;
+        let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
+        // User and system time are fields 14 and 15 of proc(5); the first after the name is 3.
+        let ticks: Vec<f64> =
+            fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+        let [user, system] = ticks[..] else { bail!("stat is cut short") };
+        let status = fs::read_to_string(folder.join("status"))?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak_kib = peak.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok());
+        // Linux counts CPU time for user space in hundredths of a second.
+        Ok(Used { user_s: user / 100.0, system_s: system / 100.0, peak_kib: peak_kib.unwrap_or(0) })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The figures are taken; a tracker that is already gone is no loss.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
