@@ -3,13 +3,28 @@
 //! Announces come in batches of [`Job`]s and their answers go, peer by peer, into an
 //! [`types::AnnounceSink`]. The store knows no protocol, clock or source of entropy: the time is a
 //! [`types::Tick`], randomness a [`Random`] that the caller seeds.
-#![forbid(unsafe_code)]
+//!
+//! ```text
+//! Store ─▶ Shard (a lock) ─▶ Index (hash -> number) ─▶ Record (a cache line, up to 4 peers)
+//!                                                        └▶ 4 PeerSets (role × family) ─▶ Arena (lines)
+//! ```
+#![deny(unsafe_code)]
 
+mod arena;
+mod entry;
+mod index;
 mod job;
+mod mark;
+mod memory;
 mod options;
 mod random;
+mod record;
+mod set;
+mod shard;
 pub mod siphash;
 mod store;
+#[cfg(test)]
+mod tests;
 mod totals;
 
 pub use job::{Action, Job};

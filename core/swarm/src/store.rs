@@ -1,54 +1,54 @@
-//! The store as its callers see it. (First version, one map behind one lock: to build against.)
+//! The store as its callers see it: shards, each behind a lock, and batches that are spread over them.
+//!
+//! Plain form: lock the torrent's shard, do the announce, unlock. Departures:
+//! 1. A batch takes each lock once, for all its jobs there, which then go through the shard in stages
+//!    (see `shard`).
+//! 2. A shard that another thread holds is left for later, while there are others to do.
+//! 3. Both the shard and the places inside come from a keyed hash: nobody outside can aim.
 
-use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use types::{
-    AnnounceSink, Chosen, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
-};
-use types::{SwarmCounts, Tick};
+use arrayvec::ArrayVec;
+use types::{AnnounceSink, InfoHash, SwarmCounts, Tick, limits};
 
-use crate::{Action, Job, Options, Random, Totals};
+use crate::shard::{Draft, Shard};
+use crate::siphash::siphash;
+use crate::{Job, Options, Random, Totals};
 
 /// Torrents and their peers, for any number of threads.
 pub struct Store {
-    state: Mutex<State>,
+    key: [u8; 16],
+    shards: Box<[Place]>,
+    lifetime_s: AtomicU32,
 }
 
-struct State {
-    lifetime_s: u32,
-    torrents: BTreeMap<InfoHash, Torrent>,
-    totals: Totals,
-}
+/// Two cache lines, which processors fetch together: neighbours' locks must not share them.
+#[repr(align(128))]
+struct Place(Mutex<Shard>);
 
-#[derive(Default)]
-struct Torrent {
-    peers: BTreeMap<PeerKey, Peer>,
-    downloads: u32,
-}
+/// Lines looked at under one lock by the sweep: some tens of microseconds.
+const SWEEP_LINES: u32 = 256;
+/// The most shards there can be.
+const SHARDS_MAX: usize = 1 << 12;
 
-struct Peer {
-    role: Role,
-    counted: bool,
-    seen: Tick,
-    id: PeerId,
-}
+type Drafts<'a> = ArrayVec<Draft<'a>, { limits::BATCH_MAX }>;
 
 impl Store {
     /// An empty store.
     pub fn new(options: &Options) -> Self {
-        let lifetime_s = options.peer_lifetime_s;
+        let shards = options.shards.clamp(1, SHARDS_MAX).next_power_of_two();
+        let budget = options.memory_budget.map(|bytes| bytes / shards as u64);
+        let shard = |_| Place(Mutex::new(Shard::new(options, budget)));
         Self {
-            state: Mutex::new(State {
-                lifetime_s,
-                torrents: BTreeMap::new(),
-                totals: Totals::default(),
-            }),
+            key: options.hash_key,
+            shards: (0..shards).map(shard).collect(),
+            lifetime_s: AtomicU32::new(options.peer_lifetime_s),
         }
     }
 
-    /// Does every job and answers it; at most [`types::limits::BATCH_MAX`] jobs go through together,
-    /// longer slices in turns.
+    /// Does every job and answers it; at most [`limits::BATCH_MAX`] jobs go through together, longer
+    /// slices in turns. Jobs on one torrent are done in order; the answers come in any order.
     pub fn announce(
         &self,
         now: Tick,
@@ -56,165 +56,107 @@ impl Store {
         jobs: &[Job],
         sink: &mut impl AnnounceSink,
     ) {
-        let mut state = self.lock();
-        for (at, job) in jobs.iter().enumerate() {
-            state.announce(now, random, at, job, sink);
+        for (turn, jobs) in jobs.chunks(limits::BATCH_MAX).enumerate() {
+            let mut waiting: Drafts<'_> = ArrayVec::new();
+            for (at, job) in jobs.iter().enumerate() {
+                let at = turn * limits::BATCH_MAX + at;
+                let hash = self.hash(&job.info_hash);
+                waiting.push(Draft { at, job, hash, dice: random.next(), guess: None });
+            }
+            // First what can be had at once; then the rest, waiting for each lock.
+            let mut must_wait = false;
+            while !waiting.is_empty() {
+                self.pass(now, &mut waiting, must_wait, sink);
+                must_wait = true;
+            }
         }
+    }
+
+    /// Goes once over the shards that `waiting` jobs belong to, and leaves those jobs in `waiting`
+    /// whose shard was busy.
+    fn pass(
+        &self,
+        now: Tick,
+        waiting: &mut Drafts<'_>,
+        must_wait: bool,
+        sink: &mut impl AnnounceSink,
+    ) {
+        let mut busy: Drafts<'_> = ArrayVec::new();
+        while let Some(first) = waiting.first() {
+            let shard = self.shard_of(first.hash);
+            let mut group: Drafts<'_> = ArrayVec::new();
+            let mut rest: Drafts<'_> = ArrayVec::new();
+            for draft in waiting.drain(..) {
+                if self.shard_of(draft.hash) == shard {
+                    group.push(draft)
+                } else {
+                    rest.push(draft)
+                }
+            }
+            *waiting = rest;
+            match if must_wait { Some(self.lock(shard)) } else { self.try_lock(shard) } {
+                Some(mut guard) => guard.announce(now, &mut group, sink),
+                None => busy.extend(group),
+            }
+        }
+        *waiting = busy;
     }
 
     /// Writes the figures of each torrent to the same place of `counts`; zeros for an unknown one.
     pub fn scrape(&self, info_hashes: &[InfoHash], counts: &mut [SwarmCounts]) {
-        let state = self.lock();
         for (info_hash, counts) in info_hashes.iter().zip(counts) {
-            *counts = state
-                .torrents
-                .get(info_hash)
-                .map(Torrent::counts)
-                .unwrap_or_default();
+            let hash = self.hash(info_hash);
+            *counts = self.lock(self.shard_of(hash)).counts(info_hash, hash);
         }
     }
 
     /// Does one of `parts` parts of a pass over everything, in which aged peers go.
     pub fn sweep(&self, now: Tick, parts: u32) {
-        let _ = parts;
-        let mut state = self.lock();
-        let lifetime_s = state.lifetime_s;
-        for torrent in state.torrents.values_mut() {
-            torrent
-                .peers
-                .retain(|_, peer| now.since(peer.seen) <= lifetime_s);
+        let lifetime_s = self.lifetime_s.load(Ordering::Relaxed);
+        for shard in 0..self.shards.len() {
+            let lines = self.lock(shard).pass_lines();
+            // One step more than is due, so that passes end.
+            let steps = lines / u64::from(parts.max(1)) / u64::from(SWEEP_LINES) + 1;
+            for _ in 0..steps {
+                let released = {
+                    let mut shard = self.lock(shard);
+                    shard.sweep(now, lifetime_s, SWEEP_LINES);
+                    shard.released()
+                };
+                // Given back to the system only now: that takes longer than anybody should wait.
+                drop(released);
+            }
         }
-        state
-            .torrents
-            .retain(|_, torrent| !torrent.peers.is_empty() || torrent.downloads > 0);
     }
 
     /// Peers are kept so many seconds from now on.
     pub fn set_peer_lifetime(&self, seconds: u32) {
-        self.lock().lifetime_s = seconds;
+        self.lifetime_s.store(seconds, Ordering::Relaxed);
     }
 
     /// What the store holds.
     pub fn totals(&self) -> Totals {
-        let state = self.lock();
-        let mut totals = state.totals;
-        totals.torrents = state.torrents.len() as u64;
-        for counts in state.torrents.values().map(Torrent::counts) {
-            totals.v4.seeders += u64::from(counts.v4.seeders);
-            totals.v4.leechers += u64::from(counts.v4.leechers);
-            totals.v6.seeders += u64::from(counts.v6.seeders);
-            totals.v6.leechers += u64::from(counts.v6.leechers);
-            totals.partial_seeds += u64::from(counts.partial_seeds);
-        }
-        totals
+        let shards = (0..self.shards.len()).map(|shard| self.lock(shard).totals());
+        shards.fold(Totals::default(), Totals::plus)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    fn hash(&self, info_hash: &InfoHash) -> u64 {
+        siphash::<1, 3>(&self.key, &info_hash.0)
     }
-}
 
-impl State {
-    fn announce(
-        &mut self,
-        now: Tick,
-        random: &mut Random,
-        at: usize,
-        job: &Job,
-        sink: &mut impl AnnounceSink,
-    ) {
-        let Action::Update { completed } = job.action else {
-            let torrent = self.torrents.get_mut(&job.info_hash);
-            let counts = torrent.map(|torrent| {
-                torrent.peers.remove(&job.peer);
-                torrent.counts()
-            });
-            sink.chosen(
-                at,
-                &Chosen {
-                    counts: counts.unwrap_or_default(),
-                    v4: 0,
-                    v6: 0,
-                },
-            );
-            return;
-        };
-        let torrent = self.torrents.entry(job.info_hash).or_default();
-        let (role, id) = (job.role, job.peer_id);
-        let peer = torrent.peers.entry(job.peer).or_insert(Peer {
-            role,
-            counted: false,
-            seen: now,
-            id,
-        });
-        if completed && !peer.counted {
-            torrent.downloads = torrent.downloads.saturating_add(1);
-            self.totals.downloads += 1;
-        }
-        *peer = Peer {
-            role,
-            counted: peer.counted | completed,
-            seen: now,
-            id,
-        };
-        let mut others: Vec<_> = (torrent.peers.iter())
-            .filter(|(key, peer)| {
-                let family = job.families == Families::Both || key.family() == job.peer.family();
-                let role = job.role == Role::Leecher || peer.role != Role::Seeder;
-                family && role && **key != job.peer
-            })
-            .map(|(key, peer)| (*key, peer.id))
-            .collect();
-        while others.len() > usize::from(job.want) {
-            others.swap_remove(random.below(others.len() as u32) as usize);
-        }
-        others.sort_by_key(|(key, _)| key.family().index());
-        let v4 = others
-            .iter()
-            .filter(|(key, _)| key.family() == Family::V4)
-            .count() as u16;
-        let v6 = others.len() as u16 - v4;
-        sink.chosen(
-            at,
-            &Chosen {
-                counts: torrent.counts(),
-                v4,
-                v6,
-            },
-        );
-        for (key, id) in others {
-            match key {
-                _ if job.with_ids => sink.peer_with_id(at, key, id),
-                PeerKey::V4([a, b, c, d, e, f]) => {
-                    sink.peers_v4(at, &[PackedV4([a, b, c, d, e, f, 0, 0])])
-                }
-                PeerKey::V6(key) => {
-                    let mut packed = PackedV6::default();
-                    packed.0.split_at_mut(18).0.copy_from_slice(&key);
-                    sink.peers_v6(at, &[packed]);
-                }
-            }
-        }
+    /// The lower bits; the index uses the upper ones.
+    #[inline]
+    fn shard_of(&self, hash: u64) -> usize {
+        hash as usize & (self.shards.len() - 1)
     }
-}
 
-impl Torrent {
-    fn counts(&self) -> SwarmCounts {
-        let mut counts = SwarmCounts {
-            downloads: self.downloads,
-            ..SwarmCounts::default()
-        };
-        for (key, peer) in &self.peers {
-            let family = match key.family() {
-                Family::V4 => &mut counts.v4,
-                Family::V6 => &mut counts.v6,
-            };
-            match peer.role {
-                Role::Seeder => family.seeders += 1,
-                Role::Leecher | Role::PartialSeed => family.leechers += 1,
-            }
-            counts.partial_seeds += u32::from(peer.role == Role::PartialSeed);
-        }
-        counts
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        // A panic while it was held has ended the process, or the test.
+        self.shards[shard].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
+        self.shards[shard].0.try_lock().ok()
     }
 }

@@ -32,3 +32,24 @@ pub struct Totals {
     /// the start; never falls.
     pub refused_for_memory: u64,
 }
+
+impl Totals {
+    /// The sum of two parts of a store.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        let family = |a: FamilyTotals, b: FamilyTotals| FamilyTotals {
+            seeders: a.seeders + b.seeders,
+            leechers: a.leechers + b.leechers,
+        };
+        Self {
+            torrents: self.torrents + other.torrents,
+            v4: family(self.v4, other.v4),
+            v6: family(self.v6, other.v6),
+            partial_seeds: self.partial_seeds + other.partial_seeds,
+            downloads: self.downloads + other.downloads,
+            expired: self.expired + other.expired,
+            memory_used: self.memory_used + other.memory_used,
+            memory_reserved: self.memory_reserved + other.memory_reserved,
+            refused_for_memory: self.refused_for_memory + other.refused_for_memory,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Peers as they lie in memory: what sets need to know of the two packed forms.
+
+use types::{AnnounceSink, PackedV4, PackedV6, PeerKey};
+
+use crate::mark::Mark;
+use crate::memory::Plain;
+
+/// A packed peer.
+pub(crate) trait Entry: Plain + Default {
+    /// Address and port in wire form.
+    type Key: Copy + Eq + AsRef<[u8]>;
+    /// Peers up to which a set is one dense array.
+    const DENSE_MAX: u32;
+    /// Peers in a page of a larger set, on average. Small pages make finding quick, large ones
+    /// waste less: half a line on average, each.
+    const PAGE: u32;
+
+    fn new(key: Self::Key, mark: Mark) -> Self;
+    fn key(&self) -> Self::Key;
+    fn peer_key(&self) -> PeerKey;
+    fn mark(&self) -> Mark;
+    fn set_mark(&mut self, mark: Mark);
+    /// Where the first entry of that key is among the first `len` of `entries`. `entries` may hold
+    /// more, up to the end of the last line: leftovers, which do not count.
+    fn find(entries: &[Self], len: usize, key: Self::Key) -> Option<usize>;
+    /// Hands `peers` to the family's method of the sink.
+    fn push(sink: &mut impl AnnounceSink, job: usize, peers: &[Self]);
+}
+
+impl Entry for PackedV4 {
+    type Key = [u8; 6];
+    const DENSE_MAX: u32 = 64;
+    const PAGE: u32 = 48;
+
+    #[inline]
+    fn new([a, b, c, d, high, low]: [u8; 6], mark: Mark) -> Self {
+        let [m, n] = mark.0.to_le_bytes();
+        Self([a, b, c, d, high, low, m, n])
+    }
+
+    #[inline]
+    fn key(&self) -> [u8; 6] {
+        self.wire()
+    }
+
+    fn peer_key(&self) -> PeerKey {
+        PeerKey::V4(self.wire())
+    }
+
+    #[inline]
+    fn mark(&self) -> Mark {
+        let [.., m, n] = self.0;
+        Mark(u16::from_le_bytes([m, n]))
+    }
+
+    #[inline]
+    fn set_mark(&mut self, mark: Mark) {
+        *self = Self::new(self.wire(), mark);
+    }
+
+    /// A line at a time without a branch in between, which the compiler makes vector code of.
+    #[inline]
+    fn find(entries: &[Self], len: usize, key: [u8; 6]) -> Option<usize> {
+        let wanted = u64::from_le_bytes(Self::new(key, Mark(0)).0);
+        for (line, entries) in entries.chunks_exact(8).enumerate() {
+            let mut hits = 0u32;
+            for (at, entry) in entries.iter().enumerate() {
+                // Shifted left, the mark falls out of the comparison.
+                hits |= u32::from((u64::from_le_bytes(entry.0) ^ wanted) << 16 == 0) << at;
+            }
+            if hits != 0 {
+                let at = line * 8 + hits.trailing_zeros() as usize;
+                return (at < len).then_some(at);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn push(sink: &mut impl AnnounceSink, job: usize, peers: &[Self]) {
+        sink.peers_v4(job, peers);
+    }
+}
+
+impl Entry for PackedV6 {
+    type Key = [u8; 18];
+    const DENSE_MAX: u32 = 32;
+    const PAGE: u32 = 24;
+
+    #[inline]
+    fn new(key: [u8; 18], mark: Mark) -> Self {
+        let mut entry = Self::default();
+        let (address, end) = entry.0.split_at_mut(18);
+        address.copy_from_slice(&key);
+        end.copy_from_slice(&mark.0.to_le_bytes());
+        entry
+    }
+
+    #[inline]
+    fn key(&self) -> [u8; 18] {
+        self.wire()
+    }
+
+    fn peer_key(&self) -> PeerKey {
+        PeerKey::V6(self.wire())
+    }
+
+    #[inline]
+    fn mark(&self) -> Mark {
+        let [.., m, n] = self.0;
+        Mark(u16::from_le_bytes([m, n]))
+    }
+
+    #[inline]
+    fn set_mark(&mut self, mark: Mark) {
+        let [.., m, n] = &mut self.0;
+        [*m, *n] = mark.0.to_le_bytes();
+    }
+
+    #[inline]
+    fn find(entries: &[Self], len: usize, key: [u8; 18]) -> Option<usize> {
+        entries.iter().take(len).position(|entry| entry.wire() == key)
+    }
+
+    #[inline]
+    fn push(sink: &mut impl AnnounceSink, job: usize, peers: &[Self]) {
+        sink.peers_v6(job, peers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_by_key_whatever_the_mark_and_skips_leftovers() {
+        let mut entries: Vec<_> =
+            (0..24).map(|n| PackedV4::new([1, 2, 3, n, 4, 5], Mark(n.into()))).collect();
+        for n in 0..24 {
+            let found = PackedV4::find(&entries, 21, [1, 2, 3, n, 4, 5]);
+            assert_eq!(found, (n < 21).then_some(n.into()));
+        }
+        entries[3].set_mark(Mark(0xffff));
+        assert_eq!(PackedV4::find(&entries, 24, [1, 2, 3, 3, 4, 5]), Some(3));
+        assert_eq!(entries[3].mark(), Mark(0xffff));
+        assert_eq!(PackedV4::find(&[], 0, [0; 6]), None);
+    }
+
+    #[test]
+    fn v6_keeps_key_and_mark_apart() {
+        let mut entry = PackedV6::new([9; 18], Mark(0x1234));
+        entry.set_mark(Mark(0x4321));
+        assert_eq!(entry, PackedV6::new([9; 18], Mark(0x4321)));
+        assert_eq!(PackedV6::find(&[entry], 1, [9; 18]), Some(0));
+        assert_eq!(PackedV6::find(&[entry], 0, [9; 18]), None);
+        assert_eq!(entry.peer_key(), PeerKey::V6([9; 18]));
+    }
+}

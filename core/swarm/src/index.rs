@@ -1,0 +1,320 @@
+//! From a hash to a record number: open addressing that grows and shrinks in small steps.
+//!
+//! Plain form: a sorted array of (tag, record) with gaps, where a tag's home is in proportion to its
+//! value, and an entry that finds its home taken moves up. Departures:
+//! 1. Entries of a run stay sorted by tag, so that a search for what is not there ends as soon as
+//!    one for what is.
+//! 2. To change its size the index fills a second table beside the first, a few slots with each
+//!    change, in order of tags: what is below the cursor is in the new table, the rest in the old
+//!    one. So a search looks into one table, the new table's memory is touched from one end to the
+//!    other (no batch pays for many fresh pages), and no operation meets the whole table.
+//!
+//! It holds 32 bits of a keyed hash for each record and compares no names: callers do.
+
+use crate::memory::{Line, Region, prefetch, values, values_mut};
+
+/// Slots past the last home, for entries that moved up. At the loads used here the chance that a run
+/// reaches past so many is below 10^-20 for each table, and nobody outside can aim.
+const TAIL: usize = 128;
+/// Homes of the smallest table, which with its tail is a page of 4 KiB.
+const HOMES_MIN: usize = 384;
+/// Slots that move with each change while there are two tables.
+const STEP: usize = 32;
+
+/// Record numbers by tag.
+pub(crate) struct Index {
+    table: Table,
+    /// The table that is being left, and the first of its slots that still count.
+    leaving: Option<(Table, usize)>,
+    len: usize,
+    released: Vec<Region>,
+}
+
+struct Table {
+    region: Region,
+    homes: usize,
+}
+
+impl Index {
+    pub(crate) fn new() -> Self {
+        Self { table: Table::new(HOMES_MIN), leaving: None, len: 0, released: Vec::new() }
+    }
+
+    /// Fetches the lines where the search for `tag` begins.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, tag: u32) {
+        let table = self.table_of(tag);
+        let lines = table.region.lines();
+        let home = table.home(tag);
+        prefetch(&lines[home / 8]);
+        // Most searches end within four slots.
+        prefetch(&lines[(home + 4) / 8]);
+    }
+
+    /// The first record with that tag for which `is_it` holds.
+    #[inline(always)]
+    pub(crate) fn find(&self, tag: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let table = self.table_of(tag);
+        let wanted = entry(tag, 0);
+        for found in table.slots().iter().skip(table.home(tag)) {
+            if *found == 0 || *found >> 32 > u64::from(tag) {
+                return None;
+            }
+            if *found >= wanted && is_it(record_of(*found)) {
+                return Some(record_of(*found));
+            }
+        }
+        None
+    }
+
+    /// Enters a record. False when there is no slot, which takes a table that was not allowed to
+    /// grow.
+    pub(crate) fn insert(&mut self, tag: u32, record: u32) -> bool {
+        self.step(STEP);
+        let is_in = self.table_of_mut(tag).insert(entry(tag, record));
+        self.len += usize::from(is_in);
+        is_in
+    }
+
+    /// Removes a record that is there.
+    pub(crate) fn remove(&mut self, tag: u32, record: u32) {
+        let was_in = self.table_of_mut(tag).remove(entry(tag, record));
+        debug_assert!(was_in);
+        self.len -= usize::from(was_in);
+        self.step(STEP);
+    }
+
+    /// The record now has another number.
+    pub(crate) fn renumber(&mut self, tag: u32, old: u32, new: u32) {
+        let table = self.table_of_mut(tag);
+        let at = table.position(entry(tag, old));
+        debug_assert!(at.is_some());
+        if let Some(at) = at {
+            table.slots_mut()[at] = entry(tag, new);
+        }
+    }
+
+    /// Starts a change of size when one is due: at 4/5 full to half as many slots again, under 1/5
+    /// to half the size. `may_grow` is false when memory is short: then it fills up to the brim.
+    pub(crate) fn fit(&mut self, may_grow: bool) {
+        let homes = self.table.homes;
+        if self.leaving.is_some() {
+            return;
+        }
+        let homes = if self.len * 5 > homes * 4 && may_grow {
+            homes + homes / 2
+        } else if self.len * 5 < homes && homes > HOMES_MIN {
+            (homes / 2).max(HOMES_MIN)
+        } else {
+            return;
+        };
+        let old = std::mem::replace(&mut self.table, Table::new(homes));
+        self.leaving = Some((old, 0));
+    }
+
+    /// Moves `slots` slots, and on to the next gap, into the new table if there are two.
+    pub(crate) fn step(&mut self, slots: usize) {
+        let Some((old, cursor)) = &mut self.leaving else { return };
+        let end = old.slots().len();
+        let target = cursor.saturating_add(slots).min(end);
+        for found in old.slots().iter().skip(*cursor) {
+            if *found == 0 && *cursor >= target {
+                return;
+            }
+            if *found != 0 {
+                let is_in = self.table.insert(*found);
+                debug_assert!(is_in);
+            }
+            *cursor += 1;
+        }
+        self.released.extend(self.leaving.take().map(|(old, _)| old.region));
+    }
+
+    /// Whether there are slots for more, load as it may be.
+    pub(crate) fn has_room(&self) -> bool {
+        self.len * 16 < self.table.homes * 15
+    }
+
+    /// Bytes of its tables.
+    pub(crate) fn bytes(&self) -> u64 {
+        let old = self.leaving.as_ref().map_or(0, |(old, _)| size_of_val(old.region.lines()));
+        (size_of_val(self.table.region.lines()) + old) as u64
+    }
+
+    /// Memory to be dropped where nobody waits for it.
+    pub(crate) fn released(&mut self) -> Vec<Region> {
+        std::mem::take(&mut self.released)
+    }
+
+    #[inline(always)]
+    fn table_of(&self, tag: u32) -> &Table {
+        match &self.leaving {
+            Some((old, cursor)) if old.home(tag) >= *cursor => old,
+            _ => &self.table,
+        }
+    }
+
+    fn table_of_mut(&mut self, tag: u32) -> &mut Table {
+        match &mut self.leaving {
+            Some((old, cursor)) if old.home(tag) >= *cursor => old,
+            _ => &mut self.table,
+        }
+    }
+}
+
+impl Table {
+    fn new(homes: usize) -> Self {
+        let region = Region::new((homes + TAIL).div_ceil(8));
+        if homes * size_of::<u64>() >= 4 << 20 {
+            region.advise_huge();
+        }
+        Self { region, homes }
+    }
+
+    #[inline(always)]
+    fn home(&self, tag: u32) -> usize {
+        ((u64::from(tag) * self.homes as u64) >> 32) as usize
+    }
+
+    #[inline(always)]
+    fn slots(&self) -> &[u64] {
+        values(self.region.lines())
+    }
+
+    fn slots_mut(&mut self) -> &mut [u64] {
+        values_mut(self.region.lines_mut())
+    }
+
+    fn insert(&mut self, new: u64) -> bool {
+        let home = self.home(tag_of(new));
+        let slots = self.slots_mut();
+        let mut at = home;
+        while slots[at] != 0 && slots[at] < new {
+            at += 1;
+            if at + 1 >= slots.len() {
+                return false;
+            }
+        }
+        // The last slot stays empty: it ends every search.
+        let rest = &slots[at..slots.len() - 1];
+        let Some(gap) = rest.iter().position(|slot| *slot == 0) else { return false };
+        slots.copy_within(at..at + gap, at + 1);
+        slots[at] = new;
+        true
+    }
+
+    fn remove(&mut self, old: u64) -> bool {
+        let Some(at) = self.position(old) else { return false };
+        let homes = self.homes as u64;
+        let home = |entry: u64| (((entry >> 32) * homes) >> 32) as usize;
+        let slots = self.slots_mut();
+        let mut end = at + 1;
+        // Those behind that are not at home move down.
+        while slots[end] != 0 && home(slots[end]) < end {
+            end += 1;
+        }
+        slots.copy_within(at + 1..end, at);
+        slots[end - 1] = 0;
+        true
+    }
+
+    fn position(&self, wanted: u64) -> Option<usize> {
+        let home = self.home(tag_of(wanted));
+        let run = self.slots().iter().skip(home);
+        let same_tag = |slot: &u64| *slot != 0 && tag_of(*slot) <= tag_of(wanted);
+        run.take_while(|slot| same_tag(slot)).position(|slot| *slot == wanted).map(|at| home + at)
+    }
+}
+
+/// Tags are never 0 (see [`tag`]), so an entry never is.
+fn entry(tag: u32, record: u32) -> u64 {
+    u64::from(tag) << 32 | u64::from(record)
+}
+
+fn tag_of(entry: u64) -> u32 {
+    (entry >> 32) as u32
+}
+
+fn record_of(entry: u64) -> u32 {
+    entry as u32
+}
+
+/// The tag of a hash: its upper half, but not 0, which marks a gap.
+#[inline(always)]
+pub(crate) fn tag(hash: u64) -> u32 {
+    ((hash >> 32) as u32).max(1)
+}
+
+const _: () = assert!(size_of::<Line>() == size_of::<[u64; 8]>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+    use std::collections::BTreeMap;
+
+    /// The index beside a map, through growth and shrinkage; tags repeat now and then.
+    #[test]
+    fn agrees_with_a_map_while_it_grows_and_shrinks() {
+        let (mut index, mut twin) = (Index::new(), BTreeMap::<u32, u32>::new());
+        let mut random = Random::new(7);
+        let tag = |record: u32| tag(u64::from(record / 2).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut tables = std::collections::BTreeSet::new();
+        for round in 0..400_000u32 {
+            let growing = round % 200_000 < 120_000;
+            if random.below(8) < if growing { 7 } else { 1 } {
+                let record = random.next() as u32 >> 8;
+                if twin.insert(record, record).is_none() {
+                    assert!(index.insert(tag(record), record));
+                }
+            } else {
+                let from = random.next() as u32 >> 8;
+                let next = twin.range(from..).next().map(|(record, _)| *record);
+                if let Some(record) = next {
+                    twin.remove(&record);
+                    index.remove(tag(record), record);
+                    assert_eq!(index.find(tag(record), |found| found == record), None);
+                }
+            }
+            index.fit(true);
+            tables.insert(index.table.homes);
+            assert_eq!(index.len, twin.len());
+            if round % 50_000 == 49_999 {
+                for record in twin.keys() {
+                    let found = index.find(tag(*record), |found| found == *record);
+                    assert_eq!(found, Some(*record));
+                }
+            }
+        }
+        assert!(tables.len() > 10, "{tables:?}");
+        assert!(!index.released().is_empty());
+    }
+
+    #[test]
+    fn renumbers_in_both_tables() {
+        let mut index = Index::new();
+        for record in 0..308 {
+            assert!(index.insert(record * 10_000_000 + 1, record));
+        }
+        index.fit(true);
+        assert!(index.leaving.is_some());
+        index.step(100);
+        for record in 0..308 {
+            index.renumber(record * 10_000_000 + 1, record, record + 1000);
+            assert_eq!(index.find(record * 10_000_000 + 1, |_| true), Some(record + 1000));
+        }
+    }
+
+    #[test]
+    fn full_is_said_and_not_grown_when_memory_is_short() {
+        let mut index = Index::new();
+        let mut entered = 0;
+        for record in 0..1000u32 {
+            index.fit(false);
+            entered += usize::from(index.insert(record * 4_000_000 + 1, record));
+        }
+        assert!(entered < HOMES_MIN + TAIL);
+        assert!(!index.has_room());
+        assert_eq!(index.bytes(), 4096);
+    }
+}

@@ -1,0 +1,77 @@
+//! What the store knows of a peer besides its address and role, in 16 bits.
+
+use types::{Tick, limits};
+
+/// Seconds in a unit of age.
+pub(crate) const UNIT_S: u32 = 16;
+/// Stamps wrap after so many units (3 days).
+const STAMPS: u32 = 1 << 14;
+
+// An age is told from the difference of two stamps, so whatever is kept must be gone, sweeps
+// included, long before the stamps come round.
+const _: () = assert!(limits::PEER_LIFETIME_S_MAX / UNIT_S < STAMPS / 2);
+
+/// When a peer last announced, and two facts about it: 14 bits of time in units of 16 seconds, one
+/// for "its download was counted", one for "partial seed" (BEP 21).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Mark(pub(crate) u16);
+
+impl Mark {
+    const COUNTED: u16 = 2;
+    const PARTIAL: u16 = 1;
+
+    pub(crate) fn new(now: Tick, counted: bool, partial: bool) -> Self {
+        let stamp = (now.0 / UNIT_S % STAMPS) as u16;
+        let flags = u16::from(counted) * Self::COUNTED + u16::from(partial) * Self::PARTIAL;
+        Self((stamp << 2) | flags)
+    }
+
+    /// This peer's download has been counted.
+    pub(crate) fn is_counted(self) -> bool {
+        self.0 & Self::COUNTED != 0
+    }
+
+    /// The peer is a partial seed.
+    pub(crate) fn is_partial(self) -> bool {
+        self.0 & Self::PARTIAL != 0
+    }
+
+    /// Units between the mark and `now`.
+    pub(crate) fn age(self, now: Tick) -> u32 {
+        (now.0 / UNIT_S).wrapping_sub(u32::from(self.0 >> 2)) % STAMPS
+    }
+}
+
+/// The age in units past which something that may live `seconds` is dead: never early, at most two
+/// units late.
+pub(crate) fn age_max(seconds: u32) -> u32 {
+    seconds.min(limits::PEER_LIFETIME_S_MAX).div_ceil(UNIT_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_survives_the_wrap_and_both_facts_stay() {
+        for start in [0, 5, UNIT_S * (STAMPS - 1), UNIT_S * STAMPS * 7 + 3] {
+            let mark = Mark::new(Tick(start), true, false);
+            assert!(mark.is_counted());
+            assert!(!mark.is_partial());
+            assert_eq!(mark.age(Tick(start)), 0);
+            assert_eq!(mark.age(Tick(start / UNIT_S * UNIT_S + 100 * UNIT_S)), 100);
+        }
+        assert!(Mark::new(Tick(9), false, true).is_partial());
+    }
+
+    #[test]
+    fn nothing_dies_early() {
+        for seconds in [0, 1, 16, 17, 2700] {
+            for start in 0..40 {
+                let mark = Mark::new(Tick(start), false, false);
+                assert!(mark.age(Tick(start + seconds)) <= age_max(seconds));
+                assert!(mark.age(Tick(start + seconds + 2 * UNIT_S)) > age_max(seconds));
+            }
+        }
+    }
+}

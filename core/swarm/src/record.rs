@@ -1,0 +1,189 @@
+//! What is kept of a torrent: one cache line for up to four v4 peers, which most torrents are.
+
+use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts};
+
+use crate::memory::{HUGE_LINES, LINE, Region, cast, cast_mut, prefetch, values, values_mut};
+use crate::set::PeerSet;
+
+/// A torrent.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub(crate) struct Record {
+    pub(crate) info_hash: InfoHash,
+    /// Downloads completed.
+    pub(crate) downloads: u32,
+    /// Whether the body is [`Sets`]; otherwise it is up to [`FEW`] peers, seeders first.
+    pub(crate) is_many: u8,
+    pub(crate) few: u8,
+    pub(crate) few_seeders: u8,
+    /// Room for what is to come (WebTorrent).
+    flags: u8,
+    /// Leechers that are partial seeds.
+    pub(crate) partial_seeds: u32,
+    body: [u64; 4],
+}
+
+const _: () = assert!(size_of::<Record>() == LINE);
+
+/// v4 peers that fit the record.
+pub(crate) const FEW: usize = 4;
+
+/// The peers of a larger torrent, or one with v6 peers.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Sets {
+    /// Seeders, leechers.
+    pub(crate) v4: [PeerSet<PackedV4>; 2],
+    /// Seeders, leechers.
+    pub(crate) v6: [PeerSet<PackedV6>; 2],
+}
+
+const _: () = assert!(size_of::<Sets>() == size_of::<[u64; 4]>());
+const _: () = assert!(size_of::<[PackedV4; FEW]>() == size_of::<[u64; 4]>());
+
+impl Record {
+    pub(crate) fn new(info_hash: InfoHash) -> Self {
+        Self { info_hash, ..Self::default() }
+    }
+
+    /// The peers in the record; none if they are in sets.
+    #[inline]
+    pub(crate) fn few(&self) -> &[PackedV4] {
+        let all: &[PackedV4; FEW] = cast(&self.body);
+        &all[..usize::from(self.few)]
+    }
+
+    /// All places for peers in the record.
+    #[inline]
+    pub(crate) fn few_mut(&mut self) -> &mut [PackedV4; FEW] {
+        cast_mut(&mut self.body)
+    }
+
+    /// The sets of a record that has them.
+    #[inline]
+    pub(crate) fn sets(&self) -> &Sets {
+        debug_assert!(self.is_many == 1);
+        cast(&self.body)
+    }
+
+    /// The sets, to be changed.
+    #[inline]
+    pub(crate) fn sets_mut(&mut self) -> &mut Sets {
+        debug_assert!(self.is_many == 1);
+        cast_mut(&mut self.body)
+    }
+
+    /// Turns to sets; the caller enters the peers that were here.
+    pub(crate) fn become_many(&mut self) {
+        (self.is_many, self.few, self.few_seeders) = (1, 0, 0);
+        *self.sets_mut() = Sets::default();
+    }
+
+    /// Turns back; the caller enters the peers.
+    pub(crate) fn become_few(&mut self) {
+        self.is_many = 0;
+        self.body = [0; 4];
+    }
+
+    /// Its figures.
+    #[inline]
+    pub(crate) fn counts(&self) -> SwarmCounts {
+        let (v4, v6) = if self.is_many == 1 {
+            let sets = self.sets();
+            (
+                FamilyCounts { seeders: sets.v4[0].len(), leechers: sets.v4[1].len() },
+                FamilyCounts { seeders: sets.v6[0].len(), leechers: sets.v6[1].len() },
+            )
+        } else {
+            let seeders = u32::from(self.few_seeders);
+            let leechers = u32::from(self.few) - seeders;
+            (FamilyCounts { seeders, leechers }, FamilyCounts::default())
+        };
+        SwarmCounts { v4, v6, partial_seeds: self.partial_seeds, downloads: self.downloads }
+    }
+
+    /// Whether it has no peers.
+    pub(crate) fn is_empty(&self) -> bool {
+        let counts = self.counts();
+        counts.seeders() == 0 && counts.leechers() == 0
+    }
+}
+
+/// The torrents of a shard, without gaps, in chunks of memory that never move.
+#[derive(Default)]
+pub(crate) struct Records {
+    chunks: Vec<Region>,
+    len: u32,
+    released: Vec<Region>,
+}
+
+/// From so many chunks on, memory comes in huge pages: an unused rest matters less then.
+const HUGE_FROM: usize = 3;
+
+impl Records {
+    /// How many there are; they are numbered from 0.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, number: u32) -> &Record {
+        let number = number as usize;
+        let lines = self.chunks[number / HUGE_LINES].lines();
+        &values::<Record>(&lines[number % HUGE_LINES..][..1])[0]
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, number: u32) -> &mut Record {
+        let number = number as usize;
+        let lines = self.chunks[number / HUGE_LINES].lines_mut();
+        &mut values_mut::<Record>(&mut lines[number % HUGE_LINES..][..1])[0]
+    }
+
+    /// Fetches one ahead of its use.
+    #[inline]
+    pub(crate) fn prefetch(&self, number: u32) {
+        prefetch(self.at(number));
+    }
+
+    /// Adds one at the end, and gives its number.
+    pub(crate) fn push(&mut self, record: Record) -> u32 {
+        let number = self.len;
+        if number as usize == self.chunks.len() * HUGE_LINES {
+            let region = Region::new(HUGE_LINES);
+            if self.chunks.len() >= HUGE_FROM {
+                region.advise_huge();
+            }
+            self.chunks.push(region);
+        }
+        self.len += 1;
+        *self.at_mut(number) = record;
+        number
+    }
+
+    /// Takes one out. The last one gets its number, which is said if it was another.
+    pub(crate) fn swap_remove(&mut self, number: u32) -> Option<u32> {
+        let last = self.len - 1;
+        let moved = *self.at(last);
+        *self.at_mut(number) = moved;
+        self.len = last;
+        // One empty chunk is kept, so that a number that goes up and down costs nothing.
+        let needed = (last as usize).div_ceil(HUGE_LINES) + 1;
+        self.released.extend(self.chunks.drain(needed.min(self.chunks.len())..));
+        (last != number).then_some(last)
+    }
+
+    /// Bytes taken from the system, but for what was never touched.
+    pub(crate) fn reserved(&self) -> u64 {
+        if self.chunks.len() <= HUGE_FROM {
+            return u64::from(self.len) * LINE as u64;
+        }
+        (self.chunks.len() * HUGE_LINES * LINE) as u64
+    }
+
+    /// Memory to be dropped where nobody waits for it.
+    pub(crate) fn released(&mut self) -> Vec<Region> {
+        std::mem::take(&mut self.released)
+    }
+}

@@ -1,0 +1,176 @@
+//! A part of the store behind a lock of its own: some of the torrents, with all that belongs to them.
+
+mod announce;
+mod sweep;
+
+use std::collections::BTreeMap;
+
+use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, SwarmCounts};
+
+use crate::arena::Arena;
+use crate::entry::Entry;
+use crate::index::{Index, tag};
+use crate::memory::{LINE, Region};
+use crate::record::{Record, Records, Sets};
+use crate::siphash::siphash;
+use crate::totals::FamilyTotals;
+use crate::{Options, Totals};
+
+pub(crate) use announce::Draft;
+
+/// Torrents and peers.
+pub(crate) struct Shard {
+    key: [u8; 16],
+    index: Index,
+    records: Records,
+    arena: Arena,
+    /// Peer ids, if they are kept: a tree, because it grows without ever being rebuilt.
+    ids: Option<BTreeMap<(InfoHash, PeerKey), PeerId>>,
+    budget: Option<u64>,
+    totals: Totals,
+    cursor: sweep::Cursor,
+}
+
+/// A family's peers: which sets of a torrent they are in, and where the shard counts them.
+pub(crate) trait Of: Entry {
+    fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2];
+    fn sets_mut(sets: &mut Sets) -> &mut [crate::set::PeerSet<Self>; 2];
+    fn totals(totals: &mut Totals) -> &mut FamilyTotals;
+}
+
+impl Of for PackedV4 {
+    #[inline]
+    fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2] {
+        &sets.v4
+    }
+    #[inline]
+    fn sets_mut(sets: &mut Sets) -> &mut [crate::set::PeerSet<Self>; 2] {
+        &mut sets.v4
+    }
+    fn totals(totals: &mut Totals) -> &mut FamilyTotals {
+        &mut totals.v4
+    }
+}
+
+impl Of for PackedV6 {
+    #[inline]
+    fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2] {
+        &sets.v6
+    }
+    #[inline]
+    fn sets_mut(sets: &mut Sets) -> &mut [crate::set::PeerSet<Self>; 2] {
+        &mut sets.v6
+    }
+    fn totals(totals: &mut Totals) -> &mut FamilyTotals {
+        &mut totals.v6
+    }
+}
+
+/// The place of seeders in pairs of sets.
+const SEEDERS: usize = 0;
+/// The place of leechers.
+const LEECHERS: usize = 1;
+
+impl Shard {
+    pub(crate) fn new(options: &Options, budget: Option<u64>) -> Self {
+        Self {
+            key: options.hash_key,
+            index: Index::new(),
+            records: Records::default(),
+            arena: Arena::default(),
+            ids: options.keep_peer_ids.then(BTreeMap::new),
+            budget,
+            totals: Totals::default(),
+            cursor: sweep::Cursor::default(),
+        }
+    }
+
+    /// The figures of a torrent, whose hash under the store's key is `hash`.
+    pub(crate) fn counts(&self, info_hash: &InfoHash, hash: u64) -> SwarmCounts {
+        self.find(info_hash, hash)
+            .map(|number| self.records.at(number).counts())
+            .unwrap_or_default()
+    }
+
+    /// What it holds.
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            torrents: self.records.len().into(),
+            memory_used: self.memory_used(),
+            memory_reserved: self.records.reserved()
+                + self.arena.touched() * LINE as u64
+                + self.index.bytes()
+                + self.id_bytes(),
+            ..self.totals
+        }
+    }
+
+    /// Memory that was given up, to be returned to the system without the lock.
+    pub(crate) fn released(&mut self) -> Vec<Region> {
+        let mut released = self.records.released();
+        released.extend(self.arena.released());
+        released.extend(self.index.released());
+        released
+    }
+
+    fn memory_used(&self) -> u64 {
+        let lines = u64::from(self.records.len()) + self.arena.used();
+        lines * LINE as u64 + self.index.bytes() + self.id_bytes()
+    }
+
+    /// What the tree of peer ids takes, about: entries of 59 bytes in nodes two thirds full.
+    fn id_bytes(&self) -> u64 {
+        const ID_BYTES: u64 = 96;
+        self.ids.as_ref().map_or(0, |ids| ids.len() as u64 * ID_BYTES)
+    }
+
+    /// Whether nothing more may be stored.
+    fn is_full(&self) -> bool {
+        self.budget.is_some_and(|budget| self.memory_used() >= budget)
+    }
+
+    #[inline]
+    fn find(&self, info_hash: &InfoHash, hash: u64) -> Option<u32> {
+        self.index.find(tag(hash), |number| self.records.at(number).info_hash == *info_hash)
+    }
+
+    /// A new torrent; nothing if there is no room.
+    fn create(&mut self, info_hash: InfoHash, hash: u64) -> Option<u32> {
+        let is_full = self.is_full();
+        self.index.fit(!is_full);
+        if is_full && !self.index.has_room() {
+            return None;
+        }
+        let number = self.records.push(Record::new(info_hash));
+        if !self.index.insert(tag(hash), number) {
+            self.records.swap_remove(number);
+            return None;
+        }
+        Some(number)
+    }
+
+    /// Forgets a torrent that has no peers.
+    fn delete(&mut self, number: u32) {
+        debug_assert!(self.records.at(number).is_empty());
+        let hash = siphash::<1, 3>(&self.key, &self.records.at(number).info_hash.0);
+        self.index.remove(tag(hash), number);
+        if let Some(moved) = self.records.swap_remove(number) {
+            let hash = siphash::<1, 3>(&self.key, &self.records.at(number).info_hash.0);
+            self.index.renumber(tag(hash), moved, number);
+        }
+        self.index.fit(true);
+    }
+
+    fn forget_id(&mut self, info_hash: InfoHash, peer: PeerKey) {
+        if let Some(ids) = &mut self.ids {
+            ids.remove(&(info_hash, peer));
+        }
+    }
+}
+
+/// The hash of a peer by which large sets are paged.
+#[inline]
+fn peer_hash<K: AsRef<[u8]>>(key: &[u8; 16]) -> impl Fn(K) -> u32 + Copy + use<K> {
+    let key = *key;
+    move |peer| siphash::<1, 3>(&key, peer.as_ref()) as u32
+}

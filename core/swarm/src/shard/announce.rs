@@ -1,0 +1,483 @@
+//! Announces: the swarm changes, and peers are chosen.
+
+use types::{
+    AnnounceSink, Chosen, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, Tick,
+};
+
+use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
+use crate::entry::Entry;
+use crate::index::tag;
+use crate::mark::Mark;
+use crate::record::{FEW, Record};
+use crate::set::{PeerSet, Place};
+use crate::{Action, Job, Random};
+
+/// A job on its way through the stages of a batch.
+#[derive(Clone, Copy)]
+pub(crate) struct Draft<'a> {
+    /// Its number in the batch.
+    pub(crate) at: usize,
+    pub(crate) job: &'a Job,
+    /// Of the torrent, under the store's key.
+    pub(crate) hash: u64,
+    /// Decides which peers are chosen; drawn early, so that they can be fetched early.
+    pub(crate) dice: u64,
+    /// The record that it probably means. Other jobs of the batch may move it.
+    pub(crate) guess: Option<u32>,
+}
+
+/// Where the asker is after its announce.
+#[derive(Clone, Copy)]
+enum Spot {
+    /// In no set: it has left, or was not stored.
+    Nowhere,
+    /// At that place in the record.
+    Few(usize),
+    /// At that place of the set of that role.
+    Set(usize, Place),
+}
+
+impl Shard {
+    /// Does a batch. Each stage asks for the memory that the next needs, for all jobs, so that they
+    /// wait for it together and not one after the other.
+    pub(crate) fn announce(
+        &mut self,
+        now: Tick,
+        drafts: &mut [Draft<'_>],
+        sink: &mut impl AnnounceSink,
+    ) {
+        if drafts.len() > 1 {
+            for draft in drafts.iter() {
+                self.index.prefetch(tag(draft.hash));
+            }
+            for draft in drafts.iter_mut() {
+                draft.guess = self.index.find(tag(draft.hash), |_| true);
+                draft.guess.into_iter().for_each(|number| self.records.prefetch(number));
+            }
+            drafts.iter().for_each(|draft| self.prefetch_sets(draft));
+            drafts.iter().for_each(|draft| self.prefetch_pages(draft));
+        }
+        for draft in drafts {
+            // Not the stream that chooses peers: where one is put must say nothing of who is chosen.
+            let mut random = Random::new(!draft.dice);
+            match draft.job.action {
+                Action::Stop => self.stop(draft, sink),
+                Action::Update { completed } => {
+                    self.update(now, &mut random, draft, completed, sink);
+                }
+            }
+        }
+    }
+
+    fn prefetch_sets(&self, draft: &Draft<'_>) {
+        let Some(record) = self.guessed(draft) else { return };
+        let sets = record.sets();
+        let (own, wanted) = interest(draft.job);
+        for role in [SEEDERS, LEECHERS] {
+            if own == role || wanted[role] {
+                match draft.job.peer {
+                    PeerKey::V4(_) => sets.v4[role].prefetch(&self.arena),
+                    PeerKey::V6(_) => sets.v6[role].prefetch(&self.arena),
+                }
+            }
+        }
+    }
+
+    fn prefetch_pages(&self, draft: &Draft<'_>) {
+        let Some(record) = self.guessed(draft) else { return };
+        let sets = record.sets();
+        match draft.job.peer {
+            PeerKey::V4(key) => self.prefetch_family(draft, &sets.v4, key),
+            PeerKey::V6(key) => self.prefetch_family(draft, &sets.v6, key),
+        }
+    }
+
+    fn prefetch_family<E: Entry>(&self, draft: &Draft<'_>, sets: &[PeerSet<E>; 2], key: E::Key) {
+        let (own, wanted) = interest(draft.job);
+        sets[own].prefetch_own(&self.arena, || peer_hash(&self.key)(key));
+        for role in [SEEDERS, LEECHERS] {
+            if wanted[role] && draft.job.want > 0 {
+                sets[role].prefetch_sample(&self.arena, draft.dice);
+            }
+        }
+    }
+
+    /// The record that a draft probably means, if its peers are in sets.
+    fn guessed(&self, draft: &Draft<'_>) -> Option<&Record> {
+        let record = self.records.at(draft.guess?);
+        (record.is_many == 1).then_some(record)
+    }
+
+    fn stop(&mut self, draft: &Draft<'_>, sink: &mut impl AnnounceSink) {
+        let job = draft.job;
+        let Some(number) = self.find(&job.info_hash, draft.hash) else {
+            return sink.chosen(draft.at, &Chosen::default());
+        };
+        match job.peer {
+            PeerKey::V4(key) if self.records.at(number).is_many == 0 => self.stop_few(number, key),
+            PeerKey::V4(key) => self.stop_many::<PackedV4>(number, key),
+            PeerKey::V6(key) if self.records.at(number).is_many == 1 => {
+                self.stop_many::<PackedV6>(number, key);
+            }
+            PeerKey::V6(_) => {}
+        }
+        self.forget_id(job.info_hash, job.peer);
+        let counts = self.records.at(number).counts();
+        sink.chosen(draft.at, &Chosen { counts, v4: 0, v6: 0 });
+    }
+
+    fn stop_few(&mut self, number: u32, key: [u8; 6]) {
+        let record = self.records.at_mut(number);
+        if let Some(at) = record.few().iter().position(|peer| peer.wire() == key) {
+            let (mark, role) = take_few(record, at);
+            self.count_gone::<PackedV4>(number, role, mark);
+        }
+    }
+
+    fn stop_many<E: Of>(&mut self, number: u32, key: E::Key) {
+        let hash = peer_hash(&self.key);
+        for role in [SEEDERS, LEECHERS] {
+            let mut set = E::sets(self.records.at(number).sets())[role];
+            if let Some(place) = set.find(&self.arena, key, hash) {
+                let gone = set.remove(&mut self.arena, place, hash);
+                E::sets_mut(self.records.at_mut(number).sets_mut())[role] = set;
+                return self.count_gone::<E>(number, role, gone.mark());
+            }
+        }
+    }
+
+    /// Keeps the figures right when a peer leaves.
+    pub(super) fn count_gone<E: Of>(&mut self, number: u32, role: usize, mark: Mark) {
+        let totals = E::totals(&mut self.totals);
+        *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= 1;
+        if mark.is_partial() {
+            self.records.at_mut(number).partial_seeds -= 1;
+            self.totals.partial_seeds -= 1;
+        }
+    }
+
+    fn count_come<E: Of>(&mut self, number: u32, role: usize, mark: Mark) {
+        let totals = E::totals(&mut self.totals);
+        *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } += 1;
+        if mark.is_partial() {
+            self.records.at_mut(number).partial_seeds += 1;
+            self.totals.partial_seeds += 1;
+        }
+    }
+
+    fn update(
+        &mut self,
+        now: Tick,
+        random: &mut Random,
+        draft: &Draft<'_>,
+        completed: bool,
+        sink: &mut impl AnnounceSink,
+    ) {
+        let job = draft.job;
+        let found = self.find(&job.info_hash, draft.hash);
+        let found = found
+            .or_else(|| if self.is_full() { None } else { self.create(job.info_hash, draft.hash) });
+        let Some(number) = found else {
+            self.totals.refused_for_memory += 1;
+            return sink.chosen(draft.at, &Chosen::default());
+        };
+        let mark =
+            |counted: bool| Mark::new(now, counted | completed, job.role == Role::PartialSeed);
+        let (own, _) = interest(job);
+        let (spot, was_counted) = match job.peer {
+            PeerKey::V4(key) if self.records.at(number).is_many == 0 => {
+                self.update_few(number, own, key, mark, random)
+            }
+            PeerKey::V4(key) => self.update_many::<PackedV4>(number, own, key, mark, random),
+            PeerKey::V6(key) => {
+                if self.records.at(number).is_many == 0 {
+                    self.spread(number, random);
+                }
+                self.update_many::<PackedV6>(number, own, key, mark, random)
+            }
+        };
+        //= bep3#announce-completed-once
+        if completed && !was_counted {
+            let record = self.records.at_mut(number);
+            record.downloads = record.downloads.saturating_add(1);
+            self.totals.downloads += 1;
+        }
+        if let Some(ids) = &mut self.ids
+            && !matches!(spot, Spot::Nowhere)
+        {
+            ids.insert((job.info_hash, job.peer), job.peer_id);
+        }
+        self.answer(draft, number, spot, random, sink);
+    }
+
+    /// Enters or refreshes a peer of a torrent whose peers are in its record. Says where it is, and
+    /// whether its download had been counted.
+    fn update_few(
+        &mut self,
+        number: u32,
+        own: usize,
+        key: [u8; 6],
+        mark: impl Fn(bool) -> Mark + Copy,
+        random: &mut Random,
+    ) -> (Spot, bool) {
+        let record = self.records.at_mut(number);
+        let known = record.few().iter().position(|peer| peer.wire() == key);
+        if let Some(at) = known {
+            let role = if at < record.few_seeders.into() { SEEDERS } else { LEECHERS };
+            let old = record.few()[at].mark();
+            let new = mark(old.is_counted());
+            if role == own && old.is_partial() == new.is_partial() {
+                record.few_mut()[at].set_mark(new);
+                return (Spot::Few(at), old.is_counted());
+            }
+            take_few(record, at);
+            let at = put_few(record, own, PackedV4::new(key, new));
+            self.count_gone::<PackedV4>(number, role, old);
+            self.count_come::<PackedV4>(number, own, new);
+            return (Spot::Few(at), old.is_counted());
+        }
+        if usize::from(record.few) == FEW {
+            if self.is_full() {
+                self.totals.refused_for_memory += 1;
+                return (Spot::Nowhere, true);
+            }
+            self.spread(number, random);
+            return self.update_many::<PackedV4>(number, own, key, mark, random);
+        }
+        let new = mark(false);
+        let at = put_few(record, own, PackedV4::new(key, new));
+        self.count_come::<PackedV4>(number, own, new);
+        (Spot::Few(at), false)
+    }
+
+    /// Moves a record's few peers into sets.
+    fn spread(&mut self, number: u32, random: &mut Random) {
+        let record = self.records.at_mut(number);
+        let (peers, seeders) = (*record.few_mut(), usize::from(record.few_seeders));
+        let len = usize::from(record.few);
+        record.become_many();
+        let mut sets = *record.sets();
+        let hash = peer_hash(&self.key);
+        for (at, peer) in peers.into_iter().take(len).enumerate() {
+            let role = if at < seeders { SEEDERS } else { LEECHERS };
+            sets.v4[role].insert(&mut self.arena, peer, hash, random);
+        }
+        *self.records.at_mut(number).sets_mut() = sets;
+    }
+
+    /// The same as [`Shard::update_few`] for a torrent with sets.
+    fn update_many<E: Of>(
+        &mut self,
+        number: u32,
+        own: usize,
+        key: E::Key,
+        mark: impl Fn(bool) -> Mark + Copy,
+        random: &mut Random,
+    ) -> (Spot, bool) {
+        let hash = peer_hash(&self.key);
+        let mut sets = *E::sets(self.records.at(number).sets());
+        if let Some(place) = sets[own].find(&self.arena, key, hash) {
+            let renew = |old: Mark| mark(old.is_counted());
+            let (old, place) = sets[own].refresh(&mut self.arena, place, renew, random);
+            let new = renew(old);
+            if old.is_partial() != new.is_partial() {
+                self.count_gone::<E>(number, own, old);
+                self.count_come::<E>(number, own, new);
+            }
+            return (Spot::Set(own, place), old.is_counted());
+        }
+        let mut was_counted = false;
+        let other = 1 - own;
+        if let Some(place) = sets[other].find(&self.arena, key, hash) {
+            let old = sets[other].remove(&mut self.arena, place, hash).mark();
+            was_counted = old.is_counted();
+            self.count_gone::<E>(number, other, old);
+        } else if self.is_full() {
+            self.totals.refused_for_memory += 1;
+            return (Spot::Nowhere, true);
+        }
+        let new = mark(was_counted);
+        let place = sets[own].insert(&mut self.arena, E::new(key, new), hash, random);
+        *E::sets_mut(self.records.at_mut(number).sets_mut()) = sets;
+        self.count_come::<E>(number, own, new);
+        (Spot::Set(own, place), was_counted)
+    }
+
+    /// Chooses peers, and says so.
+    fn answer(
+        &self,
+        draft: &Draft<'_>,
+        number: u32,
+        spot: Spot,
+        random: &mut Random,
+        sink: &mut impl AnnounceSink,
+    ) {
+        let record = self.records.at(number);
+        let job = draft.job;
+        let counts = record.counts();
+        let mut chosen = Chosen { counts, v4: 0, v6: 0 };
+        if job.want == 0 {
+            return sink.chosen(draft.at, &chosen);
+        }
+        let (_, wanted) = interest(job);
+        let is_v4 = matches!(job.peer, PeerKey::V4(_));
+        let both = job.families == Families::Both;
+        // v4 seeders, v4 leechers, v6 seeders, v6 leechers: how many others there are of each.
+        let mut others =
+            [counts.v4.seeders, counts.v4.leechers, counts.v6.seeders, counts.v6.leechers];
+        let own = own_set(record, spot, is_v4);
+        for (set, others) in others.iter_mut().enumerate() {
+            let family_fits = both || (set < 2) == is_v4;
+            *others = if family_fits && wanted[set % 2] { *others } else { 0 };
+            *others -= u32::from(own == Some(set) && *others > 0);
+        }
+        let takes = split(others, job.want.into(), random);
+        chosen.v4 = (takes[0] + takes[1]) as u16;
+        chosen.v6 = (takes[2] + takes[3]) as u16;
+        sink.chosen(draft.at, &chosen);
+        if record.is_many == 0 {
+            return self.push_few(draft, record, spot, takes, sink);
+        }
+        let sets = record.sets();
+        for role in [SEEDERS, LEECHERS] {
+            let skip = place_in(spot, is_v4, role);
+            self.push_set(draft, &sets.v4[role], takes[role], skip, sink);
+        }
+        for role in [SEEDERS, LEECHERS] {
+            let skip = place_in(spot, !is_v4, role);
+            self.push_set(draft, &sets.v6[role], takes[2 + role], skip, sink);
+        }
+    }
+
+    fn push_set<E: Entry>(
+        &self,
+        draft: &Draft<'_>,
+        set: &PeerSet<E>,
+        count: u32,
+        skip: Option<Place>,
+        sink: &mut impl AnnounceSink,
+    ) {
+        set.sample(&self.arena, count, skip, draft.dice, |peers| {
+            self.push(draft, peers, sink);
+        });
+    }
+
+    /// Few peers are chosen one by one: each role's in a circle from a random start.
+    fn push_few(
+        &self,
+        draft: &Draft<'_>,
+        record: &Record,
+        spot: Spot,
+        takes: [u32; 4],
+        sink: &mut impl AnnounceSink,
+    ) {
+        let own = if let Spot::Few(at) = spot { at } else { FEW };
+        let (seeders, leechers) = record.few().split_at(record.few_seeders.into());
+        let mut random = Random::new(draft.dice);
+        for (peers, first, take) in
+            [(seeders, 0, takes[SEEDERS]), (leechers, seeders.len(), takes[LEECHERS])]
+        {
+            let own = own.checked_sub(first).filter(|own| *own < peers.len());
+            let others = peers.len() - usize::from(own.is_some());
+            let start = random.below(others as u32) as usize;
+            for step in 0..(take as usize).min(others) {
+                let at = (start + step) % others;
+                let at = at + usize::from(own.is_some_and(|own| at >= own));
+                self.push(draft, &peers[at..=at], sink);
+            }
+        }
+    }
+
+    fn push<E: Entry>(&self, draft: &Draft<'_>, peers: &[E], sink: &mut impl AnnounceSink) {
+        if !draft.job.with_ids {
+            return E::push(sink, draft.at, peers);
+        }
+        for peer in peers {
+            let key = peer.peer_key();
+            sink.peer_with_id(draft.at, key, self.id(draft.job.info_hash, key));
+        }
+    }
+
+    fn id(&self, info_hash: InfoHash, peer: PeerKey) -> PeerId {
+        let id = self.ids.as_ref().and_then(|ids| ids.get(&(info_hash, peer)));
+        id.copied().unwrap_or_default()
+    }
+}
+
+/// The set that the asker belongs to, and which sets are of use to it: who has everything needs no
+/// seeders, and a partial seed (BEP 21) fetches nothing either.
+fn interest(job: &Job) -> (usize, [bool; 2]) {
+    match job.role {
+        Role::Seeder => (SEEDERS, [false, true]),
+        Role::PartialSeed => (LEECHERS, [false, true]),
+        Role::Leecher => (LEECHERS, [true, true]),
+    }
+}
+
+/// Which of the four sets the asker is in.
+fn own_set(record: &Record, spot: Spot, is_v4: bool) -> Option<usize> {
+    match spot {
+        Spot::Nowhere => None,
+        Spot::Few(at) => Some(usize::from(at >= usize::from(record.few_seeders))),
+        Spot::Set(role, _) => Some(role + if is_v4 { 0 } else { 2 }),
+    }
+}
+
+/// The asker's place in the set of `role` of a family, which is its own or not.
+fn place_in(spot: Spot, is_own_family: bool, role: usize) -> Option<Place> {
+    match spot {
+        Spot::Set(own, place) if is_own_family && own == role => Some(place),
+        _ => None,
+    }
+}
+
+/// How many of `want` peers come from each set: all if there are no more, else in proportion, and
+/// what is left over by chance, so that every peer's chance is the same.
+fn split(others: [u32; 4], want: u32, random: &mut Random) -> [u32; 4] {
+    let total: u64 = others.iter().map(|others| u64::from(*others)).sum();
+    if total <= u64::from(want) {
+        return others;
+    }
+    let shift = u64::from(random.below(u32::try_from(total).unwrap_or(u32::MAX)));
+    let mut before = 0;
+    let mut sum = 0_u64;
+    others.map(|others| {
+        sum += u64::from(others);
+        let until = (u64::from(want) * sum + shift) / total;
+        let take = until - before;
+        before = until;
+        take as u32
+    })
+}
+
+/// Takes a peer out of a record; says its mark and role.
+pub(super) fn take_few(record: &mut Record, at: usize) -> (Mark, usize) {
+    let (len, seeders) = (usize::from(record.few), usize::from(record.few_seeders));
+    let peers = record.few_mut();
+    let mark = peers[at].mark();
+    if at < seeders {
+        // The last seeder fills the gap, and the last peer its place.
+        peers[at] = peers[seeders - 1];
+        peers[seeders - 1] = peers[len - 1];
+        record.few_seeders -= 1;
+    } else {
+        peers[at] = peers[len - 1];
+    }
+    record.few -= 1;
+    (mark, if at < seeders { SEEDERS } else { LEECHERS })
+}
+
+/// Puts a peer where its role's are, and says where. There is room.
+fn put_few(record: &mut Record, role: usize, peer: PackedV4) -> usize {
+    let (len, seeders) = (usize::from(record.few), usize::from(record.few_seeders));
+    record.few += 1;
+    let peers = record.few_mut();
+    if role == LEECHERS {
+        peers[len] = peer;
+        return len;
+    }
+    peers[len] = peers[seeders];
+    peers[seeders] = peer;
+    record.few_seeders += 1;
+    seeders
+}

@@ -1,0 +1,177 @@
+//! Forgetting peers that have not announced for a lifetime, a few lines at a time.
+
+use types::{PackedV4, PackedV6, Tick};
+
+use super::announce::take_few;
+use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
+use crate::entry::Entry;
+use crate::mark::{Mark, age_max};
+use crate::record::FEW;
+
+/// Where a pass over all torrents stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor {
+    record: u32,
+    /// v4 seeders, v4 leechers, v6 seeders, v6 leechers.
+    set: usize,
+    page: u32,
+}
+
+/// Slots of the index that move with each step, and free blocks that leave draining memory.
+const SIDE_STEPS: usize = 256;
+
+impl Shard {
+    /// Lines that a whole pass looks at, about.
+    pub(crate) fn pass_lines(&self) -> u64 {
+        u64::from(self.records.len()) + self.arena.used()
+    }
+
+    /// Looks at about `lines` lines, and forgets peers that are older than `lifetime_s`.
+    pub(crate) fn sweep(&mut self, now: Tick, lifetime_s: u32, lines: u32) {
+        self.index.step(SIDE_STEPS);
+        self.arena.drain(SIDE_STEPS as u32);
+        let oldest = age_max(self.pressed(lifetime_s));
+        let is_dead = move |mark: Mark| mark.age(now) > oldest;
+        let mut left = lines;
+        while left > 0 {
+            if self.cursor.record >= self.records.len() {
+                self.cursor = Cursor::default();
+                self.arena.plan_drain();
+                return;
+            }
+            left = left.saturating_sub(self.visit(is_dead));
+        }
+    }
+
+    /// The lifetime that memory allows: from 7/8 of the budget on it falls in proportion to what is
+    /// left, so that the idlest go first.
+    fn pressed(&self, lifetime_s: u32) -> u32 {
+        let Some(budget) = self.budget else { return lifetime_s };
+        let left = budget.saturating_sub(self.memory_used());
+        let free = budget / 8;
+        if left >= free {
+            return lifetime_s;
+        }
+        let pressed = u128::from(lifetime_s) * u128::from(left) / u128::from(free.max(1));
+        (pressed as u32).max(lifetime_s / 16)
+    }
+
+    /// Looks at the record, set and page where the cursor is, and moves it on. Gives the lines.
+    fn visit(&mut self, is_dead: impl Fn(Mark) -> bool + Copy) -> u32 {
+        let number = self.cursor.record;
+        if self.records.at(number).is_many == 0 {
+            self.visit_few(number, is_dead);
+            self.leave(number);
+            return 1;
+        }
+        let role = self.cursor.set % 2;
+        let (pages, cost) = if self.cursor.set < 2 {
+            self.visit_page::<PackedV4>(number, role, is_dead)
+        } else {
+            self.visit_page::<PackedV6>(number, role, is_dead)
+        };
+        self.cursor.page += 1;
+        if self.cursor.page >= pages {
+            self.cursor.page = 0;
+            self.cursor.set += 1;
+        }
+        if self.cursor.set == 4 {
+            self.cursor.set = 0;
+            self.gather(number);
+            self.leave(number);
+        }
+        1 + cost
+    }
+
+    /// Goes on to the next record; one that is of no more use is dropped, and another gets its
+    /// number.
+    fn leave(&mut self, number: u32) {
+        let record = self.records.at(number);
+        // Downloads are remembered as long as there is anybody who might ask.
+        if record.is_empty() {
+            self.delete(number);
+        } else {
+            self.cursor.record += 1;
+        }
+    }
+
+    fn visit_few(&mut self, number: u32, is_dead: impl Fn(Mark) -> bool) {
+        let mut at = 0;
+        while at < usize::from(self.records.at(number).few) {
+            let peer = self.records.at(number).few()[at];
+            if !is_dead(peer.mark()) {
+                at += 1;
+                continue;
+            }
+            let record = self.records.at_mut(number);
+            let info_hash = record.info_hash;
+            let (mark, role) = take_few(record, at);
+            self.count_gone::<PackedV4>(number, role, mark);
+            self.forget_id(info_hash, peer.peer_key());
+            self.totals.expired += 1;
+        }
+    }
+
+    /// Says how many pages the set has, and how many lines were looked at.
+    fn visit_page<E: Of>(
+        &mut self,
+        number: u32,
+        role: usize,
+        is_dead: impl Fn(Mark) -> bool,
+    ) -> (u32, u32) {
+        let mut set = E::sets(self.records.at(number).sets())[role];
+        let pages = set.pages(&self.arena);
+        if self.cursor.page >= pages {
+            return (pages, 0);
+        }
+        let info_hash = self.records.at(number).info_hash;
+        let (mut gone, mut partial) = (0, 0);
+        let ids = &mut self.ids;
+        let keep = |peer: &E| {
+            let dead = is_dead(peer.mark());
+            if dead {
+                gone += 1;
+                partial += u32::from(peer.mark().is_partial());
+                if let Some(ids) = ids {
+                    ids.remove(&(info_hash, peer.peer_key()));
+                }
+            }
+            !dead
+        };
+        let cost = set.retain(&mut self.arena, self.cursor.page, keep, peer_hash(&self.key));
+        let pages = set.pages(&self.arena);
+        let record = self.records.at_mut(number);
+        E::sets_mut(record.sets_mut())[role] = set;
+        record.partial_seeds -= partial;
+        self.totals.partial_seeds -= u64::from(partial);
+        let totals = E::totals(&mut self.totals);
+        *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= gone;
+        self.totals.expired += gone;
+        (pages, cost)
+    }
+
+    /// Puts the last few peers of a torrent back into its record.
+    fn gather(&mut self, number: u32) {
+        let sets = *self.records.at(number).sets();
+        let counts = self.records.at(number).counts();
+        let v4 = counts.v4.seeders + counts.v4.leechers;
+        // One less than there is room for, so that a peer that comes and goes costs nothing.
+        if counts.v6.seeders + counts.v6.leechers > 0 || v4 as usize >= FEW {
+            return;
+        }
+        let mut peers = [PackedV4::default(); FEW];
+        let mut len = 0;
+        for role in [SEEDERS, LEECHERS] {
+            let mut set = sets.v4[role];
+            while set.len() > 0 {
+                let first = set.first_place();
+                peers[len] = set.remove(&mut self.arena, first, peer_hash(&self.key));
+                len += 1;
+            }
+        }
+        let record = self.records.at_mut(number);
+        record.become_few();
+        (record.few, record.few_seeders) = (len as u8, counts.v4.seeders as u8);
+        *record.few_mut() = peers;
+    }
+}

@@ -1,0 +1,468 @@
+//! The store beside a naive twin, driven by random operations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use types::{
+    AnnounceSink, Chosen, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
+    SwarmCounts, Tick,
+};
+
+use crate::{Action, Job, Options, Random, Store, Totals};
+
+const LIFETIME_S: u32 = 1000;
+
+fn options(shards: usize) -> Options {
+    Options {
+        shards,
+        hash_key: [7; 16],
+        peer_lifetime_s: LIFETIME_S,
+        keep_peer_ids: true,
+        memory_budget: None,
+    }
+}
+
+fn store(shards: usize) -> Store {
+    Store::new(&options(shards))
+}
+
+/// The whole truth about one torrent, in a map.
+#[derive(Default)]
+struct TwinTorrent {
+    peers: BTreeMap<PeerKey, TwinPeer>,
+    downloads: u32,
+}
+
+struct TwinPeer {
+    role: Role,
+    counted: bool,
+    seen: u32,
+    id: PeerId,
+}
+
+impl TwinTorrent {
+    fn counts(&self) -> SwarmCounts {
+        let mut counts = SwarmCounts { downloads: self.downloads, ..SwarmCounts::default() };
+        for (key, peer) in &self.peers {
+            let family = match key.family() {
+                Family::V4 => &mut counts.v4,
+                Family::V6 => &mut counts.v6,
+            };
+            match peer.role {
+                Role::Seeder => family.seeders += 1,
+                _ => family.leechers += 1,
+            }
+            counts.partial_seeds += u32::from(peer.role == Role::PartialSeed);
+        }
+        counts
+    }
+
+    fn announce(&mut self, now: Tick, job: &Job) {
+        let Action::Update { completed } = job.action else {
+            self.peers.remove(&job.peer);
+            return;
+        };
+        let counted = self.peers.get(&job.peer).is_some_and(|peer| peer.counted);
+        self.downloads += u32::from(completed && !counted);
+        let peer = TwinPeer {
+            role: job.role,
+            counted: counted || completed,
+            seen: now.0,
+            id: job.peer_id,
+        };
+        self.peers.insert(job.peer, peer);
+    }
+
+    /// Who may be in the answer to `job`.
+    fn candidates(&self, job: &Job) -> BTreeSet<PeerKey> {
+        let fits = |key: &PeerKey, peer: &TwinPeer| {
+            let family = job.families == Families::Both || key.family() == job.peer.family();
+            let role = job.role == Role::Leecher || peer.role != Role::Seeder;
+            family && role && *key != job.peer
+        };
+        let all = self.peers.iter().filter(|(key, peer)| fits(key, peer));
+        all.map(|(key, _)| *key).collect()
+    }
+}
+
+/// One job's answer.
+#[derive(Clone, Debug, Default)]
+struct Answer {
+    chosen: Option<Chosen>,
+    peers: Vec<PeerKey>,
+    ids: Vec<PeerId>,
+}
+
+#[derive(Default)]
+struct Answers(BTreeMap<usize, Answer>);
+
+impl AnnounceSink for Answers {
+    fn chosen(&mut self, job: usize, chosen: &Chosen) {
+        let answer = self.0.entry(job).or_default();
+        assert!(answer.chosen.replace(*chosen).is_none(), "answered twice");
+    }
+    fn peers_v4(&mut self, job: usize, peers: &[PackedV4]) {
+        let answer = self.0.get_mut(&job).expect("chosen comes first");
+        assert!(answer.peers.iter().all(|peer| peer.family() == Family::V4), "v4 after v6");
+        answer.peers.extend(peers.iter().map(PackedV4::key));
+    }
+    fn peers_v6(&mut self, job: usize, peers: &[PackedV6]) {
+        let answer = self.0.get_mut(&job).expect("chosen comes first");
+        answer.peers.extend(peers.iter().map(PackedV6::key));
+    }
+    fn peer_with_id(&mut self, job: usize, peer: PeerKey, id: PeerId) {
+        let answer = self.0.get_mut(&job).expect("chosen comes first");
+        answer.peers.push(peer);
+        answer.ids.push(id);
+    }
+}
+
+fn v4(number: u32) -> PeerKey {
+    PeerKey::new(IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + number)), 6881)
+}
+
+fn v6(number: u32) -> PeerKey {
+    PeerKey::new(IpAddr::V6(Ipv6Addr::from(u128::from(number) + (0x2001_0db8 << 96))), 6881)
+}
+
+fn update(torrent: u8, peer: PeerKey, role: Role) -> Job {
+    Job {
+        info_hash: InfoHash([torrent; 20]),
+        peer,
+        peer_id: PeerId([1; 20]),
+        role,
+        action: Action::Update { completed: false },
+        want: 50,
+        families: Families::Own,
+        with_ids: false,
+    }
+}
+
+fn announce(store: &Store, now: u32, jobs: &[Job]) -> Vec<Answer> {
+    let mut answers = Answers::default();
+    let mut random = Random::new(u64::from(now) + 1);
+    store.announce(Tick(now), &mut random, jobs, &mut answers);
+    assert_eq!(answers.0.len(), jobs.len());
+    answers.0.into_values().collect()
+}
+
+struct Scale {
+    torrents: u32,
+    peers: u32,
+    rounds: u32,
+}
+
+/// Drives both with the same operations and compares every answer.
+fn compare(seed: u64, scale: &Scale) {
+    let store = store(4);
+    let mut twin: BTreeMap<InfoHash, TwinTorrent> = BTreeMap::new();
+    let mut random = Random::new(seed);
+    let mut now = 5;
+    for round in 0..scale.rounds {
+        now += random.below(3);
+        let batch = 1 + random.below(64);
+        let jobs: Vec<Job> = (0..batch).map(|_| random_job(&mut random, scale)).collect();
+        let mut answers = Answers::default();
+        store.announce(Tick(now), &mut random, &jobs, &mut answers);
+        for (at, job) in jobs.iter().enumerate() {
+            let answer = &answers.0[&at];
+            if job.action == Action::Stop && !twin.contains_key(&job.info_hash) {
+                assert_eq!(answer.chosen, Some(Chosen::default()));
+                continue;
+            }
+            let torrent = twin.entry(job.info_hash).or_default();
+            torrent.announce(Tick(now), job);
+            check(torrent, job, answer);
+        }
+        if round % 50 == 49 {
+            sweep_both(&store, &mut twin, now, scale);
+        }
+    }
+    check_totals(&store.totals(), &twin);
+    // Everybody goes: nothing may be left, memory included.
+    now += 3 * LIFETIME_S;
+    sweep_all(&store, now);
+    sweep_all(&store, now);
+    let totals = store.totals();
+    assert_eq!(
+        (totals.torrents, totals.v4, totals.v6),
+        (0, Default::default(), Default::default())
+    );
+    assert_eq!(totals.partial_seeds, 0);
+    assert!(totals.memory_used < 200_000, "{totals:?}");
+}
+
+fn random_job(random: &mut Random, scale: &Scale) -> Job {
+    // The product of two makes some torrents large and most small.
+    let torrent = random.below(scale.torrents) * random.below(scale.torrents) / scale.torrents;
+    let number = random.below(scale.peers) / (torrent + 1);
+    let peer = if random.below(3) == 0 { v6(number) } else { v4(number) };
+    let role = [Role::Seeder, Role::Leecher, Role::Leecher, Role::PartialSeed];
+    let action = match random.below(10) {
+        0 => Action::Stop,
+        1 => Action::Update { completed: true },
+        _ => Action::Update { completed: false },
+    };
+    let role = match action {
+        Action::Update { completed: true } => Role::Seeder,
+        _ => role[random.below(4) as usize],
+    };
+    Job {
+        peer_id: PeerId([number as u8; 20]),
+        role,
+        action,
+        want: [0, 1, 3, 50, 200][random.below(5) as usize],
+        families: if random.below(2) == 0 { Families::Own } else { Families::Both },
+        with_ids: random.below(4) == 0,
+        ..update(torrent as u8, peer, role)
+    }
+}
+
+fn check(torrent: &TwinTorrent, job: &Job, answer: &Answer) {
+    let chosen = answer.chosen.expect("every job is answered");
+    assert_eq!(chosen.counts, torrent.counts());
+    assert_eq!(usize::from(chosen.v4 + chosen.v6), answer.peers.len());
+    if job.action == Action::Stop {
+        assert!(answer.peers.is_empty());
+        return;
+    }
+    let candidates = torrent.candidates(job);
+    let distinct: BTreeSet<PeerKey> = answer.peers.iter().copied().collect();
+    assert_eq!(distinct.len(), answer.peers.len(), "a peer twice");
+    assert!(distinct.is_subset(&candidates), "a peer that should not be there");
+    assert_eq!(distinct.len(), candidates.len().min(job.want.into()));
+    let of_v4 = answer.peers.iter().filter(|peer| peer.family() == Family::V4).count();
+    assert_eq!(of_v4, usize::from(chosen.v4));
+    if job.with_ids {
+        let known: Vec<PeerId> = answer.peers.iter().map(|peer| torrent.peers[peer].id).collect();
+        assert_eq!(known, answer.ids);
+    }
+}
+
+fn sweep_all(store: &Store, now: u32) {
+    for _ in 0..64 {
+        store.sweep(Tick(now), 8);
+    }
+}
+
+/// Ages are kept in units of 16 s, so the twin lets go only of what the store must have let go of,
+/// and asks the store about the rest by its counts.
+fn sweep_both(store: &Store, twin: &mut BTreeMap<InfoHash, TwinTorrent>, now: u32, scale: &Scale) {
+    sweep_all(store, now);
+    let unit = 16;
+    let oldest = LIFETIME_S.div_ceil(unit);
+    for torrent in twin.values_mut() {
+        torrent.peers.retain(|_, peer| now / unit - peer.seen / unit <= oldest);
+    }
+    twin.retain(|_, torrent| !torrent.peers.is_empty());
+    for torrent in 0..scale.torrents {
+        let hash = InfoHash([torrent as u8; 20]);
+        let mut counts = [SwarmCounts::default()];
+        store.scrape(&[hash], &mut counts);
+        let expected = twin.get(&hash).map(TwinTorrent::counts).unwrap_or_default();
+        assert_eq!(counts[0], expected);
+    }
+    check_totals(&store.totals(), twin);
+}
+
+fn check_totals(totals: &Totals, twin: &BTreeMap<InfoHash, TwinTorrent>) {
+    assert_eq!(totals.torrents, twin.len() as u64);
+    let sum = |figure: fn(&SwarmCounts) -> u32| -> u64 {
+        twin.values().map(|torrent| u64::from(figure(&torrent.counts()))).sum()
+    };
+    assert_eq!(totals.v4.seeders, sum(|counts| counts.v4.seeders));
+    assert_eq!(totals.v4.leechers, sum(|counts| counts.v4.leechers));
+    assert_eq!(totals.v6.seeders, sum(|counts| counts.v6.seeders));
+    assert_eq!(totals.v6.leechers, sum(|counts| counts.v6.leechers));
+    assert_eq!(totals.partial_seeds, sum(|counts| counts.partial_seeds));
+}
+
+#[test]
+fn agrees_with_the_twin_on_small_swarms() {
+    for seed in 1..=4 {
+        compare(seed, &Scale { torrents: 200, peers: 12, rounds: 150 });
+    }
+}
+
+#[test]
+fn agrees_with_the_twin_on_large_swarms() {
+    for seed in 1..=2 {
+        compare(seed, &Scale { torrents: 4, peers: 2000, rounds: 150 });
+    }
+}
+
+//= bep3#announce-completed-once
+//= type=test
+#[test]
+fn a_download_counts_once_for_each_peer() {
+    let store = store(1);
+    let completed =
+        |peer| Job { action: Action::Update { completed: true }, ..update(1, peer, Role::Seeder) };
+    announce(&store, 1, &[update(1, v4(1), Role::Leecher)]);
+    announce(&store, 2, &[completed(v4(1)), completed(v4(1)), completed(v4(2))]);
+    announce(&store, 3, &[update(1, v4(1), Role::Leecher), completed(v4(1)), completed(v6(1))]);
+    let mut counts = [SwarmCounts::default()];
+    store.scrape(&[InfoHash([1; 20])], &mut counts);
+    assert_eq!(counts[0].downloads, 3);
+    assert_eq!(store.totals().downloads, 3);
+}
+
+#[test]
+fn stopping_in_an_unknown_torrent_makes_none() {
+    let store = store(1);
+    let stop = Job { action: Action::Stop, ..update(9, v4(1), Role::Leecher) };
+    assert_eq!(announce(&store, 1, &[stop])[0].chosen, Some(Chosen::default()));
+    assert_eq!(store.totals().torrents, 0);
+}
+
+/// Every other peer's share of many answers must be what chance gives: chi-square, with bounds so
+/// wide (and seeds so fixed) that only a fault gets past them.
+fn check_chances(peers: u32, seeders: u32, want: u16) {
+    let store = store(1);
+    for number in 0..peers {
+        let role = if number < seeders { Role::Seeder } else { Role::Leecher };
+        announce(&store, 1, &[update(1, v4(number), role)]);
+    }
+    let rounds = 3000;
+    let mut seen: BTreeMap<PeerKey, u32> = BTreeMap::new();
+    let mut random = Random::new(42);
+    for _ in 0..rounds {
+        let job = Job { want, ..update(1, v4(peers - 1), Role::Leecher) };
+        let mut answers = Answers::default();
+        store.announce(Tick(1), &mut random, &[job], &mut answers);
+        assert_eq!(answers.0[&0].peers.len(), usize::from(want));
+        answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
+    }
+    let others = f64::from(peers - 1);
+    let expected = f64::from(rounds) * f64::from(want) / others;
+    let share = |number| f64::from(seen.get(&v4(number)).copied().unwrap_or(0));
+    let chi: f64 = (0..peers - 1).map(|number| (share(number) - expected).powi(2) / expected).sum();
+    // Expectation: about the number of others, a little less without replacement.
+    assert!(chi < others + 8.0 * (2.0 * others).sqrt(), "{peers} {want}: {chi} for {others}");
+}
+
+#[test]
+fn every_peer_has_the_same_chance() {
+    check_chances(4, 2, 1);
+    check_chances(4, 1, 2);
+    check_chances(30, 10, 7);
+    check_chances(64, 60, 10);
+}
+
+#[test]
+fn every_peer_of_a_large_swarm_has_about_the_same_chance() {
+    // Pages differ in length, so that runs from a random start are fair, but not independent: peers
+    // of one page come together. The bound is on single peers here.
+    let store = store(1);
+    let peers = 2000;
+    for number in 0..peers {
+        announce(&store, 1, &[update(1, v4(number), Role::Leecher)]);
+    }
+    let mut seen: BTreeMap<PeerKey, u32> = BTreeMap::new();
+    let mut random = Random::new(4);
+    let rounds = 20_000;
+    for _ in 0..rounds {
+        let job = Job { want: 50, ..update(1, v4(random.below(peers)), Role::Leecher) };
+        let mut answers = Answers::default();
+        store.announce(Tick(1), &mut random, &[job], &mut answers);
+        answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
+    }
+    let expected = rounds * 50 / peers;
+    for number in 0..peers {
+        let share = seen.get(&v4(number)).copied().unwrap_or(0);
+        assert!(share * 2 > expected && share < expected * 2, "{number}: {share} of {expected}");
+    }
+}
+
+#[test]
+fn a_seeder_gets_leechers_only_and_a_leecher_both() {
+    let store = store(1);
+    for number in 0..200 {
+        let role = if number % 2 == 0 { Role::Seeder } else { Role::Leecher };
+        announce(&store, 1, &[update(1, v4(number), role)]);
+    }
+    for role in [Role::Seeder, Role::PartialSeed] {
+        let job = Job { want: 200, ..update(1, v4(1000), role) };
+        let answer = &announce(&store, 1, &[job])[0];
+        assert!(answer.peers.len() >= 100 && answer.peers.len() <= 101);
+        let odd = |peer: &PeerKey| peer.socket_addr().ip() != v4(0).socket_addr().ip();
+        assert!(answer.peers.iter().all(odd));
+    }
+    let job = Job { want: 200, ..update(1, v4(1000), Role::Leecher) };
+    assert_eq!(announce(&store, 1, &[job])[0].peers.len(), 200);
+}
+
+#[test]
+fn memory_comes_back_when_the_crowd_has_gone() {
+    let store = Store::new(&Options { keep_peer_ids: false, ..options(2) });
+    let jobs: Vec<Job> = (0..300_000)
+        .map(|number| update((number % 251) as u8, v4(number), Role::Leecher))
+        .collect();
+    announce(&store, 1, &jobs);
+    let full = store.totals();
+    assert_eq!(full.v4.leechers, 300_000);
+    assert!(full.memory_used < 300_000 * 11, "{full:?}");
+    for pass in 0..4 {
+        let now = 4 * LIFETIME_S + pass;
+        sweep_all(&store, now);
+    }
+    let empty = store.totals();
+    assert_eq!((empty.torrents, empty.expired), (0, 300_000));
+    assert!(empty.memory_reserved < full.memory_reserved / 20, "{empty:?}");
+}
+
+#[test]
+fn budget_holds_and_known_peers_are_still_served() {
+    let budget = 1 << 20;
+    let store =
+        Store::new(&Options { memory_budget: Some(budget), keep_peer_ids: false, ..options(1) });
+    let job = |number: u32| {
+        let mut hash = [0; 20];
+        hash[..4].copy_from_slice(&number.to_be_bytes());
+        Job { info_hash: InfoHash(hash), ..update(0, v4(number), Role::Leecher) }
+    };
+    for number in 0..50_000 {
+        announce(&store, 1, &[job(number)]);
+    }
+    let totals = store.totals();
+    assert!(totals.refused_for_memory > 10_000, "{totals:?}");
+    assert!(totals.memory_used <= budget + budget / 50, "{totals:?}");
+    let known = announce(&store, 2, &[job(0)])[0].chosen.unwrap();
+    assert_eq!(known.counts.v4.leechers, 1);
+    // Under pressure peers go before their time.
+    for _ in 0..4 {
+        sweep_all(&store, LIFETIME_S / 2);
+    }
+    assert!(store.totals().torrents < totals.torrents);
+}
+
+#[test]
+fn threads_share_it() {
+    let store = store(4);
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut random = Random::new(thread.into());
+                for round in 0..300u32 {
+                    let jobs: Vec<Job> = (0..64)
+                        .map(|_| {
+                            let peer = v4(thread * 100_000 + random.below(2000));
+                            update(random.below(20) as u8, peer, Role::Leecher)
+                        })
+                        .collect();
+                    announce(store, round, &jobs);
+                }
+            });
+        }
+        for _ in 0..200 {
+            store.sweep(Tick(1), 10);
+        }
+    });
+    let mut counts = [SwarmCounts::default(); 20];
+    let hashes: Vec<InfoHash> = (0..20).map(|byte| InfoHash([byte; 20])).collect();
+    store.scrape(&hashes, &mut counts);
+    let sum: u64 = counts.iter().map(|counts| u64::from(counts.leechers())).sum();
+    assert_eq!(sum, store.totals().v4.leechers);
+    assert!(sum > 40_000, "{sum}");
+}
