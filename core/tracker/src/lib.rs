@@ -216,6 +216,7 @@ fn job(ask: &Ask, policy: &Policy) -> Job {
     };
     Job {
         info_hash: announce.info_hash,
+        //= bep7#source-address
         peer: PeerKey::new(ask.from, announce.port),
         peer_id: announce.peer_id,
         role: announce.role(),

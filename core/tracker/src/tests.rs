@@ -133,6 +133,8 @@ fn counts_include_the_asker() {
     assert_eq!((counts.seeders(), counts.leechers()), (0, 1));
 }
 
+//= bep7#source-address
+//= type=test
 #[test]
 fn own_address_is_never_given() {
     let tracker = crowd(Policy::default());

@@ -34,6 +34,7 @@ impl<'a> Encoder<'a> {
     /// An integer.
     #[inline]
     pub fn int(&mut self, value: u64) {
+        //= bep3#bencode-integers
         self.out.push(b'i');
         self.decimal(value);
         self.out.push(b'e');

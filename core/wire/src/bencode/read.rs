@@ -137,6 +137,7 @@ impl<'a> Reader<'a> {
                 return Err(self.fail(Reason::NoValue));
             }
             let key = self.bytes()?;
+            //= bep3#bencode-sorted-keys
             if entries.last().is_some_and(|(last, _)| *last >= key) {
                 return Err(Malformed { at: start, reason: Reason::KeyOrder });
             }

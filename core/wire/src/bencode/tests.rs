@@ -32,6 +32,10 @@ fn every_decimal_length() {
     }
 }
 
+//= bep3#bencode-integers
+//= type=test
+//= bep3#bencode-sorted-keys
+//= type=test
 #[test]
 fn refuses_what_is_not_strict() {
     fn says(text: &[u8]) -> Result<Value<'_>, (usize, Reason)> {

@@ -143,6 +143,7 @@ fn target(uri: &[u8]) -> Target<'_> {
     };
     match path {
         b"/announce" => Target::Announce(query),
+        //= bep48#scrape-url
         b"/scrape" => Target::Scrape(query),
         _ if path.starts_with(b"/announce/") || path.starts_with(b"/scrape/") => Target::Keyed,
         _ => Target::Unknown,

@@ -117,6 +117,7 @@ impl<'a> ScrapeQuery<'a> {
             return Err(Refusal::FullScrape);
         }
         let named = room.get_mut(..len).unwrap_or_default();
+        //= bep3#bencode-sorted-keys
         named.sort_unstable();
         Ok(dedup(named))
     }

@@ -80,6 +80,8 @@ fn keep_alive_by_version_and_header() {
     assert!(!keeps("GET / HTTP/1.1\nConnection: keep-alive, close"));
 }
 
+//= bep48#scrape-url
+//= type=test
 #[test]
 fn paths_and_forms() {
     let target = |uri: &str| {
