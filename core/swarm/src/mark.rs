@@ -36,9 +36,11 @@ impl Mark {
         self.0 & Self::PARTIAL != 0
     }
 
-    /// Units between the mark and `now`.
+    /// Units between the mark and `now`; 0 for a mark from later than `now`, which another thread
+    /// with a later look at the clock has made.
     pub(crate) fn age(self, now: Tick) -> u32 {
-        (now.0 / UNIT_S).wrapping_sub(u32::from(self.0 >> 2)) % STAMPS
+        let age = (now.0 / UNIT_S).wrapping_sub(u32::from(self.0 >> 2)) % STAMPS;
+        if age < STAMPS / 2 { age } else { 0 }
     }
 }
 
@@ -62,6 +64,14 @@ mod tests {
             assert_eq!(mark.age(Tick(start / UNIT_S * UNIT_S + 100 * UNIT_S)), 100);
         }
         assert!(Mark::new(Tick(9), false, true).is_partial());
+    }
+
+    #[test]
+    fn a_mark_from_the_future_is_young() {
+        for start in [0, 15, 16, UNIT_S * STAMPS - 1] {
+            let mark = Mark::new(Tick(start + UNIT_S), false, false);
+            assert_eq!(mark.age(Tick(start)), 0);
+        }
     }
 
     #[test]

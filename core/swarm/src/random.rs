@@ -12,10 +12,7 @@ impl Random {
 
     /// 64 random bits.
     #[inline]
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "a stream without end is no iterator"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "a stream without end is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
         let product = u128::from(self.0) * u128::from(self.0 ^ 0xe703_7ed1_a0b4_28db);
