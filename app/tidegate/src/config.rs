@@ -106,30 +106,26 @@ impl Config {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
+    /// What is in force, but hardly meant: the log says so at the start.
+    pub(crate) fn doubts(&self) -> Vec<String> {
+        let policy = &self.policy;
+        let due = policy.interval_s + policy.interval_jitter_s;
+        let mut doubts = Vec::new();
+        if policy.peer_lifetime_s <= due {
+            doubts.push(format!(
+                "tracker.peer_lifetime_s is {}, but clients announce only every {due} s: they are \
+                 forgotten in between",
+                policy.peer_lifetime_s
+            ));
+        }
+        doubts
+    }
+
     /// Keys that contradict each other.
     fn cross_check(&self, settings: &Settings, problems: &mut Vec<Problem>) {
         let mut blame = |name: &'static str, text: String| {
             problems.push(settings.problem(name, text));
         };
-        let policy = &self.policy;
-        if policy.interval_min_s > policy.interval_s {
-            let text =
-                format!("must not be above tracker.interval_s, which is {}", policy.interval_s);
-            blame("tracker.interval_min_s", text);
-        }
-        if policy.peer_lifetime_s <= policy.interval_s + policy.interval_jitter_s {
-            let due = policy.interval_s + policy.interval_jitter_s;
-            let text = format!(
-                "must be above tracker.interval_s and its jitter, {due} together: peers would be \
-                 forgotten between two announces"
-            );
-            blame("tracker.peer_lifetime_s", text);
-        }
-        if policy.numwant_default > policy.numwant_max {
-            let text =
-                format!("must not be above tracker.numwant_max, which is {}", policy.numwant_max);
-            blame("tracker.numwant_default", text);
-        }
         let wants_allow = matches!(self.access_mode, Mode::Allow | Mode::Both);
         let wants_deny = matches!(self.access_mode, Mode::Deny | Mode::Both);
         for (wanted, path, name) in
@@ -156,7 +152,10 @@ fn policy(settings: &Settings) -> Policy {
     let peers = |name| u16::try_from(settings.int(name)).unwrap_or(u16::MAX);
     Policy {
         interval_s: settings.int("tracker.interval_s"),
-        interval_min_s: settings.int("tracker.interval_min_s"),
+        // Who sets only the interval gets no longer a pause than that.
+        interval_min_s: settings
+            .int("tracker.interval_min_s")
+            .min(settings.int("tracker.interval_s")),
         interval_jitter_s: settings.int("tracker.interval_jitter_s"),
         peer_lifetime_s: settings.int("tracker.peer_lifetime_s"),
         numwant_default: peers("tracker.numwant_default"),

@@ -8,7 +8,7 @@ mod listeners;
 mod reload;
 mod workers;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,6 +49,7 @@ pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -
     if let Err(error) = process::raise_descriptor_limit() {
         warn!("the limit of open files stays where it is: {error}");
     }
+    config.doubts().iter().for_each(|doubt| warn!("{doubt}"));
     let watch = access::Watch::new(&config);
     let lists = access::read(&config)?;
     let tracker = Arc::new(new_tracker(&config)?);
@@ -89,7 +90,8 @@ fn start_log(config: &Config) -> reload::LogLevel {
     if config.log_json {
         registry.with(output.json()).init();
     } else {
-        registry.with(output.with_target(false)).init();
+        let colours = io::stderr().is_terminal();
+        registry.with(output.with_target(false).with_ansi(colours)).init();
     }
     Box::new(move |level| {
         // Fails only once the subscriber is gone, with the process.

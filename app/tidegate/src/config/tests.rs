@@ -103,13 +103,19 @@ fn parts_that_are_not_built_yet_are_said_to_be() {
 
 #[test]
 fn contradictions_are_found() {
-    let found = says("[tracker]\ninterval_s = 100\ninterval_min_s = 200\npeer_lifetime_s = 90\n");
-    assert!(found[0].starts_with("3: tracker.interval_min_s: must not be above"), "{found:?}");
-    assert!(found[1].starts_with("4: tracker.peer_lifetime_s: must be above"), "{found:?}");
     let found = says("[access]\nmode = \"both\"\nallow = \"a\"\n");
     assert_eq!(found, ["default: access.deny: must name a file when access.mode is `both`"]);
     let found = says("[http]\nlisten = [\"127.0.0.1:7\"]\n[admin]\nlisten = [\"127.0.0.1:7\"]\n");
     assert_eq!(found, ["4: admin.listen: 127.0.0.1:7 is taken by [http] already"]);
+}
+
+#[test]
+fn short_intervals_are_obeyed_and_short_lives_are_doubted() {
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    let short = config("[tracker]\ninterval_s = 5\n");
+    assert_eq!((short.policy.interval_s, short.policy.interval_min_s), (5, 5));
+    assert!(short.doubts().is_empty());
+    assert_eq!(config("[tracker]\npeer_lifetime_s = 10\n").doubts().len(), 1);
 }
 
 #[test]
