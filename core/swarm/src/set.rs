@@ -1,63 +1,54 @@
-//! The peers of one swarm that are of one family and one role.
+//! The peers of one role and family in one torrent.
 //!
-//! Plain form: a `Vec` of peers. Departures:
-//! 1. Peers lie in a block of exactly as many lines as they need; finding one is a scan.
-//! 2. A large set is cut into pages, each such a block, found through a directory block. A keyed
-//!    hash of the peer picks the page. Their number follows from the number of peers, and changes
-//!    one page at a time (linear hashing): so nothing costs more than one page and, now and then, a
-//!    copy of the directory (8 bytes a page).
-//! 3. The order within a page is random and stays so: a new peer changes places with a random one, the
-//!    last fills the gap of one that leaves. So any run of entries is a random sample.
+//! Plain form: an array in random order; a search looks at every entry. Departures:
+//! 1. An array takes exactly the lines that it needs, so that eight bytes a peer is what a peer costs.
+//! 2. Past [`Entry::DENSE_MAX`] peers the set becomes a directory of pages, each such an array. A
+//!    keyed hash of the peer picks its page (linear hashing): pages split one at a time as the set
+//!    grows and join one at a time as it shrinks, so no operation costs more than a page or two.
+//! 3. A new entry changes places with a random one, and so does an entry that is refreshed. A run of
+//!    neighbours from a random start is then a random sample, copied at the speed of memory.
 
 use std::marker::PhantomData;
 
 use crate::Random;
-use crate::arena::{Arena, Block};
+use crate::arena::{Arena, BLOCK_MAX, Block};
 use crate::entry::Entry;
-use crate::memory::{LINE, values, values_mut};
-use crate::siphash::siphash;
+use crate::mark::Mark;
+use crate::memory::{LINE, prefetch, values, values_mut};
 
-/// Pages of the largest set: its directory fills a block. Beyond, pages get longer.
-const PAGES_MAX: u32 = 240 << 10;
-const _: () = assert!(directory_lines(PAGES_MAX) <= crate::arena::BLOCK_MAX);
-
-/// Peers of one family and role: handle to what lies in a [`Pool`].
+/// A set: an array, or a directory of pages.
+#[derive(Debug)]
 #[repr(C)]
 pub(crate) struct PeerSet<E> {
-    /// The peers, or the directory when there are several pages.
     block: Block,
-    len: u32,
+    /// How many peers, and [`PAGED`].
+    word: u32,
     entry: PhantomData<E>,
 }
 
-/// A page of a set: an entry of its directory.
-#[derive(Clone, Copy, Default)]
+/// Says that the block is a directory.
+const PAGED: u32 = 1 << 31;
+
+/// A page of a directory. The first of a directory is its head: `block` is the number of pages,
+/// `len` the directory's lines.
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct PageRef {
     block: Block,
     len: u32,
 }
 
-/// Where a peer is in its set.
+/// Where an entry is: its page (0 in a dense set), and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    pub(crate) page: u32,
-    pub(crate) at: u32,
+    page: u32,
+    at: u32,
 }
 
-/// Where the peers of all sets lie.
-pub(crate) struct Pool {
-    pub(crate) arena: Arena,
-    pub(crate) hash_key: [u8; 16],
-    /// Pages past the first of every set: what a sweep visits besides records.
-    pub(crate) pages: u64,
-}
-
-impl Pool {
-    pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
-        siphash::<1, 3>(&self.hash_key, bytes)
-    }
-}
+/// Page references in a line.
+const REFS: u32 = (LINE / size_of::<PageRef>()) as u32;
+/// Tries for a start whose chance is the same for every peer.
+const TRIES: u32 = 24;
 
 impl<E> Clone for PeerSet<E> {
     fn clone(&self) -> Self {
@@ -69,394 +60,472 @@ impl<E> Copy for PeerSet<E> {}
 
 impl<E> Default for PeerSet<E> {
     fn default() -> Self {
-        Self { block: 0, len: 0, entry: PhantomData }
+        Self { block: 0, word: 0, entry: PhantomData }
     }
 }
 
 impl<E: Entry> PeerSet<E> {
-    /// Adds a peer that is not there.
-    pub(crate) fn insert(&mut self, pool: &mut Pool, new: E, random: &mut Random) -> Place {
-        debug_assert!(self.find(pool, new.key()).is_none());
-        let number = self.page_of(pool, new.key());
-        let mut page = self.page(pool, number);
-        let lines = lines::<E>(page.len + 1);
-        page.block = pool.arena.resize(page.block, self::lines::<E>(page.len), lines);
-        let at = random.below(page.len + 1);
-        let entries: &mut [E] = values_mut(pool.arena.lines_mut(page.block, lines));
-        entries[page.len as usize] = entries[at as usize];
-        entries[at as usize] = new;
-        page.len += 1;
-        self.set_page(pool, number, page);
-        self.len += 1;
-        if pages::<E>(self.len) == pages::<E>(self.len - 1) {
-            return Place { page: number, at };
+    /// Enters a peer that is not there, and says where it is now.
+    pub(crate) fn insert(
+        &mut self,
+        arena: &mut Arena,
+        entry: E,
+        hash: impl Fn(E::Key) -> u32,
+        random: &mut Random,
+    ) -> Place {
+        if self.is_paged() {
+            let page = self.page_of(arena, hash(entry.key()));
+            let mut entries = self.page(arena, page);
+            let at = entries.push(arena, entry, random);
+            self.set_page(arena, page, entries);
+            self.word += 1;
+            let moved = self.split_if_due(arena, entry.key(), &hash);
+            return moved.unwrap_or(Place { page, at });
         }
-        self.split(pool);
-        let place = self.find(pool, new.key());
-        debug_assert!(place.is_some());
-        place.unwrap_or(Place { page: 0, at: 0 })
+        if self.len() < E::DENSE_MAX {
+            let at = self.dense(|entries| entries.push(arena, entry, random));
+            return Place { page: 0, at };
+        }
+        self.become_paged(arena, &hash);
+        self.insert(arena, entry, hash, random)
     }
 
-    /// Removes and returns the peer at `place`.
-    pub(crate) fn remove(&mut self, pool: &mut Pool, place: Place) -> E {
-        let page = self.page(pool, place.page);
-        let entries = page.entries_mut::<E>(&mut pool.arena);
-        let old = entries[place.at as usize];
-        let last = entries.len() - 1;
-        entries[place.at as usize] = entries[last];
-        self.shorten(pool, place.page, page.len - 1);
-        old
+    /// Removes the entry at `place`, and gives it.
+    pub(crate) fn remove(
+        &mut self,
+        arena: &mut Arena,
+        place: Place,
+        hash: impl Fn(E::Key) -> u32,
+    ) -> E {
+        if !self.is_paged() {
+            return self.dense(|entries| entries.swap_remove(arena, place.at));
+        }
+        let mut entries = self.page(arena, place.page);
+        let gone = entries.swap_remove(arena, place.at);
+        self.set_page(arena, place.page, entries);
+        self.word -= 1;
+        self.shrink_if_due(arena, &hash);
+        gone
     }
 
-    /// Removes the peers of a page for which `keep` does not hold.
+    /// Where a peer is.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        arena: &Arena,
+        key: E::Key,
+        hash: impl Fn(E::Key) -> u32,
+    ) -> Option<Place> {
+        let page = if self.is_paged() { self.page_of(arena, hash(key)) } else { 0 };
+        let entries = self.page(arena, page);
+        let at = E::find(entries.slice(arena), entries.len as usize, key)?;
+        Some(Place { page, at: at as u32 })
+    }
+
+    /// Gives the entry at `place` another mark and another place in its page; gives the old mark
+    /// and the new place.
+    #[inline]
+    pub(crate) fn refresh(
+        &self,
+        arena: &mut Arena,
+        place: Place,
+        mark: impl FnOnce(Mark) -> Mark,
+        random: &mut Random,
+    ) -> (Mark, Place) {
+        let entries = self.page(arena, place.page);
+        let slice = entries.slice_mut(arena);
+        let entry = &mut slice[place.at as usize];
+        let old = entry.mark();
+        entry.set_mark(mark(old));
+        let at = random.below(entries.len);
+        slice.swap(place.at as usize, at as usize);
+        (old, Place { at, ..place })
+    }
+
+    /// How many peers there are.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.word & !PAGED
+    }
+
+    /// The place of some peer of a dense set that is not empty.
+    pub(crate) fn first_place(&self) -> Place {
+        debug_assert!(!self.is_paged() && self.len() > 0);
+        Place { page: 0, at: 0 }
+    }
+
+    /// Pages to be visited by [`PeerSet::retain`], one for a dense set.
+    pub(crate) fn pages(&self, arena: &Arena) -> u32 {
+        if self.is_paged() { self.head(arena).block } else { u32::from(self.len() > 0) }
+    }
+
+    /// Keeps of a page only what `keep` wants; moves it where draining memory is left behind. Gives
+    /// the number of lines that were looked at.
     pub(crate) fn retain(
         &mut self,
-        pool: &mut Pool,
-        number: u32,
+        arena: &mut Arena,
+        page: u32,
         mut keep: impl FnMut(&E) -> bool,
-    ) {
-        let page = self.page(pool, number);
-        let entries = page.entries_mut::<E>(&mut pool.arena);
-        let mut kept = entries.len();
-        for at in (0..entries.len()).rev() {
-            if !keep(&entries[at]) {
-                kept -= 1;
-                entries[at] = entries[kept];
+        hash: impl Fn(E::Key) -> u32,
+    ) -> u32 {
+        let mut entries = self.page(arena, page);
+        let cost = entries.lines();
+        let before = entries.len;
+        entries.block = arena.settle(entries.block, entries.lines());
+        let mut at = 0;
+        while at < entries.len {
+            if keep(&entries.slice(arena)[at as usize]) {
+                at += 1;
+            } else {
+                entries.swap_remove(arena, at);
             }
         }
-        if kept < page.len as usize {
-            self.shorten(pool, number, kept as u32);
+        if !self.is_paged() {
+            (self.block, self.word) = (entries.block, entries.len);
+            return cost;
         }
-    }
-
-    /// Lets the peer change places with a random one of its page, so that a swarm in which nobody
-    /// comes or goes is mixed all the same. Returns its new place.
-    #[inline]
-    pub(crate) fn shuffle(&self, pool: &mut Pool, place: Place, random: &mut Random) -> Place {
-        let page = self.page(pool, place.page);
-        let at = random.below(page.len);
-        page.entries_mut::<E>(&mut pool.arena).swap(place.at as usize, at as usize);
-        Place { at, ..place }
-    }
-
-    /// Moves what lies in draining chunks of the arena: a page, and with page 0 the directory.
-    pub(crate) fn settle(&mut self, pool: &mut Pool, number: u32) {
-        let count = self.pages();
-        if number == 0 && count > 1 {
-            self.block = pool.arena.settle(self.block, directory_lines(count));
+        self.word -= before - entries.len;
+        self.set_page(arena, page, entries);
+        if page == 0 {
+            let lines = self.head(arena).len;
+            self.block = arena.settle(self.block, lines);
         }
-        let page = self.page(pool, number);
-        let block = pool.arena.settle(page.block, lines::<E>(page.len));
-        if block != page.block {
-            self.set_page(pool, number, PageRef { block, ..page });
-        }
+        self.shrink_if_due(arena, &hash);
+        cost
     }
 
-    /// Where the peer of that key is.
-    #[inline]
-    pub(crate) fn find(&self, pool: &Pool, key: E::Key) -> Option<Place> {
-        let number = self.page_of(pool, key);
-        let page = self.page(pool, number);
-        let entries: &[E] = values(pool.arena.lines(page.block, lines::<E>(page.len)));
-        let at = E::find(entries, page.len as usize, key)? as u32;
-        Some(Place { page: number, at })
-    }
-
-    pub(crate) fn entry(&self, pool: &Pool, place: Place) -> E {
-        self.entries(pool, place.page)[place.at as usize]
-    }
-
-    pub(crate) fn entry_mut<'p>(&self, pool: &'p mut Pool, place: Place) -> &'p mut E {
-        let page = self.page(pool, place.page);
-        &mut page.entries_mut(&mut pool.arena)[place.at as usize]
-    }
-
-    /// Peers.
-    #[inline(always)]
-    pub(crate) fn len(&self) -> u32 {
-        self.len
-    }
-
-    /// Pages, at least one.
-    #[inline(always)]
-    pub(crate) fn pages(&self) -> u32 {
-        pages::<E>(self.len)
-    }
-
-    /// The peers of a page.
-    #[inline(always)]
-    pub(crate) fn entries<'p>(&self, pool: &'p Pool, number: u32) -> &'p [E] {
-        let page = self.page(pool, number);
-        let entries = values(pool.arena.lines(page.block, lines::<E>(page.len)));
-        &entries[..page.len as usize]
-    }
-
-    /// A peer, each as likely as any other; `draws` decides, so that who knows their seed can fetch
-    /// ahead what they will lead to. There must be one.
-    #[inline]
-    pub(crate) fn draw(&self, pool: &Pool, draws: &mut Random) -> Place {
-        debug_assert!(self.len > 0);
-        if self.pages() == 1 {
-            return Place { page: 0, at: draws.below(self.len) };
-        }
-        // A page at random and a place in it: refused when the page is not that long. The limit is
-        // 8/3 of the mean, past which pages hardly ever are; and what lies past it is only never
-        // drawn, but still part of runs.
-        for _ in 0..64 {
-            let place = self.dart(draws);
-            if place.at < self.page(pool, place.page).len {
-                return place;
-            }
-        }
-        let fits = |number: &u32| self.page(pool, *number).len > 0;
-        Place { page: (0..self.pages()).find(fits).unwrap_or(0), at: 0 }
-    }
-
-    /// Fetches what a search for `key` and the first of `draws` look at: the peers of a small set,
-    /// the directory of a larger one. True when [`Self::prefetch_pages`] has more to fetch.
-    #[inline]
-    pub(crate) fn prefetch(&self, pool: &Pool, key: Option<E::Key>, draws: Option<Random>) -> bool {
-        let count = self.pages();
-        if count == 1 {
-            pool.arena.prefetch(self.block, lines::<E>(self.len));
-            return false;
-        }
-        let directory = directory_lines(count);
-        if directory <= DIRECTORY_PREFETCH {
-            pool.arena.prefetch(self.block, directory);
-            return true;
-        }
-        if let Some(key) = key {
-            pool.arena.prefetch(self.block + self.page_of(pool, key) / PAGES_A_LINE, 1);
-        }
-        if let Some(mut draws) = draws {
-            for _ in 0..DARTS_PREFETCH {
-                pool.arena.prefetch(self.block + self.dart(&mut draws).page / PAGES_A_LINE, 1);
-            }
-        }
-        true
-    }
-
-    /// Fetches the page of `key`, and from where `draws` lead, the pages of `count` peers.
-    #[inline]
-    pub(crate) fn prefetch_pages(
+    /// Pushes `count` peers, distinct, any with the same chance, and never the one at `skip`.
+    /// `count` is at most the number of peers without that one. `dice` decides.
+    pub(crate) fn sample(
         &self,
-        pool: &Pool,
-        key: Option<E::Key>,
-        draws: Option<Random>,
+        arena: &Arena,
         count: u32,
+        skip: Option<Place>,
+        dice: u64,
+        mut push: impl FnMut(&[E]),
     ) {
-        if self.pages() == 1 {
+        if count == 0 {
             return;
         }
-        if let Some(key) = key {
-            let page = self.page(pool, self.page_of(pool, key));
-            pool.arena.prefetch(page.block, lines::<E>(page.len));
-        }
-        let Some(mut draws) = draws else { return };
-        let Place { page: mut number, at } = self.draw(pool, &mut draws);
-        let (mut first, mut left) = (at, count);
-        for _ in 0..4 {
-            let page = self.page(pool, number);
-            let end = page.len.min(first + left);
-            if end > first {
-                let (from, to) = (first as usize * size_of::<E>() / LINE, lines::<E>(end));
-                pool.arena.prefetch(page.block + from as u32, to - from as u32);
-                left -= end - first;
+        debug_assert!(count <= self.len() - u32::from(skip.is_some()));
+        let pages = self.pages(arena);
+        let start = self.start(arena, skip, dice);
+        let (mut page, mut from, mut left) = (start.page, start.at, count);
+        // Once round, and then the part of the first page before the start.
+        for _ in 0..=pages {
+            let entries = self.page(arena, page);
+            let slice = &entries.slice(arena)[..entries.len as usize];
+            let skip = skip.filter(|skip| skip.page == page).map(|skip| skip.at as usize);
+            for part in parts(slice, from as usize, skip) {
+                let part = &part[..part.len().min(left as usize)];
+                if !part.is_empty() {
+                    push(part);
+                    left -= part.len() as u32;
+                }
             }
             if left == 0 {
                 return;
             }
-            (number, first) = (if number + 1 == self.pages() { 0 } else { number + 1 }, 0);
+            (page, from) = ((page + 1) % pages, 0);
         }
+        debug_assert!(left == 0);
     }
 
-    /// A page and a place that it may be too short for.
-    #[inline(always)]
-    fn dart(&self, draws: &mut Random) -> Place {
-        let (count, dart) = (self.pages(), draws.next());
-        let reach = u64::from(self.len / count) * 8 / 3 + 8;
-        let scaled = |bits: u64, n: u64| ((bits & u64::from(u32::MAX)) * n >> 32) as u32;
-        Place { page: scaled(dart >> 32, count.into()), at: scaled(dart, reach) }
-    }
-
-    /// The number of the page that holds `key` or would.
-    #[inline(always)]
-    fn page_of(&self, pool: &Pool, key: E::Key) -> u32 {
-        match self.pages() {
-            1 => 0,
-            count => page_number(pool.hash(key.as_ref()), count),
-        }
-    }
-
-    #[inline(always)]
-    fn page(&self, pool: &Pool, number: u32) -> PageRef {
-        self.page_of_count(pool, number, self.pages())
-    }
-
-    /// A page, where the directory is still that of `count` pages.
-    #[inline(always)]
-    fn page_of_count(&self, pool: &Pool, number: u32, count: u32) -> PageRef {
-        debug_assert!(number < count);
-        if count == 1 {
-            return PageRef { block: self.block, len: self.len };
-        }
-        let line = pool.arena.lines(self.block + number / PAGES_A_LINE, 1);
-        values::<PageRef>(line)[(number % PAGES_A_LINE) as usize]
-    }
-
-    /// Notes where a page is now. The only page of a small set is noted in the set itself, whose
-    /// length is the caller's to change.
-    fn set_page(&mut self, pool: &mut Pool, number: u32, page: PageRef) {
-        self.set_page_of_count(pool, number, page, self.pages());
-    }
-
-    fn set_page_of_count(&mut self, pool: &mut Pool, number: u32, page: PageRef, count: u32) {
-        if count == 1 {
-            self.block = page.block;
+    /// Fetches what a search begins with: the lines of a small set, or the directory's head.
+    #[inline]
+    pub(crate) fn prefetch(&self, arena: &Arena) {
+        if !self.is_paged() {
+            arena.prefetch(self.block, self.dense_page().lines());
             return;
         }
-        let line = pool.arena.lines_mut(self.block + number / PAGES_A_LINE, 1);
-        values_mut::<PageRef>(line)[(number % PAGES_A_LINE) as usize] = page;
+        prefetch(&arena.lines(self.block, 1)[0]);
     }
 
-    /// Cuts a page to its first `kept` peers, and dissolves pages that are then too many.
-    fn shorten(&mut self, pool: &mut Pool, number: u32, kept: u32) {
-        let mut page = self.page(pool, number);
-        let count = self.pages();
-        let removed = page.len - kept;
-        page.block = pool.arena.resize(page.block, lines::<E>(page.len), lines::<E>(kept));
-        page.len = kept;
-        self.set_page(pool, number, page);
-        self.len -= removed;
-        for last in (self.pages()..count).rev() {
-            self.merge(pool, last);
+    /// Fetches the page that a search in a large set looks through.
+    #[inline]
+    pub(crate) fn prefetch_own(&self, arena: &Arena, hash: impl FnOnce() -> u32) {
+        if self.is_paged() {
+            let page = self.page(arena, self.page_of(arena, hash()));
+            arena.prefetch(page.block, page.lines());
         }
     }
 
-    /// Opens page number `pages() - 1` with its share of the page it is split from.
-    fn split(&mut self, pool: &mut Pool) {
-        let count = self.pages();
-        let (opened, split) = (count - 1, buddy(count - 1));
-        self.resize_directory(pool, count - 1, count);
-        let page = self.page(pool, split);
-        let hash_key = pool.hash_key;
-        let entries = page.entries_mut::<E>(&mut pool.arena);
-        let mut kept = 0;
-        for at in 0..entries.len() {
-            let hash = siphash::<1, 3>(&hash_key, entries[at].key().as_ref());
-            if page_number(hash, count) == split {
-                entries.swap(kept, at);
-                kept += 1;
+    /// Fetches the page of a large set where the sample for `dice` begins, and the next.
+    #[inline]
+    pub(crate) fn prefetch_sample(&self, arena: &Arena, dice: u64) {
+        if self.is_paged() {
+            let start = self.start(arena, None, dice);
+            let pages = self.pages(arena);
+            for page in [start.page, (start.page + 1) % pages] {
+                let page = self.page(arena, page);
+                arena.prefetch(page.block, page.lines());
             }
         }
-        let kept = kept as u32;
-        let moved = page.len - kept;
-        let mut block = 0;
-        if moved > 0 {
-            block = pool.arena.take(lines::<E>(moved));
-            pool.arena.copy((page.block, bytes::<E>(kept)), (block, 0), bytes::<E>(moved));
+    }
+
+    /// A peer that any has the same chance to be, but for the one at `skip`. In a large set: a
+    /// random place in a random page, until there is a peer at that place.
+    fn start(&self, arena: &Arena, skip: Option<Place>, dice: u64) -> Place {
+        let mut random = Random::new(dice);
+        if !self.is_paged() {
+            let others = self.len() - u32::from(skip.is_some());
+            let at = random.below(others);
+            let after = skip.is_some_and(|skip| at >= skip.at);
+            return Place { page: 0, at: at + u32::from(after) };
         }
-        self.set_page(pool, opened, PageRef { block, len: moved });
-        let block = pool.arena.resize(page.block, lines::<E>(page.len), lines::<E>(kept));
-        self.set_page(pool, split, PageRef { block, len: kept });
-        pool.pages += 1;
-    }
-
-    /// Dissolves the last page, number `last`, into the one it was split from.
-    fn merge(&mut self, pool: &mut Pool, last: u32) {
-        let count = last + 1;
-        let from = self.page_of_count(pool, last, count);
-        let mut into = self.page_of_count(pool, buddy(last), count);
-        let len = into.len + from.len;
-        into.block = pool.arena.resize(into.block, lines::<E>(into.len), lines::<E>(len));
-        if from.len > 0 {
-            pool.arena.copy(
-                (from.block, 0),
-                (into.block, bytes::<E>(into.len)),
-                bytes::<E>(from.len),
-            );
-            pool.arena.give(from.block, lines::<E>(from.len));
+        let pages = self.pages(arena);
+        for _ in 0..TRIES {
+            let page = random.below(pages);
+            let place = Place { page, at: random.below(3 * E::PAGE) };
+            if place.at < self.page_ref(arena, page).len && Some(place) != skip {
+                return place;
+            }
         }
-        into.len = len;
-        self.set_page_of_count(pool, buddy(last), into, count);
-        self.resize_directory(pool, count, last);
-        pool.pages -= 1;
+        Place { page: random.below(pages), at: 0 }
     }
 
-    /// Makes the directory of `old` pages one of `new`: one more or one less. A single page has
-    /// none.
-    fn resize_directory(&mut self, pool: &mut Pool, old: u32, new: u32) {
-        let (before, after) = (directory_lines(old), directory_lines(new));
-        if old == 1 {
-            let len = self.len;
-            let only = PageRef { block: self.block, len };
-            self.block = pool.arena.take(after);
-            self.set_page_of_count(pool, 0, only, new);
-        } else if new == 1 {
-            let only = self.page_of_count(pool, 0, old);
-            pool.arena.give(self.block, before);
-            self.block = only.block;
-        } else {
-            self.block = pool.arena.resize(self.block, before, after);
+    #[inline]
+    fn is_paged(&self) -> bool {
+        self.word & PAGED != 0
+    }
+
+    #[inline]
+    fn dense_page(&self) -> Page<E> {
+        Page { block: self.block, len: self.len(), entry: PhantomData }
+    }
+
+    fn dense<T>(&mut self, change: impl FnOnce(&mut Page<E>) -> T) -> T {
+        let mut page = self.dense_page();
+        let result = change(&mut page);
+        (self.block, self.word) = (page.block, page.len);
+        result
+    }
+
+    fn head(&self, arena: &Arena) -> PageRef {
+        values::<PageRef>(arena.lines(self.block, 1))[0]
+    }
+
+    #[inline]
+    fn page_ref(&self, arena: &Arena, page: u32) -> PageRef {
+        let place = page + 1;
+        let line = arena.lines(self.block + place / REFS, 1);
+        values::<PageRef>(line)[(place % REFS) as usize]
+    }
+
+    #[inline]
+    fn page(&self, arena: &Arena, page: u32) -> Page<E> {
+        if !self.is_paged() {
+            return self.dense_page();
+        }
+        let PageRef { block, len } = self.page_ref(arena, page);
+        Page { block, len, entry: PhantomData }
+    }
+
+    fn set_page(&self, arena: &mut Arena, page: u32, entries: Page<E>) {
+        self.set_ref(arena, page + 1, PageRef { block: entries.block, len: entries.len });
+    }
+
+    fn set_ref(&self, arena: &mut Arena, place: u32, to: PageRef) {
+        let line = arena.lines_mut(self.block + place / REFS, 1);
+        values_mut::<PageRef>(line)[(place % REFS) as usize] = to;
+    }
+
+    #[inline]
+    fn page_of(&self, arena: &Arena, hash: u32) -> u32 {
+        page_among(self.head(arena).block, hash)
+    }
+
+    /// From an array to a directory of two pages.
+    fn become_paged(&mut self, arena: &mut Arena, hash: &impl Fn(E::Key) -> u32) {
+        let dense = self.dense_page();
+        let mut halves = [Page::<E>::default(); 2];
+        for at in 0..dense.len {
+            let entry = dense.slice(arena)[at as usize];
+            let half = page_among(2, hash(entry.key()));
+            halves[half as usize].append(arena, entry);
+        }
+        arena.give(dense.block, dense.lines());
+        self.block = arena.take(1);
+        self.word = dense.len | PAGED;
+        self.set_ref(arena, 0, PageRef { block: 2, len: 1 });
+        for (page, half) in (0..).zip(halves) {
+            self.set_page(arena, page, half);
         }
     }
-}
 
-impl PageRef {
-    #[inline(always)]
-    fn entries_mut<E: Entry>(self, arena: &mut Arena) -> &mut [E] {
-        let entries = values_mut(arena.lines_mut(self.block, lines::<E>(self.len)));
-        &mut entries[..self.len as usize]
+    /// Splits a page if there are too few, and says where `key` is then, if it has moved.
+    fn split_if_due(
+        &mut self,
+        arena: &mut Arena,
+        key: E::Key,
+        hash: &impl Fn(E::Key) -> u32,
+    ) -> Option<Place> {
+        let PageRef { block: pages, len: lines } = self.head(arena);
+        if self.len() <= pages * E::PAGE || !self.make_room(arena, pages, lines) {
+            return None;
+        }
+        let victim = pages - (1 << pages.ilog2());
+        let mut old = self.page(arena, victim);
+        let mut new = Page::<E>::default();
+        let mut at = 0;
+        while at < old.len {
+            let entry = old.slice(arena)[at as usize];
+            if page_among(pages + 1, hash(entry.key())) == pages {
+                old.swap_remove(arena, at);
+                new.append(arena, entry);
+            } else {
+                at += 1;
+            }
+        }
+        self.set_page(arena, victim, old);
+        self.set_page(arena, pages, new);
+        let lines = self.head(arena).len;
+        self.set_ref(arena, 0, PageRef { block: pages + 1, len: lines });
+        self.find(arena, key, hash)
+    }
+
+    /// Makes the directory long enough for one page more; false if it cannot be any longer.
+    fn make_room(&mut self, arena: &mut Arena, pages: u32, lines: u32) -> bool {
+        if pages + 1 < lines * REFS {
+            return true;
+        }
+        // An eighth more, so that a directory is not copied for every few pages.
+        let longer = (lines + lines / 8 + 1).min(BLOCK_MAX);
+        if longer == lines {
+            return false;
+        }
+        self.block = arena.resize(self.block, lines, longer);
+        self.set_ref(arena, 0, PageRef { block: pages, len: longer });
+        true
+    }
+
+    /// Joins the last page to the one that it was split from if there are too many, or makes a small
+    /// set an array again.
+    fn shrink_if_due(&mut self, arena: &mut Arena, hash: &impl Fn(E::Key) -> u32) {
+        let PageRef { block: pages, len: lines } = self.head(arena);
+        if self.len() <= E::DENSE_MAX / 2 {
+            return self.become_dense(arena, pages, lines);
+        }
+        if pages <= 2 || self.len() > (pages - 1) * E::PAGE / 2 {
+            return;
+        }
+        let last = pages - 1;
+        let buddy = last - (1 << last.ilog2());
+        let from = self.page(arena, last);
+        let mut to = self.page(arena, buddy);
+        for at in 0..from.len {
+            let entry = from.slice(arena)[at as usize];
+            debug_assert!(page_among(last, hash(entry.key())) == buddy);
+            to.append(arena, entry);
+        }
+        from.give(arena);
+        self.set_page(arena, buddy, to);
+        let needed = (last + 1).div_ceil(REFS);
+        let kept = if needed * 2 < lines { needed } else { lines };
+        self.block = arena.resize(self.block, lines, kept);
+        self.set_ref(arena, 0, PageRef { block: last, len: kept });
+    }
+
+    fn become_dense(&mut self, arena: &mut Arena, pages: u32, lines: u32) {
+        let mut dense = Page::<E>::default();
+        for page in 0..pages {
+            let from = self.page(arena, page);
+            for at in 0..from.len {
+                let entry = from.slice(arena)[at as usize];
+                dense.append(arena, entry);
+            }
+            from.give(arena);
+        }
+        arena.give(self.block, lines);
+        (self.block, self.word) = (dense.block, dense.len);
     }
 }
 
-/// Directory entries in a line.
-const PAGES_A_LINE: u32 = (LINE / size_of::<PageRef>()) as u32;
-/// Directories up to so many lines are fetched whole, ahead of their use.
-const DIRECTORY_PREFETCH: u32 = 3;
-/// Draws that are fetched ahead in larger ones: more than 8/3 are seldom needed.
-const DARTS_PREFETCH: u32 = 4;
-
-/// Lines that hold `len` peers.
-#[inline(always)]
-fn lines<E: Entry>(len: u32) -> u32 {
-    bytes::<E>(len).div_ceil(LINE) as u32
+/// Which of `pages` pages a hash belongs to (linear hashing): as many of its bits as there are pages
+/// for, one bit less where the page has not been split yet.
+#[inline]
+fn page_among(pages: u32, hash: u32) -> u32 {
+    let mask = pages.next_power_of_two() - 1;
+    let page = hash & mask;
+    if page < pages { page } else { hash & (mask >> 1) }
 }
 
-#[inline(always)]
-fn bytes<E: Entry>(len: u32) -> usize {
-    len as usize * size_of::<E>()
-}
-
-/// Pages of a set of `len` peers.
-#[inline(always)]
-fn pages<E: Entry>(len: u32) -> u32 {
-    const { assert!(E::DENSE_MAX > E::PAGE) };
-    if len <= E::DENSE_MAX { 1 } else { len.div_ceil(E::PAGE).min(PAGES_MAX) }
-}
-
-/// Lines of the directory of so many pages: rounded up to an eighth of a power of two, so that a
-/// large one is not copied for every eighth page.
-const fn directory_lines(pages: u32) -> u32 {
-    if pages <= 1 {
-        return 0;
+/// The parts of a page from `from` to its end without the entry at `skip`.
+fn parts<E>(entries: &[E], from: usize, skip: Option<usize>) -> [&[E]; 2] {
+    match skip {
+        Some(skip) if skip >= from => [&entries[from..skip], &entries[skip + 1..]],
+        _ => [&entries[from..], &[]],
     }
-    let lines = pages.div_ceil(PAGES_A_LINE);
-    lines.next_multiple_of(1 << lines.ilog2().saturating_sub(3))
 }
 
-/// The page that page number `last` was split from.
-fn buddy(last: u32) -> u32 {
-    debug_assert!(last > 0);
-    last - (1 << last.ilog2())
+/// An array of entries in lines of its own.
+#[derive(Clone, Copy)]
+struct Page<E> {
+    block: Block,
+    len: u32,
+    entry: PhantomData<E>,
 }
 
-/// The page, of `count`, of a peer with that hash: as many low bits as give a page that is there.
-#[inline(always)]
-fn page_number(hash: u64, count: u32) -> u32 {
-    debug_assert!(count > 0);
-    let half = 1u32 << count.ilog2();
-    let number = hash as u32 & (half * 2 - 1);
-    if number < count { number } else { number & (half - 1) }
+impl<E> Default for Page<E> {
+    fn default() -> Self {
+        Self { block: 0, len: 0, entry: PhantomData }
+    }
+}
+
+/// Lines that `len` entries take.
+fn lines_of<E>(len: u32) -> u32 {
+    (len as usize * size_of::<E>()).div_ceil(LINE) as u32
+}
+
+impl<E: Entry> Page<E> {
+    fn lines(&self) -> u32 {
+        lines_of::<E>(self.len)
+    }
+
+    /// Its entries, and leftovers up to the end of the last line.
+    #[inline]
+    fn slice<'a>(&self, arena: &'a Arena) -> &'a [E] {
+        if self.len == 0 { &[] } else { values(arena.lines(self.block, self.lines())) }
+    }
+
+    #[inline]
+    fn slice_mut<'a>(&self, arena: &'a mut Arena) -> &'a mut [E] {
+        if self.len == 0 { &mut [] } else { values_mut(arena.lines_mut(self.block, self.lines())) }
+    }
+
+    /// Puts an entry at the end.
+    fn append(&mut self, arena: &mut Arena, entry: E) {
+        let longer = lines_of::<E>(self.len + 1);
+        self.block = arena.resize(self.block, self.lines(), longer);
+        self.len += 1;
+        let at = self.len as usize - 1;
+        self.slice_mut(arena)[at] = entry;
+    }
+
+    /// Puts an entry at a random place, whose entry goes to the end.
+    fn push(&mut self, arena: &mut Arena, entry: E, random: &mut Random) -> u32 {
+        self.append(arena, entry);
+        let at = random.below(self.len);
+        let end = self.len as usize - 1;
+        self.slice_mut(arena).swap(at as usize, end);
+        at
+    }
+
+    /// Takes an entry out; the last one takes its place.
+    fn swap_remove(&mut self, arena: &mut Arena, at: u32) -> E {
+        let end = self.len as usize - 1;
+        let slice = self.slice_mut(arena);
+        let gone = slice[at as usize];
+        slice[at as usize] = slice[end];
+        let shorter = lines_of::<E>(self.len - 1);
+        self.block = arena.resize(self.block, self.lines(), shorter);
+        self.len -= 1;
+        gone
+    }
+
+    fn give(self, arena: &mut Arena) {
+        if self.len > 0 {
+            arena.give(self.block, self.lines());
+        }
+    }
 }
