@@ -241,3 +241,55 @@ fn sleep_until_readable(sockets: &[UdpSocket], wait: Duration) -> io::Result<()>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{UdpOptions, bind_udp};
+    use std::net::SocketAddr;
+
+    /// Counts what could not be sent.
+    #[derive(Default)]
+    struct Failures {
+        refused: usize,
+        blocked: usize,
+    }
+
+    impl Handler for Failures {
+        fn batch(&mut self, _: usize, _: &mut Batch) {}
+        fn idle(&mut self) {}
+        fn send_failed(&mut self, _: usize, datagrams: usize, blocked: bool) {
+            *if blocked { &mut self.blocked } else { &mut self.refused } += datagrams;
+        }
+    }
+
+    /// Port 0 is what a forged source may have, and no datagram can be sent there.
+    #[test]
+    fn a_reply_that_the_kernel_refuses_does_not_hold_back_the_rest() {
+        let here = "127.0.0.1:0".parse().unwrap();
+        let socket = bind_udp(here, 1, &UdpOptions::default()).unwrap().remove(0);
+        let client = std::net::UdpSocket::bind(here).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        client.connect(socket.local_addr()).unwrap();
+        for number in 0..5 {
+            client.send(&[number]).unwrap();
+        }
+        let mut mover = Mover::new();
+        assert_eq!(mover.receive(&socket).unwrap(), 5);
+        for slot in 0..5 {
+            mover.batch.reply_buffer(slot)[0] = slot as u8;
+            mover.batch.set_reply(slot, 1);
+        }
+        for slot in [0, 2, 3] {
+            mover.names[slot] = Name::from(SocketAddr::from(([127, 0, 0, 1], 0)));
+        }
+        let mut failures = Failures::default();
+        mover.send(0, &socket, &mut failures);
+        assert_eq!((failures.refused, failures.blocked), (3, 0));
+        for expected in [1, 4] {
+            let mut reply = [0; 2];
+            assert_eq!(client.recv(&mut reply).unwrap(), 1);
+            assert_eq!(reply[0], expected);
+        }
+    }
+}
