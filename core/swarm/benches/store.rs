@@ -1,0 +1,274 @@
+//! The store's figures: `cargo bench -p tidegate-swarm --bench store -- SCENARIO...`
+//!
+//! * `realistic`: 1 M torrents, 5 M v4 peers, sizes skewed as in the field (86 % of torrents have up
+//!   to 4 peers, few have thousands); re-announces, with torrents or peers equally likely, with and
+//!   without up to 50 peers in the answer, in batches of 1 to 64.
+//! * `torrust`: the four scenarios of Torrust's repository benchmark, 1 and 2 threads.
+//! * `memory`: growth of the process for each peer and torrent.
+//! * `latency`: how long single announces take while tables grow from nothing to 5 M torrents, while
+//!   5 M peers expire, and while 1 M torrents vanish.
+//!
+//! Times of one thread are its CPU time as the kernel counts it. Pin it with `taskset -c 0`.
+#![allow(clippy::print_stdout, missing_docs)]
+
+use std::fs;
+use std::time::Instant;
+
+use tidegate_swarm::{Action, Job, Options, Random, Store};
+use types::{
+    AnnounceSink, Chosen, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, Tick,
+};
+
+fn main() {
+    let named: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wanted = |name: &str| named.is_empty() || named.iter().any(|word| word == name);
+    let scenarios: [(&str, fn()); 4] =
+        [("realistic", realistic), ("torrust", torrust), ("memory", memory), ("latency", latency)];
+    for (name, run) in scenarios {
+        if wanted(name) {
+            println!("# {name}");
+            run();
+        }
+    }
+}
+
+/// Copies what it is given, as an encoder does.
+struct Encoder {
+    bytes: Vec<u8>,
+    peers: u64,
+}
+
+impl AnnounceSink for Encoder {
+    fn chosen(&mut self, _: usize, _: &Chosen) {
+        self.bytes.clear();
+    }
+    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
+        self.peers += peers.len() as u64;
+        peers.iter().for_each(|peer| self.bytes.extend_from_slice(&peer.wire()));
+    }
+    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+}
+
+fn encoder() -> Encoder {
+    Encoder { bytes: Vec::with_capacity(4096), peers: 0 }
+}
+
+fn store(shards: usize) -> Store {
+    Store::new(&Options {
+        shards,
+        hash_key: *b"a key of 16 byte",
+        peer_lifetime_s: 1000,
+        keep_peer_ids: false,
+        memory_budget: None,
+    })
+}
+
+/// CPU time of this thread, in nanoseconds.
+fn cpu_ns() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn resident() -> u64 {
+    let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+/// A torrent's hash by its number, without a pattern.
+fn hash(number: u32) -> InfoHash {
+    let mut random = Random::new(u64::from(number) << 20);
+    let mut bytes = [0; 20];
+    for part in bytes.chunks_mut(8) {
+        part.copy_from_slice(&random.next().to_le_bytes()[..part.len()]);
+    }
+    InfoHash(bytes)
+}
+
+fn job(torrent: u32, peer: u64, want: u16) -> Job {
+    let [a, b, c, d, high, low, ..] = peer.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    Job {
+        info_hash: hash(torrent),
+        peer: PeerKey::V4([a, b, c, d, high, low]),
+        peer_id: PeerId::default(),
+        // A quarter seeds, always the same ones.
+        role: if peer.is_multiple_of(4) { Role::Seeder } else { Role::Leecher },
+        action: Action::Update { completed: false },
+        want,
+        families: Families::Own,
+        with_ids: false,
+    }
+}
+
+/// (torrent, peer) pairs in random order, torrents' sizes skewed, about `peers` in all.
+fn skewed(torrents: u32, peers: u32) -> Vec<(u32, u64)> {
+    let size = |scale: f64, rank: u32| (scale / f64::from(rank + 1).powf(0.85)).clamp(1.0, 5000.0);
+    let (mut low, mut high) = (0.0, 1e7);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        let total: f64 = (0..torrents).map(|rank| size(middle, rank)).sum();
+        if total > f64::from(peers) { high = middle } else { low = middle }
+    }
+    let mut pairs = Vec::new();
+    for torrent in 0..torrents {
+        for _ in 0..size(low, torrent) as u32 {
+            pairs.push((torrent, pairs.len() as u64));
+        }
+    }
+    shuffle(&mut pairs);
+    pairs
+}
+
+fn shuffle<T>(items: &mut [T]) {
+    let mut random = Random::new(3);
+    for at in (1..items.len()).rev() {
+        items.swap(at, random.below(at as u32 + 1) as usize);
+    }
+}
+
+fn realistic() {
+    let torrents = 1_000_000;
+    let pairs = skewed(torrents, 5_000_000);
+    let mut first = vec![None; torrents as usize];
+    pairs.iter().for_each(|(torrent, peer)| first[*torrent as usize] = Some((*torrent, *peer)));
+    let store = store(4);
+    let mut random = Random::new(1);
+    let mut sink = encoder();
+    for part in pairs.chunks(64) {
+        let jobs: Vec<Job> = part.iter().map(|(torrent, peer)| job(*torrent, *peer, 0)).collect();
+        store.announce(Tick(1), &mut random, &jobs, &mut sink);
+    }
+    println!("{} torrents, {} peers: {:?}", torrents, pairs.len(), store.totals());
+    println!("mix,want,batch,ns_per_request,peers_per_answer");
+    for mix in ["torrent", "peer"] {
+        let requests: Vec<(u32, u64)> = (0..2_000_000)
+            .filter_map(|_| match mix {
+                "torrent" => first[random.below(torrents) as usize],
+                _ => Some(pairs[random.below(pairs.len() as u32) as usize]),
+            })
+            .collect();
+        for want in [0, 50] {
+            let jobs: Vec<Job> = requests.iter().map(|(t, p)| job(*t, *p, want)).collect();
+            for batch in [1, 8, 32, 64] {
+                sink.peers = 0;
+                let start = cpu_ns();
+                for part in jobs.chunks(batch) {
+                    store.announce(Tick(2), &mut random, part, &mut sink);
+                }
+                let each = (cpu_ns() - start) as f64 / jobs.len() as f64;
+                let peers = sink.peers as f64 / jobs.len() as f64;
+                println!("{mix},{want},{batch},{each:.0},{peers:.1}");
+            }
+        }
+    }
+}
+
+fn torrust() {
+    println!("scenario,threads,ns_per_operation");
+    for threads in [1, 2] {
+        let each = timed(threads, |_, number| job(number, u64::from(number), 0));
+        let name = if threads == 1 { "add one" } else { "add many in parallel" };
+        println!("{name},{threads},{each:.0}");
+        let each = timed(threads, |thread, _| job(7, u64::from(thread), 0));
+        println!("update one in parallel,{threads},{each:.0}");
+        let each = timed(threads, |_, number| job(number % 1000, u64::from(number % 1000), 0));
+        println!("update many in parallel,{threads},{each:.0}");
+    }
+}
+
+/// Wall time of an announce and a scrape of the same torrent, as Torrust's benchmark does them.
+fn timed(threads: u32, make: impl Fn(u32, u32) -> Job + Sync) -> f64 {
+    let count = 300_000;
+    let store = store(8);
+    let jobs: Vec<Vec<Job>> = (0..threads)
+        .map(|thread| (0..count).map(|number| make(thread, thread * count + number)).collect())
+        .collect();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for jobs in &jobs {
+            let store = &store;
+            scope.spawn(move || {
+                let (mut random, mut sink) = (Random::new(1), encoder());
+                let mut counts = [Default::default()];
+                for job in jobs {
+                    store.announce(Tick(1), &mut random, std::slice::from_ref(job), &mut sink);
+                    store.scrape(&[job.info_hash], &mut counts);
+                }
+            });
+        }
+    });
+    start.elapsed().as_nanos() as f64 / f64::from(threads * count)
+}
+
+fn memory() {
+    println!("peers_per_torrent,torrents,peers,bytes_per_torrent,bytes_per_peer,reserved_per_peer");
+    let plans: [(u64, u32); 4] = [(1, 1_000_000), (1, 5_000_000), (1000, 1000), (1000, 5000)];
+    for (size, torrents) in plans {
+        let before = resident();
+        let store = store(4);
+        let (mut random, mut sink) = (Random::new(1), encoder());
+        let peers = u64::from(torrents) * size;
+        for peer in 0..peers {
+            let torrent = (peer % u64::from(torrents)) as u32;
+            store.announce(Tick(1), &mut random, &[job(torrent, peer, 0)], &mut sink);
+        }
+        let grown = resident().saturating_sub(before) as f64;
+        let reserved = store.totals().memory_reserved as f64;
+        println!(
+            "{size},{torrents},{peers},{:.1},{:.2},{:.2}",
+            grown / f64::from(torrents),
+            grown / peers as f64,
+            reserved / peers as f64
+        );
+    }
+}
+
+fn latency() {
+    println!("phase,p50_ns,p99_ns,p99.99_ns,max_ns,announces_over_1_ms");
+    let count = 5_000_000;
+    let store = store(4);
+    let (mut random, mut sink) = (Random::new(1), encoder());
+    let mut one = |tick: u32, job: &Job| {
+        let start = Instant::now();
+        store.announce(Tick(tick), &mut random, std::slice::from_ref(job), &mut sink);
+        start.elapsed().as_nanos() as u64
+    };
+    let grow: Vec<u64> = (0..count).map(|number| one(1, &job(number, number.into(), 50))).collect();
+    report("grow to 5 M torrents", grow);
+    // Those of the first fifth stay; the sweep takes the others meanwhile.
+    let keep: Vec<Job> = (0..count / 5).map(|number| job(number, number.into(), 50)).collect();
+    for job in &keep {
+        one(1900, job);
+    }
+    let sweep = |tick: u32, jobs: &[Job], one: &mut dyn FnMut(u32, &Job) -> u64| -> Vec<u64> {
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..4000 {
+                    store.sweep(Tick(tick), 1000);
+                }
+                done.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            let mut times = Vec::new();
+            for job in jobs.iter().cycle() {
+                if done.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                times.push(one(tick, job));
+            }
+            times
+        })
+    };
+    report("4 M torrents expire", sweep(1950, &keep, &mut one));
+    let few: Vec<Job> = keep.iter().take(1000).copied().collect();
+    report("1 M torrents vanish", sweep(4000, &few, &mut one));
+    println!("# left: {:?}", store.totals());
+}
+
+fn report(phase: &str, mut times: Vec<u64>) {
+    times.sort_unstable();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+    let over = times.iter().filter(|time| **time > 1_000_000).count();
+    println!("{phase},{},{},{},{},{over}", at(0.5), at(0.99), at(0.9999), at(1.0));
+}
