@@ -29,8 +29,8 @@ pub(crate) trait Entry: Plain + Default {
 
 impl Entry for PackedV4 {
     type Key = [u8; 6];
-    const DENSE_MAX: u32 = 64;
-    const PAGE: u32 = 48;
+    const DENSE_MAX: u32 = 96;
+    const PAGE: u32 = 80;
 
     #[inline]
     fn new([a, b, c, d, high, low]: [u8; 6], mark: Mark) -> Self {

@@ -14,7 +14,7 @@ use crate::Random;
 use crate::arena::{Arena, BLOCK_MAX, Block};
 use crate::entry::Entry;
 use crate::mark::Mark;
-use crate::memory::{LINE, prefetch, values, values_mut};
+use crate::memory::{LINE, values, values_mut};
 
 /// A set: an array, or a directory of pages.
 #[derive(Debug)]
@@ -231,14 +231,14 @@ impl<E: Entry> PeerSet<E> {
         debug_assert!(left == 0);
     }
 
-    /// Fetches what a search begins with: the lines of a small set, or the directory's head.
+    /// Fetches what a search in the set needs first: a small set's lines, or a directory's head.
     #[inline]
     pub(crate) fn prefetch(&self, arena: &Arena) {
-        if !self.is_paged() {
+        if self.is_paged() {
+            arena.prefetch(self.block, 1);
+        } else {
             arena.prefetch(self.block, self.dense_page().lines());
-            return;
         }
-        prefetch(&arena.lines(self.block, 1)[0]);
     }
 
     /// Fetches the page that a search in a large set looks through.
@@ -250,16 +250,21 @@ impl<E: Entry> PeerSet<E> {
         }
     }
 
-    /// Fetches the page of a large set where the sample for `dice` begins, and the next.
+    /// Fetches what lies where the sample of `count` peers for `dice` is taken from, but no more: of
+    /// a large set that is a part of a page, or of two.
     #[inline]
-    pub(crate) fn prefetch_sample(&self, arena: &Arena, dice: u64) {
-        if self.is_paged() {
-            let start = self.start(arena, None, dice);
-            let pages = self.pages(arena);
-            for page in [start.page, (start.page + 1) % pages] {
-                let page = self.page(arena, page);
-                arena.prefetch(page.block, page.lines());
-            }
+    pub(crate) fn prefetch_sample(&self, arena: &Arena, dice: u64, count: u32) {
+        if self.len() == 0 || count == 0 {
+            return;
+        }
+        let start = self.start(arena, None, dice);
+        let page = self.page(arena, start.page);
+        let end = (start.at + count).min(page.len);
+        page.prefetch(arena, start.at, end);
+        let left = count - (end - start.at);
+        if left > 0 {
+            let next = self.page(arena, (start.page + 1) % self.pages(arena));
+            next.prefetch(arena, 0, left.min(next.len));
         }
     }
 
@@ -284,8 +289,9 @@ impl<E: Entry> PeerSet<E> {
         Place { page: random.below(pages), at: 0 }
     }
 
+    /// Whether it is a directory of pages.
     #[inline]
-    fn is_paged(&self) -> bool {
+    pub(crate) fn is_paged(&self) -> bool {
         self.word & PAGED != 0
     }
 
@@ -491,6 +497,16 @@ impl<E: Entry> Page<E> {
     #[inline]
     fn slice_mut<'a>(&self, arena: &'a mut Arena) -> &'a mut [E] {
         if self.len == 0 { &mut [] } else { values_mut(arena.lines_mut(self.block, self.lines())) }
+    }
+
+    /// Fetches the lines of the entries from `from` up to `to`.
+    #[inline]
+    fn prefetch(&self, arena: &Arena, from: u32, to: u32) {
+        if from < to {
+            let first = from as usize * size_of::<E>() / LINE;
+            let lines = lines_of::<E>(to) - first as u32;
+            arena.prefetch(self.block + first as u32, lines);
+        }
     }
 
     /// Puts an entry at the end.

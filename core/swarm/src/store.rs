@@ -32,7 +32,7 @@ const SWEEP_LINES: u32 = 256;
 /// The most shards there can be.
 const SHARDS_MAX: usize = 1 << 12;
 
-type Drafts<'a> = ArrayVec<Draft<'a>, { limits::BATCH_MAX }>;
+const _: () = assert!(limits::BATCH_MAX <= u64::BITS as usize);
 
 impl Store {
     /// An empty store.
@@ -57,49 +57,39 @@ impl Store {
         sink: &mut impl AnnounceSink,
     ) {
         for (turn, jobs) in jobs.chunks(limits::BATCH_MAX).enumerate() {
-            let mut waiting: Drafts<'_> = ArrayVec::new();
+            let mut drafts: ArrayVec<Draft<'_>, { limits::BATCH_MAX }> = ArrayVec::new();
             for (at, job) in jobs.iter().enumerate() {
                 let at = turn * limits::BATCH_MAX + at;
                 let hash = self.hash(&job.info_hash);
-                waiting.push(Draft { at, job, hash, dice: random.next(), guess: None });
+                drafts.push(Draft { at, job, hash, dice: random.next(), guess: None });
             }
-            // First what can be had at once; then the rest, waiting for each lock.
-            let mut must_wait = false;
-            while !waiting.is_empty() {
-                self.pass(now, &mut waiting, must_wait, sink);
-                must_wait = true;
-            }
+            // By number within a shard: jobs on one torrent are done in order.
+            drafts.sort_unstable_by_key(|draft| (self.shard_of(draft.hash), draft.at));
+            self.spread(now, &mut drafts, sink);
         }
     }
 
-    /// Goes once over the shards that `waiting` jobs belong to, and leaves those jobs in `waiting`
-    /// whose shard was busy.
-    fn pass(
-        &self,
-        now: Tick,
-        waiting: &mut Drafts<'_>,
-        must_wait: bool,
-        sink: &mut impl AnnounceSink,
-    ) {
-        let mut busy: Drafts<'_> = ArrayVec::new();
-        while let Some(first) = waiting.first() {
-            let shard = self.shard_of(first.hash);
-            let mut group: Drafts<'_> = ArrayVec::new();
-            let mut rest: Drafts<'_> = ArrayVec::new();
-            for draft in waiting.drain(..) {
-                if self.shard_of(draft.hash) == shard {
-                    group.push(draft)
-                } else {
-                    rest.push(draft)
-                }
-            }
-            *waiting = rest;
-            match if must_wait { Some(self.lock(shard)) } else { self.try_lock(shard) } {
-                Some(mut guard) => guard.announce(now, &mut group, sink),
-                None => busy.extend(group),
+    /// Takes the jobs, which are sorted by shard, to their shards.
+    fn spread(&self, now: Tick, drafts: &mut [Draft<'_>], sink: &mut impl AnnounceSink) {
+        // First what can be had at once. A group is known by the bit of its place.
+        let mut busy = 0_u64;
+        let groups = drafts.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash));
+        for (place, group) in groups.enumerate() {
+            match group.first().and_then(|draft| self.try_lock(self.shard_of(draft.hash))) {
+                Some(mut shard) => shard.announce(now, group, sink),
+                None => busy |= 1 << place,
             }
         }
-        *waiting = busy;
+        if busy == 0 {
+            return;
+        }
+        // Then the rest, waiting for each lock.
+        let groups = drafts.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash));
+        for (_, group) in groups.enumerate().filter(|(place, _)| busy & (1 << place) != 0) {
+            if let Some(shard) = group.first().map(|draft| self.shard_of(draft.hash)) {
+                self.lock(shard).announce(now, group, sink);
+            }
+        }
     }
 
     /// Writes the figures of each torrent to the same place of `counts`; zeros for an unknown one.

@@ -69,20 +69,26 @@ impl Shard {
         }
     }
 
+    /// Asks for the lines of small sets, and the heads of directories.
     fn prefetch_sets(&self, draft: &Draft<'_>) {
         let Some(record) = self.guessed(draft) else { return };
         let sets = record.sets();
-        let (own, wanted) = interest(draft.job);
+        match draft.job.peer {
+            PeerKey::V4(_) => self.prefetch_heads(draft.job, &sets.v4),
+            PeerKey::V6(_) => self.prefetch_heads(draft.job, &sets.v6),
+        }
+    }
+
+    fn prefetch_heads<E: Entry>(&self, job: &Job, sets: &[PeerSet<E>; 2]) {
+        let (own, wanted) = interest(job);
         for role in [SEEDERS, LEECHERS] {
-            if own == role || wanted[role] {
-                match draft.job.peer {
-                    PeerKey::V4(_) => sets.v4[role].prefetch(&self.arena),
-                    PeerKey::V6(_) => sets.v6[role].prefetch(&self.arena),
-                }
+            if own == role || (wanted[role] && job.want > 0) {
+                sets[role].prefetch(&self.arena);
             }
         }
     }
 
+    /// Asks for the pages of large sets, now that their directories are here.
     fn prefetch_pages(&self, draft: &Draft<'_>) {
         let Some(record) = self.guessed(draft) else { return };
         let sets = record.sets();
@@ -95,9 +101,13 @@ impl Shard {
     fn prefetch_family<E: Entry>(&self, draft: &Draft<'_>, sets: &[PeerSet<E>; 2], key: E::Key) {
         let (own, wanted) = interest(draft.job);
         sets[own].prefetch_own(&self.arena, || peer_hash(&self.key)(key));
+        let lens = [SEEDERS, LEECHERS].map(|role| if wanted[role] { sets[role].len() } else { 0 });
+        let total = (lens[SEEDERS] + lens[LEECHERS]).max(1);
         for role in [SEEDERS, LEECHERS] {
-            if wanted[role] && draft.job.want > 0 {
-                sets[role].prefetch_sample(&self.arena, draft.dice);
+            if sets[role].is_paged() {
+                let share = u64::from(draft.job.want) * u64::from(lens[role]) / u64::from(total);
+                let count = (share as u32 + 1).min(lens[role]);
+                sets[role].prefetch_sample(&self.arena, draft.dice, count);
             }
         }
     }

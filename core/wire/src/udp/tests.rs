@@ -1,1 +1,293 @@
+//! Requests and answers, against the client's side and against naive loops.
 
+use types::{
+    Announce, Event, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, Refusal, SwarmCounts,
+    Want, limits,
+};
+
+use super::client::{Reply, decode_reply};
+use super::*;
+
+const ANNOUNCE: Announce = Announce {
+    info_hash: InfoHash([1; 20]),
+    peer_id: PeerId([2; 20]),
+    port: 0x1234,
+    event: Event::Started,
+    left: Some(5),
+    uploaded: 6,
+    downloaded: 7,
+    want: Want::Peers(50),
+};
+
+fn announce_bytes(announce: &Announce, url: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    client::announce(&mut out, 0x0102_0304_0506_0708, 9, announce, url);
+    out
+}
+
+/// The announce in `datagram`, and its options.
+fn read(datagram: &[u8]) -> (Announce, Options<'_>) {
+    match decode(datagram) {
+        Ok(Request::Connected { call: Call::Announce { announce, options }, .. }) => {
+            (announce, options)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+//= bep15#packet-minimum
+//= type=test
+#[test]
+fn under_sixteen_bytes_is_noise() {
+    let mut connect = Vec::new();
+    client::connect(&mut connect, 9);
+    for len in 0..16 {
+        assert_eq!(decode(&connect[..len]), Err(Noise::TooShort));
+    }
+}
+
+//= bep15#connect-request
+//= type=test
+#[test]
+fn connect_needs_the_magic_and_takes_extra_bytes() {
+    let mut bytes = vec![0, 0, 4, 0x17, 0x27, 0x10, 0x19, 0x80, 0, 0, 0, 0, 0, 0, 0, 9];
+    assert_eq!(decode(&bytes), Ok(Request::Connect { transaction_id: 9 }));
+    let mut encoded = Vec::new();
+    client::connect(&mut encoded, 9);
+    assert_eq!(encoded, bytes);
+    bytes.extend([1, 2, 3]);
+    assert_eq!(decode(&bytes), Ok(Request::Connect { transaction_id: 9 }));
+    bytes[7] ^= 1;
+    assert_eq!(decode(&bytes), Err(Noise::NotATracker));
+}
+
+//= bep15#announce-request
+//= type=test
+#[test]
+fn announce_fields_are_where_they_should_be() {
+    let bytes = announce_bytes(&ANNOUNCE, b"");
+    assert_eq!(bytes.len(), 98);
+    assert_eq!(bytes[..16], [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1, 0, 0, 0, 9]);
+    assert_eq!((&bytes[16..36], &bytes[36..56]), ([1; 20].as_slice(), [2; 20].as_slice()));
+    assert_eq!((bytes[63], bytes[71], bytes[79], bytes[83]), (7, 5, 6, 2));
+    assert_eq!((bytes[95], &bytes[96..]), (50, [0x12, 0x34].as_slice()));
+    assert_eq!(read(&bytes).0, ANNOUNCE);
+    let Ok(Request::Connected { connection_id, transaction_id, .. }) = decode(&bytes) else {
+        panic!("an announce is connected")
+    };
+    assert_eq!((connection_id, transaction_id), (0x0102_0304_0506_0708, 9));
+    for len in 16..98 {
+        let cut = decode(&bytes[..len]);
+        let Ok(Request::Connected { call, .. }) = cut else { panic!("{cut:?}") };
+        assert_eq!(call, Call::Malformed(Refusal::Truncated), "{len}");
+    }
+}
+
+//= bep15#announce-event
+//= type=test
+#[test]
+fn unknown_events_are_none_and_unknown_left_is_nothing() {
+    let mut bytes = announce_bytes(&ANNOUNCE, b"");
+    let events = [Event::None, Event::Completed, Event::Started, Event::Stopped, Event::None];
+    for (number, event) in (0..).zip(events) {
+        bytes[83] = number;
+        assert_eq!(read(&bytes).0.event, event);
+    }
+    bytes[80] = 0xff;
+    assert_eq!(read(&bytes).0.event, Event::None);
+    bytes[64..72].fill(0xff);
+    assert_eq!(read(&bytes).0.left, None);
+    bytes[64..72].fill(0);
+    assert_eq!(read(&bytes).0.left, Some(0));
+}
+
+//= bep15#announce-num-want
+//= type=test
+#[test]
+fn wanted_peers() {
+    let mut bytes = announce_bytes(&ANNOUNCE, b"");
+    for (sent, want) in [
+        (-1, Want::Default),
+        (i32::MIN, Want::Default),
+        (0, Want::Peers(0)),
+        (200, Want::Peers(200)),
+        (i32::MAX, Want::Peers(u16::MAX)),
+    ] {
+        bytes[92..96].copy_from_slice(&sent.to_be_bytes());
+        assert_eq!(read(&bytes).0.want, want);
+    }
+}
+
+//= bep15#connect-reply
+//= type=test
+//= bep15#error-reply
+//= type=test
+#[test]
+fn connect_and_error_replies() {
+    let mut slot = [0xaa; 64];
+    assert_eq!(connect_reply(&mut slot, 9, 0x0102_0304_0506_0708), 16);
+    assert_eq!(slot[..16], [0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8]);
+    let len = error_reply(&mut slot, 9, "no");
+    assert_eq!(slot[..len], [0, 0, 0, 3, 0, 0, 0, 9, b'n', b'o']);
+    for room in 0..20 {
+        let len = error_reply(&mut slot[..room], 9, "a longer text");
+        assert!(len <= room && (len == 0) == (room < 8));
+        assert_eq!(connect_reply(&mut slot[..room], 9, 1), if room < 16 { 0 } else { 16 });
+    }
+}
+
+const HEAD: AnnounceHead =
+    AnnounceHead { transaction_id: 9, interval_s: 1800, leechers: 3, seeders: 4 };
+
+//= bep15#announce-reply
+//= type=test
+//= bep15#announce-reply-v4
+//= type=test
+//= bep15#announce-reply-v6
+//= type=test
+#[test]
+fn peers_are_packed_as_a_naive_loop_would() {
+    let v4: Vec<PackedV4> =
+        (0..40).map(|n| PackedV4([n, n ^ 0x55, 3, 4, 5, n, 0xee, 0xee])).collect();
+    let v6: Vec<PackedV6> = (0..40).map(|n| PackedV6([n; 20])).collect();
+    for count in 0..40 {
+        for room in [19, 20, 25, 26, 60, 100, 500, 800] {
+            let (mut fast, mut slow) = (vec![0xaa; 800], vec![0xaa; 800]);
+            let head = announce_reply(&mut fast[..room], &HEAD);
+            assert_eq!(head, if room < 20 { 0 } else { 20 });
+            if head == 0 {
+                continue;
+            }
+            slow[..20].copy_from_slice(&fast[..20]);
+            let len = append_peers_v4(&mut fast[..room], head, &v4[..count]);
+            let fits = count.min((room - 20) / 6);
+            for (at, peer) in v4[..fits].iter().enumerate() {
+                slow[20 + at * 6..26 + at * 6].copy_from_slice(&peer.wire());
+            }
+            assert_eq!((len, &fast), (20 + fits * 6, &slow));
+
+            let mut fast = vec![0xaa; 800];
+            let head = announce_reply(&mut fast[..room], &HEAD);
+            let len = append_peers_v6(&mut fast[..room], head, &v6[..count]);
+            let fits = count.min((room - 20) / 18);
+            let naive: Vec<u8> = v6[..fits].iter().flat_map(PackedV6::wire).collect();
+            assert_eq!((len, &fast[20..len]), (20 + fits * 18, &naive[..]));
+            assert!(fast[len..].iter().all(|byte| *byte == 0xaa));
+        }
+    }
+    let mut slot = [0; 40];
+    let len = announce_reply(&mut slot, &HEAD);
+    let peers: &[u8] = &[];
+    let expected = Reply::Announce { interval_s: 1800, leechers: 3, seeders: 4, peers };
+    assert_eq!(decode_reply(&slot[..len]), Some((9, expected)));
+}
+
+//= bep15#scrape-request
+//= type=test
+//= bep15#scrape-count
+//= type=test
+#[test]
+fn scrape_names_torrents_in_order_and_is_cut_at_the_limit() {
+    let hashes: Vec<InfoHash> = (0..200).map(|n| InfoHash([n; 20])).collect();
+    for count in [1, 2, 74, limits::SCRAPE_HASHES_UDP_MAX, 200] {
+        let mut bytes = Vec::new();
+        client::scrape(&mut bytes, 1, 9, &hashes[..count]);
+        let Ok(Request::Connected { call: Call::Scrape(named), .. }) = decode(&bytes) else {
+            panic!("a scrape of {count}")
+        };
+        let served = count.min(limits::SCRAPE_HASHES_UDP_MAX);
+        assert!(named.iter().eq(hashes[..served].iter().copied()));
+        let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
+        assert_eq!(named.copy_to(&mut room), &hashes[..served]);
+    }
+    for (len, refusal) in [(0, Refusal::FullScrape), (19, Refusal::Truncated)] {
+        let mut bytes = Vec::new();
+        client::scrape(&mut bytes, 1, 9, &[]);
+        bytes.extend(vec![7; len]);
+        let Ok(Request::Connected { call, .. }) = decode(&bytes) else { panic!("{len}") };
+        assert_eq!(call, Call::Malformed(refusal));
+    }
+}
+
+//= bep15#scrape-reply
+//= type=test
+#[test]
+fn scrape_reply_has_seeders_first() {
+    let counts = SwarmCounts {
+        v4: FamilyCounts { seeders: 1, leechers: 2 },
+        v6: FamilyCounts { seeders: 10, leechers: 20 },
+        partial_seeds: 0,
+        downloads: 7,
+    };
+    let mut slot = [0; 40];
+    let len = scrape_reply(&mut slot, 9, &[counts, SwarmCounts::default()]);
+    let mut figures = vec![0, 0, 0, 11, 0, 0, 0, 7, 0, 0, 0, 22];
+    figures.extend([0; 12]);
+    assert_eq!(decode_reply(&slot[..len]), Some((9, Reply::Scrape(&figures))));
+    assert_eq!(scrape_reply(&mut slot[..31], 9, &[counts; 3]), 20);
+    assert_eq!(scrape_reply(&mut slot[..7], 9, &[counts]), 0);
+}
+
+//= bep41#end-of-options
+//= type=test
+//= bep41#nop
+//= type=test
+//= bep41#unknown-option
+//= type=test
+//= bep41#option-length
+//= type=test
+#[test]
+fn options_one_by_one() {
+    let options = |tail: &[u8]| {
+        let mut bytes = announce_bytes(&ANNOUNCE, b"");
+        bytes.extend(tail);
+        let (announce, options) = read(&bytes);
+        assert_eq!(announce, ANNOUNCE);
+        let listed = options.iter().map(|option| match option {
+            Ok(Option41::UrlData(data)) => format!("url {}", data.escape_ascii()),
+            Ok(Option41::Unknown { kind, data }) => format!("{kind} {}", data.escape_ascii()),
+            Err(OptionCutShort) => "cut".to_owned(),
+        });
+        (listed.collect::<Vec<_>>().join(", "), options.is_malformed())
+    };
+    assert_eq!(options(&[]), (String::new(), false));
+    assert_eq!(options(&[1, 1, 2, 1, b'/', 0, 2, 9]), ("url /".into(), false));
+    assert_eq!(options(&[7, 2, b'a', b'b', 2, 0]), ("7 ab, url ".into(), false));
+    assert_eq!(options(&[2]), ("cut".into(), true));
+    assert_eq!(options(&[2, 1, b'x', 3, 5, b'y']), ("url x, cut".into(), true));
+}
+
+//= bep41#url-data-concatenated
+//= type=test
+#[test]
+fn url_pieces_are_put_together() {
+    let url: Vec<u8> = (0..600).map(|n| b'a' + (n % 26) as u8).collect();
+    let bytes = announce_bytes(&ANNOUNCE, &url);
+    let mut room = [0; limits::URL_DATA_MAX];
+    assert_eq!(read(&bytes).1.url_data(&mut room), url);
+    assert_eq!(read(&bytes).1.url_data(&mut room[..300]), &url[..300]);
+    let short = announce_bytes(&ANNOUNCE, b"/announce?passkey=x");
+    assert_eq!(read(&short).1.url_data(&mut room), b"/announce?passkey=x");
+    assert!(read(&announce_bytes(&ANNOUNCE, b"")).1.url_data(&mut room).is_empty());
+}
+
+#[test]
+fn random_bytes_never_panic() {
+    let mut state = 1_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize
+    };
+    for _ in 0..50_000 {
+        let mut bytes: Vec<u8> = (0..random() % 160).map(|_| random() as u8).collect();
+        if bytes.len() > 12 && random() % 2 == 0 {
+            bytes[8..12].copy_from_slice(&[0, 0, 0, (random() % 4) as u8]);
+        }
+        if let Ok(Request::Connected { call: Call::Announce { options, .. }, .. }) = decode(&bytes)
+        {
+            let mut room = [0; 64];
+            let _ = (options.is_malformed(), options.url_data(&mut room).len());
+        }
+        let _ = decode_reply(&bytes);
+    }
+}
