@@ -1,5 +1,5 @@
 //! The configuration: one table of keys ([`keys`]), read from a file and the environment ([`read`]),
-//! shown and written from the same table ([`show`]), and here turned into what the rooms take.
+//! shown and written from the same table ([`show()`]), and here turned into what the rooms take.
 
 mod keys;
 mod read;

@@ -30,7 +30,7 @@ pub struct BadLine {
 pub enum LineFault {
     /// It holds something that is no info hash.
     Hash(ParseInfoHashError),
-    /// It is longer than [`LINE_MAX`].
+    /// It is longer than `LINE_MAX`.
     TooLong,
     /// It is the entry after the last that is allowed.
     TooMany,
