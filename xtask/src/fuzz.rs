@@ -17,6 +17,16 @@ pub(crate) fn search(target: &str, seconds: Option<u32>) -> Result<()> {
         );
     }
     let time = format!("-max_total_time={}", seconds.unwrap_or(60));
-    run(command(&["cargo", "+nightly", "fuzz", "run", target, "--", &time]))?;
+    run(command(&[
+        "cargo",
+        "+nightly",
+        "fuzz",
+        "run",
+        "--features",
+        "search",
+        target,
+        "--",
+        &time,
+    ]))?;
     Ok(())
 }

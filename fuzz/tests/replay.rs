@@ -1,0 +1,54 @@
+//! The corpora, and mutations of them that are the same in every run.
+
+use std::fs;
+use std::path::Path;
+
+/// Mutations tried of all inputs of a target together.
+const MUTATIONS: u32 = 200_000;
+
+fn replay(name: &str, target: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+    let files = fs::read_dir(folder).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+    let mut inputs: Vec<Vec<u8>> = files.collect();
+    inputs.sort();
+    assert!(inputs.len() >= 5, "a corpus of {} inputs", inputs.len());
+    inputs.iter().for_each(|input| target(input));
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below.max(1)
+    };
+    for _ in 0..MUTATIONS {
+        let mut input = inputs[random(inputs.len())].clone();
+        for _ in 0..=random(4) {
+            let at = random(input.len() + 1);
+            match random(4) {
+                0 => input.truncate(at),
+                1 => input.insert(at, random(256) as u8),
+                2 => {
+                    let other = &inputs[random(inputs.len())];
+                    input.truncate(at);
+                    input.extend(&other[random(other.len() + 1)..]);
+                }
+                _ if at < input.len() => input[at] = random(256) as u8,
+                _ => {}
+            }
+        }
+        target(&input);
+    }
+}
+
+#[test]
+fn udp() {
+    replay("udp", tidegate_fuzz::udp);
+}
+
+#[test]
+fn http() {
+    replay("http", tidegate_fuzz::http);
+}
+
+#[test]
+fn bencode() {
+    replay("bencode", tidegate_fuzz::bencode);
+}
