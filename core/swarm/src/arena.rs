@@ -9,7 +9,9 @@
 //! 3. When most of it is free, chunks are marked as draining: what is freed in them is not used
 //!    again, sweeps move what they meet out of them, and an empty chunk goes back to the system.
 
-use crate::memory::{HUGE_LINES, LINE, Line, Region, cast, cast_mut, prefetch, values, values_mut};
+use crate::memory::{
+    HUGE_FROM, HUGE_LINES, LINE, Line, Region, cast, cast_mut, prefetch, values, values_mut,
+};
 
 /// The number of a block's first line; 0 is no block.
 pub(crate) type Block = u32;
@@ -21,8 +23,6 @@ pub(crate) const BLOCK_MAX: u32 = HUGE_LINES as u32 - MAP_LINES;
 /// Blocks up to this many lines have a list for every size, longer ones eight for every doubling.
 const EXACT: u32 = 64;
 const CLASSES: usize = 64 + 9 * 8;
-/// From so many chunks on, new ones ask for huge pages at once: an unused rest matters less.
-const HUGE_FROM: usize = 3;
 /// A chunk number is what is left of 32 bits.
 const CHUNKS_MAX: usize = 1 << 17;
 
@@ -36,6 +36,8 @@ pub(crate) struct Arena {
     lists: Lists,
     used: u64,
     touched: u64,
+    /// The next chunk, prepared.
+    spare: Option<Region>,
     released: Vec<Region>,
 }
 
@@ -185,6 +187,7 @@ impl Arena {
         if self.used == 0 {
             self.release_all();
         }
+        self.released.extend(self.spare.take_if(|_| self.lists.first_from(CLASSES - 4).is_some()));
         let in_use = |chunk: &&mut Chunk| chunk.region.is_some() && chunk.drained.is_none();
         let mut chunks: Vec<_> = self.chunks.iter_mut().filter(in_use).collect();
         let capacity = |chunks: usize| chunks as u64 * u64::from(BLOCK_MAX);
@@ -220,6 +223,19 @@ impl Arena {
                 self.released.extend(std::mem::take(chunk).region);
             }
         }
+    }
+
+    /// Whether a prepared chunk will be of use soon.
+    pub(crate) fn wants_chunk(&self) -> bool {
+        let chunks = self.chunks.iter().filter(|chunk| chunk.region.is_some());
+        self.spare.is_none()
+            && chunks.count() >= HUGE_FROM
+            && self.lists.first_from(class_for(BLOCK_MAX / 8)).is_none()
+    }
+
+    /// Takes a prepared chunk for later.
+    pub(crate) fn supply(&mut self, chunk: Region) {
+        self.spare = Some(chunk);
     }
 
     /// Memory to be dropped where nobody waits for it.
@@ -273,17 +289,9 @@ impl Arena {
         let vacant = self.chunks.iter().position(|chunk| chunk.region.is_none());
         let at = vacant.unwrap_or(self.chunks.len());
         assert!(at < CHUNKS_MAX, "256 GiB of peers in one shard");
-        let region = Region::new(HUGE_LINES);
-        let others = self.chunks.iter().filter_map(|chunk| chunk.region.as_ref());
-        let is_huge = others.clone().count() >= HUGE_FROM;
-        if is_huge {
-            region.advise_huge();
-        } else {
-            // They are full, so that no memory is wasted when the system joins their pages.
-            others.for_each(Region::advise_huge);
-        }
-        let touched = if is_huge { HUGE_LINES as u32 } else { 0 };
+        let touched = if self.spare.is_some() { HUGE_LINES as u32 } else { 0 };
         self.touched += u64::from(touched);
+        let region = self.spare.take().unwrap_or_else(|| Region::new(HUGE_LINES));
         let chunk = Chunk { region: Some(region), touched, ..Chunk::default() };
         match self.chunks.get_mut(at) {
             Some(vacant) => *vacant = chunk,

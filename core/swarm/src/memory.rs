@@ -30,6 +30,9 @@ pub(crate) const LINE: usize = 64;
 /// Lines of a huge page (2 MiB), to which larger regions are aligned.
 pub(crate) const HUGE_LINES: usize = (2 << 20) / LINE;
 
+/// From so many chunks of that size on, more come in huge pages: an unused rest matters less then.
+pub(crate) const HUGE_FROM: usize = 3;
+
 const _: () = assert!(size_of::<Line>() == LINE);
 const _: () = assert!(align_of::<Line>() == LINE);
 
@@ -141,9 +144,19 @@ impl Region {
         Self { first: map(len), len }
     }
 
-    /// Asks for huge pages: fewer misses of the translation buffer, but the first touch of each
-    /// 2 MiB takes all of it. A hint.
-    pub(crate) fn advise_huge(&self) {
+    /// The same in huge pages, which miss the translation buffer less, and touched already. That
+    /// takes milliseconds: not for where an announce waits.
+    pub(crate) fn prepared(len: usize) -> Self {
+        let mut region = Self::new(len);
+        region.advise_huge();
+        for line in region.lines_mut().iter_mut().step_by(4096 / LINE) {
+            *line = Line::default();
+        }
+        region
+    }
+
+    /// Asks for huge pages. A hint.
+    fn advise_huge(&self) {
         #[cfg(all(target_os = "linux", not(miri)))]
         // SAFETY: the range is this region's own mapping; the advice does not change what it holds.
         unsafe {
@@ -276,9 +289,14 @@ mod tests {
             region.lines_mut().fill(Line([at as u64; 8]));
         }
         for (at, region) in regions.iter().enumerate() {
-            region.advise_huge();
             assert!(region.lines().iter().all(|line| line.0 == [at as u64; 8]));
         }
+    }
+
+    #[test]
+    fn prepared_regions_are_zeroed() {
+        let region = Region::prepared(HUGE_LINES + 64);
+        assert!(region.lines().iter().all(|line| line.0 == [0; 8]));
     }
 
     #[test]

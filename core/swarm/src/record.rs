@@ -2,7 +2,9 @@
 
 use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts};
 
-use crate::memory::{HUGE_LINES, LINE, Region, cast, cast_mut, prefetch, values, values_mut};
+use crate::memory::{
+    HUGE_FROM, HUGE_LINES, LINE, Region, cast, cast_mut, prefetch, values, values_mut,
+};
 use crate::set::PeerSet;
 
 /// A torrent.
@@ -114,11 +116,10 @@ impl Record {
 pub(crate) struct Records {
     chunks: Vec<Region>,
     len: u32,
+    /// The next chunk, prepared.
+    spare: Option<Region>,
     released: Vec<Region>,
 }
-
-/// From so many chunks on, memory comes in huge pages: an unused rest matters less then.
-const HUGE_FROM: usize = 3;
 
 impl Records {
     /// How many there are; they are numbered from 0.
@@ -151,10 +152,7 @@ impl Records {
     pub(crate) fn push(&mut self, record: Record) -> u32 {
         let number = self.len;
         if number as usize == self.chunks.len() * HUGE_LINES {
-            let region = Region::new(HUGE_LINES);
-            if self.chunks.len() >= HUGE_FROM {
-                region.advise_huge();
-            }
+            let region = self.spare.take().unwrap_or_else(|| Region::new(HUGE_LINES));
             self.chunks.push(region);
         }
         self.len += 1;
@@ -182,8 +180,22 @@ impl Records {
         (self.chunks.len() * HUGE_LINES * LINE) as u64
     }
 
+    /// Whether a prepared chunk will be of use soon.
+    pub(crate) fn wants_chunk(&self) -> bool {
+        let left = self.chunks.len() * HUGE_LINES - self.len as usize;
+        self.chunks.len() >= HUGE_FROM && self.spare.is_none() && left < HUGE_LINES / 8
+    }
+
+    /// Takes a prepared chunk for later.
+    pub(crate) fn supply(&mut self, chunk: Region) {
+        self.spare = Some(chunk);
+    }
+
     /// Memory to be dropped where nobody waits for it.
     pub(crate) fn released(&mut self) -> Vec<Region> {
+        if self.chunks.len() * HUGE_LINES - self.len as usize > HUGE_LINES {
+            self.released.extend(self.spare.take());
+        }
         std::mem::take(&mut self.released)
     }
 }

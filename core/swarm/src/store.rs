@@ -116,6 +116,9 @@ impl Store {
                 // Given back to the system only now: that takes longer than anybody should wait.
                 drop(released);
             }
+            let wanted = self.lock(shard).wanted();
+            let prepared = wanted.prepare();
+            self.lock(shard).supply(prepared);
         }
     }
 

@@ -209,8 +209,7 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
     };
     match first {
         Ok(turn) if !turn.is_over() => {
-            if let Ok(connection) = Connection::new(stream, client) {
-                tokio::task::spawn_local(connection.run(Rc::clone(shared), turn));
+            if Connection::start(shared, stream, client, turn).is_ok() {
                 return;
             }
             shared.count_drop(listener, Drop::Reset);

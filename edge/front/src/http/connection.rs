@@ -28,27 +28,35 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Hands `stream` to the reactor.
-    pub(super) fn new(stream: std::net::TcpStream, client: Client) -> io::Result<Self> {
-        Ok(Self {
+    /// Hands `stream` to the reactor, and to a task that goes on after its first turn. It counts as
+    /// held from now on, not only once its task runs.
+    pub(super) fn start(
+        shared: &Rc<Shared>,
+        stream: std::net::TcpStream,
+        client: Client,
+        first: Turn,
+    ) -> io::Result<()> {
+        // The first request has no longer than any other, even before its first byte.
+        let deadline = shared.desk.borrow().clock.now().after(shared.options.head_timeout_s);
+        let connection = Rc::new(Self {
             stream: TcpStream::from_std(stream)?,
             client,
-            deadline: Cell::new(Tick::default()),
+            deadline: Cell::new(deadline),
             idle: Cell::new(false),
             overdue: Cell::new(false),
-        })
+        });
+        let place = shared.connections.insert(Rc::clone(&connection));
+        tokio::task::spawn_local(connection.run(Rc::clone(shared), place, first));
+        Ok(())
     }
 
-    /// Goes on after the first turn, to the end.
-    pub(super) async fn run(self, shared: Rc<Shared>, first: Turn) {
-        let connection = Rc::new(self);
-        let place = shared.connections.insert(Rc::clone(&connection));
-        let end = connection.talk(&shared, first).await;
+    async fn run(self: Rc<Self>, shared: Rc<Shared>, place: usize, first: Turn) {
+        let end = self.talk(&shared, first).await;
         shared.connections.remove(place);
         let mut desk = shared.desk.borrow_mut();
-        let counters = &mut desk.ledger(connection.client.listener).now;
+        let counters = &mut desk.ledger(self.client.listener).now;
         counters.connections_closed += 1;
-        if end.is_err() && !connection.overdue.get() {
+        if end.is_err() && !self.overdue.get() {
             counters.drop(Drop::Reset);
         }
     }
@@ -57,8 +65,6 @@ impl Connection {
         let options = &shared.options;
         let now = || shared.desk.borrow().clock.now();
         let mut turn = first;
-        // The first request has no longer than any other, even before its first byte.
-        self.deadline.set(now().after(options.head_timeout_s));
         loop {
             if !turn.unsent.is_empty() {
                 self.deadline.set(now().after(options.write_timeout_s));
