@@ -1,5 +1,7 @@
 //! The front through real sockets, by clients that speak bytes.
 
+mod sockets;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
