@@ -1,0 +1,14 @@
+//! The real binary, from the outside: its command line, its files, its sockets and its signals.
+//! Requests are written here byte by byte; what a test waits for has a generous deadline.
+#![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
+
+#[path = "outside/command_line.rs"]
+mod command_line;
+#[path = "outside/lists.rs"]
+mod lists;
+#[path = "outside/process.rs"]
+mod process;
+#[path = "outside/serving.rs"]
+mod serving;
+#[path = "outside/talk.rs"]
+mod talk;

@@ -1,0 +1,145 @@
+//! Configurations, good and bad, and what is said about them.
+
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+
+use crate::process::{Directory, config, free_port, run, stderr, stdout, tidegate};
+
+#[test]
+fn init_writes_what_is_in_force_anyway() {
+    let directory = Directory::new();
+    let file = directory.path("tidegate.toml");
+    let file = file.to_str().unwrap();
+    assert!(run(&["config", "init", file]).status.success());
+    assert_eq!(fs::read_to_string(file).unwrap(), stdout(&run(&["config", "init"])));
+    // The same values, only from elsewhere.
+    let values = |output: String| -> Vec<String> {
+        output.lines().map(|line| line.rsplit_once("  # ").unwrap().0.to_owned()).collect()
+    };
+    let shown = stdout(&run(&["config", "show", "--config", file]));
+    assert!(shown.contains(&format!("{file}:")) && !shown.contains("# default"), "{shown}");
+    assert_eq!(values(shown), values(stdout(&run(&["config", "show"]))));
+}
+
+#[test]
+fn init_replaces_a_file_only_by_force() {
+    let directory = Directory::new();
+    let file = directory.write("mine.toml", "# mine\n");
+    let path = file.to_str().unwrap();
+    let refused = run(&["config", "init", path]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("--force replaces it"), "{}", stderr(&refused));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "# mine\n");
+    assert!(run(&["config", "init", path, "--force"]).status.success());
+    assert!(fs::read_to_string(&file).unwrap().contains("[tracker]"));
+}
+
+#[test]
+fn mistakes_are_named_with_their_place_and_what_was_meant() {
+    let directory = Directory::new();
+    let text = "[tracker]\nintervall_s = 900\nnumwant_max = 5000\n[htpp]\n";
+    let file = directory.write("bad.toml", text);
+    let path = file.to_str().unwrap();
+    for arguments in [
+        ["--config", path].as_slice(),
+        &["serve", "--config", path],
+        &["config", "show", "--config", path],
+        &["config", "check", "--config", path],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let text = stderr(&output);
+        for line in [
+            format!(
+                "tidegate: {path}:2: unknown key `tracker.intervall_s`: \
+                 did you mean `tracker.interval_s`?"
+            ),
+            format!(
+                "tidegate: {path}:3: tracker.numwant_max = `5000`: a number from 0 to 1000 is due"
+            ),
+            format!("tidegate: {path}:4: unknown section [htpp]: did you mean `http`?"),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(output.stdout.is_empty());
+    }
+    let absent = run(&["--config", directory.path("absent.toml").to_str().unwrap()]);
+    assert_eq!(absent.status.code(), Some(1));
+    assert!(stderr(&absent).contains("absent.toml: cannot be read"), "{}", stderr(&absent));
+}
+
+#[test]
+fn the_environment_overrides_the_file() {
+    let directory = Directory::new();
+    let file = directory.write("some.toml", "[tracker]\ninterval_s = 1200\nnumwant_max = 90\n");
+    let show = |variable: &str, value: &str| {
+        let mut command = tidegate(&["config", "show", "--config", file.to_str().unwrap()]);
+        command.env(variable, value).output().unwrap()
+    };
+    let text = stdout(&show("TIDEGATE_TRACKER__INTERVAL_S", "900"));
+    for line in [
+        "tracker.interval_s = 900  # TIDEGATE_TRACKER__INTERVAL_S".to_owned(),
+        format!("tracker.numwant_max = 90  # {}:3", file.display()),
+        "tracker.interval_min_s = 900  # default".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    let bad = show("TIDEGATE_TRACKER__INTERVAL", "900");
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(stderr(&bad).contains("TIDEGATE_TRACKER__INTERVAL: unknown key `tracker.interval`"));
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let directory = Directory::new();
+    let check = |port: u16, admin: u16, transport: &str, taken: u16| {
+        let file = directory.write("taken.toml", &config(port, admin, ""));
+        for command in [["config", "check"].as_slice(), &["serve"]] {
+            let output = tidegate(command).arg("--config").arg(&file).output().unwrap();
+            assert_eq!(output.status.code(), Some(1));
+            let text = stderr(&output);
+            assert!(text.contains(transport), "{text}");
+            assert!(text.contains(&format!("127.0.0.1:{taken}")), "{text}");
+            assert!(text.contains("in use") || text.contains("taken"), "{text}");
+        }
+    };
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = udp.local_addr().unwrap().port();
+    check(taken, free_port(), "UDP", taken);
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = tcp.local_addr().unwrap().port();
+    check(free_port(), taken, "TCP", taken);
+}
+
+#[test]
+fn check_tells_good_from_bad() {
+    let directory = Directory::new();
+    let check = |more: &str| {
+        let file = directory.write("check.toml", &config(free_port(), free_port(), more));
+        tidegate(&["config", "check", "--config"]).arg(file).output().unwrap()
+    };
+    let good = check("");
+    assert!(good.status.success(), "{}", stderr(&good));
+    assert_eq!(stdout(&good), "the configuration is good\n");
+    let nameless = check("[access]\nmode = \"deny\"\n");
+    assert_eq!(nameless.status.code(), Some(1));
+    assert!(stderr(&nameless).contains("access.deny: must name a file"), "{}", stderr(&nameless));
+    let user = check("[process]\nuser = \"no-such-user\"\n");
+    assert_eq!(user.status.code(), Some(1));
+    assert!(stderr(&user).contains("no-such-user"), "{}", stderr(&user));
+}
+
+#[test]
+fn without_its_lists_nothing_is_served() {
+    let directory = Directory::new();
+    let absent = directory.path("allow.txt");
+    let more = format!("[access]\nmode = \"allow\"\nallow = \"{}\"\n", absent.display());
+    let file = directory.write("tidegate.toml", &config(free_port(), free_port(), &more));
+    for command in [["config", "check"].as_slice(), &["serve"]] {
+        let output = tidegate(command).arg("--config").arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let text = stderr(&output);
+        assert!(text.contains(&format!("cannot read {}", absent.display())), "{text}");
+        assert!(output.stdout.is_empty());
+    }
+}

@@ -1,0 +1,95 @@
+//! The protocols, written by hand.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+
+use crate::process::PATIENCE;
+
+/// A torrent whose info hash is one byte twenty times.
+pub(crate) type Torrent = u8;
+
+/// Status and body of what `address` answers to a GET.
+pub(crate) fn http(address: SocketAddr, target: &str) -> (u16, Vec<u8>) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let head = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let body = answer.split_off(head + 4);
+    let text = String::from_utf8(answer).unwrap();
+    let status = text.strip_prefix("HTTP/1.1 ").unwrap().get(..3).unwrap().parse().unwrap();
+    (status, body)
+}
+
+/// What an HTTP announce of a leecher at `port` gets.
+pub(crate) fn http_announce(address: SocketAddr, torrent: Torrent, port: u16) -> Vec<u8> {
+    let hash = format!("%{torrent:02x}").repeat(20);
+    let target = format!(
+        "/announce?info_hash={hash}&peer_id=-XX0001-000000000000&port={port}&left=1&compact=1"
+    );
+    let (status, body) = http(address, &target);
+    assert_eq!(status, 200);
+    body
+}
+
+/// A UDP client with a connection id.
+pub(crate) struct Udp {
+    socket: UdpSocket,
+    id: u64,
+}
+
+impl Udp {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let own = if address.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+        let socket = UdpSocket::bind(own).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.connect(address).unwrap();
+        let mut udp = Self { socket, id: 0x417_2710_1980 };
+        let reply = udp.ask(0, &[]);
+        assert_eq!(reply[..4], [0; 4]);
+        udp.id = u64::from_be_bytes(reply[8..16].try_into().unwrap());
+        udp
+    }
+
+    /// What an announce of a leecher at `port` gets, whole.
+    pub(crate) fn announce(&self, torrent: Torrent, port: u16) -> Vec<u8> {
+        let mut body = [torrent; 20].to_vec();
+        body.extend(b"-XX0001-000000000000");
+        body.extend([0, 1, 0].map(u64::to_be_bytes).as_flattened());
+        // Event, address, key; as many peers as the tracker likes.
+        body.extend([0, 0, 0, -1].map(i32::to_be_bytes).as_flattened());
+        body.extend(port.to_be_bytes());
+        self.ask(1, &body)
+    }
+
+    /// Seeders, downloads and leechers of a torrent.
+    pub(crate) fn scrape(&self, torrent: Torrent) -> [u32; 3] {
+        let reply = self.ask(2, &[torrent; 20]);
+        assert_eq!(reply.len(), 20);
+        [8, 12, 16].map(|at| u32_at(&reply, at))
+    }
+
+    fn ask(&self, action: u32, body: &[u8]) -> Vec<u8> {
+        let mut packet = self.id.to_be_bytes().to_vec();
+        packet.extend([action, 0x5eed].map(u32::to_be_bytes).as_flattened());
+        packet.extend(body);
+        self.socket.send(&packet).unwrap();
+        let mut reply = vec![0; 2048];
+        let len = self.socket.recv(&mut reply).unwrap();
+        reply.truncate(len);
+        assert_eq!(u32_at(&reply, 4), 0x5eed);
+        reply
+    }
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// Whether `bytes` stand somewhere in `body`.
+pub(crate) fn has(body: &[u8], bytes: impl AsRef<[u8]>) -> bool {
+    let bytes = bytes.as_ref();
+    body.windows(bytes.len()).any(|window| window == bytes)
+}
