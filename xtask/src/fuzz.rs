@@ -1,14 +1,22 @@
 //! The fuzz targets: their corpora replayed on the stable toolchain, and the search itself.
 
 use crate::command::{Tally, command, output, run, run_tests};
+use crate::workspace::root;
 use anyhow::{Result, bail};
 
-/// Feeds every committed input to its target, as plain tests: what was once found stays mended.
+/// The fuzz targets are a workspace of their own.
+const MANIFEST: &str = "fuzz/Cargo.toml";
+
+/// Feeds every committed input and mutations of it to its target, as plain tests: what was once
+/// found stays mended.
 pub(crate) fn replay() -> Result<Tally> {
-    run_tests(command(&["cargo", "test", "--quiet", "--manifest-path", "fuzz/Cargo.toml"]))
+    let mut tally = run(command(&["cargo", "fmt", "--check", "--manifest-path", MANIFEST]))?;
+    tally.add(run_tests(command(&["cargo", "test", "--locked", "--manifest-path", MANIFEST]))?);
+    Ok(tally)
 }
 
-/// Searches for new inputs by cargo-fuzz on nightly, for a minute unless told otherwise.
+/// Searches for new inputs by cargo-fuzz on nightly, for a minute unless told otherwise. The committed
+/// corpus is where it starts from; what it finds interesting stays in `fuzz/target`.
 pub(crate) fn search(target: &str, seconds: Option<u32>) -> Result<()> {
     if output(command(&["cargo", "+nightly", "fuzz", "--version"])).is_err() {
         bail!(
@@ -16,17 +24,12 @@ pub(crate) fn search(target: &str, seconds: Option<u32>) -> Result<()> {
              rustup toolchain install nightly && cargo install cargo-fuzz"
         );
     }
+    let found = format!("fuzz/target/corpus/{target}");
+    std::fs::create_dir_all(root().join(&found))?;
+    let corpus = format!("fuzz/corpus/{target}");
     let time = format!("-max_total_time={}", seconds.unwrap_or(60));
-    run(command(&[
-        "cargo",
-        "+nightly",
-        "fuzz",
-        "run",
-        "--features",
-        "search",
-        target,
-        "--",
-        &time,
-    ]))?;
+    let mut command = command(&["cargo", "+nightly", "fuzz", "run", "--features", "search"]);
+    command.args([target, &found, &corpus, "--", &time]);
+    run(command)?;
     Ok(())
 }
