@@ -364,11 +364,16 @@ fn ids_are_good_at_every_worker_of_the_tracker() {
 fn unverified_bytes_out_never_exceed_bytes_in() {
     let (tracker, board) = (tracker(), Board::default());
     populate(&tracker, Family::V4, 200);
+    populate(&tracker, Family::V6, 200);
     let mut front = front(&tracker, &board);
     let mut random = Random::new(11);
-    let mut answered = 0;
+    let mut answered = [0; 2];
     for round in 0u32..20_000 {
-        let from = SocketAddr::from(([192, 0, 2, random.below(256) as u8], 5));
+        let (v6, host) = (random.below(2) as usize, random.below(256) as u8);
+        let from = match v6 {
+            0 => SocketAddr::from(([192, 0, 2, host], 5)),
+            _ => SocketAddr::from(([0x2001, 0xdb8, 1, 0, 0, 0, 0, host.into()], 5)),
+        };
         let id = random.next();
         let mut packet = match round % 5 {
             0 => connect(round),
@@ -383,12 +388,12 @@ fn unverified_bytes_out_never_exceed_bytes_in() {
         let replies = sim::exchange(&mut front, 0, &[(from, &packet)]);
         let out: usize = replies.iter().map(|(_, reply)| reply.len()).sum();
         assert!(out <= packet.len(), "{packet:?}");
-        answered += usize::from(out > 0);
+        answered[v6] += u64::from(out > 0);
     }
-    assert!(answered > 1000, "connects are answered");
+    assert!(answered.iter().all(|answered| *answered > 1000), "connects are answered");
     let counters = total(&board);
-    assert_eq!(counters.bytes_out, 16 * answered as u64);
-    assert_eq!(counters.responses[0], [answered as u64, 0, 0, 0]);
+    assert_eq!(counters.bytes_out, 16 * answered.iter().sum::<u64>());
+    assert_eq!(counters.responses, answered.map(|answered| [answered, 0, 0, 0]));
 }
 
 /// Replies fit one datagram that no link has to split, whatever is asked.
