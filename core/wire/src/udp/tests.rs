@@ -363,7 +363,7 @@ fn random_bytes_never_panic() {
     let mut random = numbers();
     for _ in 0..50_000 {
         let mut bytes: Vec<u8> = (0..random() % 160).map(|_| random() as u8).collect();
-        if bytes.len() > 12 && random() % 2 == 0 {
+        if bytes.len() > 12 && random().is_multiple_of(2) {
             bytes[8..12].copy_from_slice(&[0, 0, 0, (random() % 4) as u8]);
         }
         if let Ok(Request::Connected { call: Call::Announce { options, .. }, .. }) = decode(&bytes)
