@@ -2,10 +2,15 @@
 //! (`cargo xtask fuzz NAME`), and a plain test replays the corpora on the stable toolchain.
 #![forbid(unsafe_code)]
 
+use std::net::IpAddr;
+
 use types::limits::{SCRAPE_HASHES_HTTP_MAX, SCRAPE_HASHES_UDP_MAX};
-use types::{InfoHash, SwarmCounts};
+use types::{InfoHash, PackedV4, PackedV6, PeerKey, Refusal, SwarmCounts};
 use wire::bencode::{Encoder, Value, parse};
-use wire::http::{Head, ScrapeQuery, Target, announce_query, read_head};
+use wire::http::{
+    AnnounceQuery, AnnounceReply, Head, PeerModel, ScrapeQuery, Target, announce_query, failure,
+    read_head, scrape,
+};
 use wire::udp::{self, Call, Request};
 
 /// Whatever is decoded encodes to a request that decodes to the same; answers stay in their slots.
@@ -42,7 +47,8 @@ pub fn udp(bytes: &[u8]) {
     let _ = udp::client::decode_reply(bytes);
 }
 
-/// A request ends where it says; more input behind it changes nothing; queries never panic.
+/// A request ends where it says; more input behind it changes nothing; every query is answered with
+/// strict bencoding.
 pub fn http(bytes: &[u8]) {
     let Head::Whole(request) = read_head(bytes) else { return };
     assert!((1..=bytes.len()).contains(&request.consumed));
@@ -51,46 +57,94 @@ pub fn http(bytes: &[u8]) {
     assert_eq!((twin.target, twin.keep_alive), (request.target, request.keep_alive));
     let _ = request.forwarded_for().count();
     match request.target {
-        Target::Announce(query) => drop(announce_query(query)),
+        Target::Announce(query) => match announce_query(query) {
+            Ok(query) => announced(&query),
+            Err(refusal) => refused(refusal),
+        },
         Target::Scrape(query) => {
             let mut room = [InfoHash::default(); SCRAPE_HASHES_HTTP_MAX];
-            if let Ok(hashes) = ScrapeQuery::new(query).read_into(&mut room) {
-                assert!(!hashes.is_empty() && hashes.is_sorted_by(|a, b| a < b));
+            match ScrapeQuery::new(query).read_into(&mut room) {
+                Ok(hashes) => scraped(hashes),
+                Err(refusal) => refused(refusal),
             }
         }
         Target::Keyed | Target::Unknown => {}
     }
 }
 
-/// What is accepted is what the encoder would have written.
-pub fn bencode(bytes: &[u8]) {
-    let Ok(value) = parse(bytes) else { return };
-    if let Some(again) = encoded(&value) {
-        assert_eq!(again, bytes);
+/// The answer to any announce is strict bencoding, in each model, with the peers it speaks of.
+fn announced(query: &AnnounceQuery) {
+    let key = PeerKey::new(IpAddr::from([192, 0, 2, 1]), query.announce.port);
+    let v6 = PackedV6([query.announce.peer_id.0[0]; 20]);
+    for model in [PeerModel::Compact, PeerModel::Dict, PeerModel::DictNoIds] {
+        let mut body = Vec::new();
+        let reply = AnnounceReply {
+            model,
+            counts: SwarmCounts::default(),
+            v4: 2,
+            v6: u16::from(query.compact),
+            external_ip: key.socket_addr().ip(),
+            interval_s: 1800,
+            interval_min_s: 900,
+            warning: query.no_peer_id.then_some("a warning"),
+        };
+        reply.begin(&mut body);
+        reply.peers_v4(&mut body, &mut 2, &[PackedV4([1; 8]), PackedV4([2; 8])]);
+        reply.peers_v6(&mut body, &[v6][..usize::from(reply.v6)]);
+        reply.finish(&mut body);
+        let body = parse(&body).unwrap();
+        match body.at("peers").unwrap() {
+            Value::Bytes(peers) => assert_eq!(peers.len(), 12),
+            Value::List(peers) => assert_eq!(peers.len(), 2 + usize::from(reply.v6)),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
-/// The text of a value; nothing if it holds a negative number, which the encoder does not write.
-fn encoded(value: &Value<'_>) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
+/// Torrents are named in the order that a dictionary wants, each once.
+fn scraped(hashes: &[InfoHash]) {
+    let mut body = Vec::new();
+    scrape(&mut body, hashes, &vec![SwarmCounts::default(); hashes.len()]);
+    let body = parse(&body).unwrap();
+    let Some(Value::Dict(files)) = body.at("files") else { panic!("{body:?}") };
+    assert!(!files.is_empty() && files.len() == hashes.len());
+}
+
+fn refused(refusal: Refusal) {
+    let mut body = Vec::new();
+    failure(&mut body, refusal);
+    let reason = parse(&body).unwrap().at("failure reason").and_then(Value::bytes);
+    assert_eq!(reason, Some(refusal.text().as_bytes()));
+}
+
+/// What is accepted is the one way to write it.
+pub fn bencode(bytes: &[u8]) {
+    let Ok(value) = parse(bytes) else { return };
+    let mut again = Vec::new();
+    write(&mut again, &value);
+    assert_eq!(again, bytes);
+}
+
+fn write(out: &mut Vec<u8>, value: &Value<'_>) {
     match value {
-        Value::Int(number) => Encoder::new(&mut out).int(u64::try_from(*number).ok()?),
-        Value::Bytes(bytes) => Encoder::new(&mut out).bytes(bytes),
+        Value::Int(number) => match u64::try_from(*number) {
+            Ok(number) => Encoder::new(out).int(number),
+            // No answer holds a negative number, so the encoder writes none.
+            Err(_) => out.extend(format!("i{number}e").bytes()),
+        },
+        Value::Bytes(bytes) => Encoder::new(out).bytes(bytes),
         Value::List(items) => {
-            Encoder::new(&mut out).list();
-            for item in items {
-                out.extend(encoded(item)?);
-            }
-            Encoder::new(&mut out).end();
+            Encoder::new(out).list();
+            items.iter().for_each(|item| write(out, item));
+            Encoder::new(out).end();
         }
         Value::Dict(entries) => {
-            Encoder::new(&mut out).dict();
+            Encoder::new(out).dict();
             for (key, value) in entries {
-                Encoder::new(&mut out).bytes(key);
-                out.extend(encoded(value)?);
+                Encoder::new(out).bytes(key);
+                write(out, value);
             }
-            Encoder::new(&mut out).end();
+            Encoder::new(out).end();
         }
     }
-    Some(out)
 }
