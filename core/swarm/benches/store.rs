@@ -12,7 +12,7 @@
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_swarm::{Action, Job, Options, Random, Store};
 use types::{
@@ -72,13 +72,21 @@ fn store(shards: usize) -> Store {
 
 /// CPU time of this thread, in nanoseconds.
 fn cpu_ns() -> u64 {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0)
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.map_or(0, |time| Duration::from(time).as_nanos() as u64)
 }
 
 fn resident() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split(' ').nth(1).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+/// Memory of the process in huge pages, MiB.
+fn huge_mib() -> u64 {
+    let text = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) / 1024
 }
 
 /// A torrent's hash by its number, without a pattern.
@@ -147,12 +155,13 @@ fn realistic() {
     for part in pairs.chunks(64) {
         let jobs: Vec<Job> = part.iter().map(|(torrent, peer)| job(*torrent, *peer, 0)).collect();
         store.announce(Tick(1), &mut random, &jobs, &mut sink);
-        // As a tracker does all the time: it ages peers, and prepares memory.
+        // As a tracker does all the time: it ages peers, and sees to the memory.
         if random.below(512) == 0 {
             store.sweep(Tick(1), 100);
         }
     }
     println!("{} torrents, {} peers: {:?}", torrents, pairs.len(), store.totals());
+    println!("{} MiB in huge pages", huge_mib());
     println!("mix,want,batch,ns_per_request,best,peers_per_answer");
     for mix in ["torrent", "peer"] {
         let requests: Vec<(u32, u64)> = (0..2_000_000)

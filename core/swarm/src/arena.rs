@@ -10,7 +10,7 @@
 //!    again, sweeps move what they meet out of them, and an empty chunk goes back to the system.
 
 use crate::memory::{
-    HUGE_FROM, HUGE_LINES, LINE, Line, Region, cast, cast_mut, prefetch, values, values_mut,
+    Extent, HUGE_LINES, LINE, Line, Region, cast, cast_mut, prefetch, values, values_mut,
 };
 
 /// The number of a block's first line; 0 is no block.
@@ -36,8 +36,6 @@ pub(crate) struct Arena {
     lists: Lists,
     used: u64,
     touched: u64,
-    /// The next chunk, prepared.
-    spare: Option<Region>,
     released: Vec<Region>,
 }
 
@@ -187,7 +185,6 @@ impl Arena {
         if self.used == 0 {
             self.release_all();
         }
-        self.released.extend(self.spare.take_if(|_| self.lists.first_from(CLASSES - 4).is_some()));
         let in_use = |chunk: &&mut Chunk| chunk.region.is_some() && chunk.drained.is_none();
         let mut chunks: Vec<_> = self.chunks.iter_mut().filter(in_use).collect();
         let capacity = |chunks: usize| chunks as u64 * u64::from(BLOCK_MAX);
@@ -225,17 +222,11 @@ impl Arena {
         }
     }
 
-    /// Whether a prepared chunk will be of use soon.
-    pub(crate) fn wants_chunk(&self) -> bool {
-        let chunks = self.chunks.iter().filter(|chunk| chunk.region.is_some());
-        self.spare.is_none()
-            && chunks.count() >= HUGE_FROM
-            && self.lists.first_from(class_for(BLOCK_MAX / 8)).is_none()
-    }
-
-    /// Takes a prepared chunk for later.
-    pub(crate) fn supply(&mut self, chunk: Region) {
-        self.spare = Some(chunk);
+    /// A chunk that could be a huge page.
+    pub(crate) fn extent(&mut self) -> Option<Extent> {
+        let full = |chunk: &&mut Chunk| chunk.touched == HUGE_LINES as u32;
+        let mut chunks = self.chunks.iter_mut().filter(full);
+        chunks.find_map(|chunk| chunk.region.as_mut()?.extent())
     }
 
     /// Memory to be dropped where nobody waits for it.
@@ -289,10 +280,7 @@ impl Arena {
         let vacant = self.chunks.iter().position(|chunk| chunk.region.is_none());
         let at = vacant.unwrap_or(self.chunks.len());
         assert!(at < CHUNKS_MAX, "256 GiB of peers in one shard");
-        let touched = if self.spare.is_some() { HUGE_LINES as u32 } else { 0 };
-        self.touched += u64::from(touched);
-        let region = self.spare.take().unwrap_or_else(|| Region::new(HUGE_LINES));
-        let chunk = Chunk { region: Some(region), touched, ..Chunk::default() };
+        let chunk = Chunk { region: Some(Region::new(HUGE_LINES)), ..Chunk::default() };
         match self.chunks.get_mut(at) {
             Some(vacant) => *vacant = chunk,
             None => self.chunks.push(chunk),

@@ -30,9 +30,6 @@ pub(crate) const LINE: usize = 64;
 /// Lines of a huge page (2 MiB), to which larger regions are aligned.
 pub(crate) const HUGE_LINES: usize = (2 << 20) / LINE;
 
-/// From so many chunks of that size on, more come in huge pages: an unused rest matters less then.
-pub(crate) const HUGE_FROM: usize = 3;
-
 const _: () = assert!(size_of::<Line>() == LINE);
 const _: () = assert!(align_of::<Line>() == LINE);
 
@@ -130,7 +127,38 @@ pub(crate) fn prefetch<T>(place: &T) {
 pub(crate) struct Region {
     first: NonNull<Line>,
     len: usize,
+    /// Whether its pages have been handed out to be made huge.
+    is_huge: bool,
 }
+
+/// Where whole huge pages could be. Only addresses: it may outlive its region.
+pub(crate) struct Extent {
+    start: usize,
+    bytes: usize,
+}
+
+impl Extent {
+    /// Asks the system to make huge pages of it, which miss the translation buffer less. It copies
+    /// what is there, which takes most of a millisecond for each: not for where an announce waits.
+    /// Others may read and write meanwhile. A hint: kernels that cannot do so at once (Linux before
+    /// 6.1) may do it later.
+    pub(crate) fn collapse(&self) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        // SAFETY: neither advice changes what memory holds, whoever's it is by now; where nothing is
+        // mapped any more, the call fails.
+        unsafe {
+            let start: *mut libc::c_void = std::ptr::without_provenance_mut(self.start);
+            libc::madvise(start, self.bytes, libc::MADV_HUGEPAGE);
+            libc::madvise(start, self.bytes, MADV_COLLAPSE);
+        }
+        #[cfg(not(all(target_os = "linux", not(miri))))]
+        let _ = (self.start, self.bytes);
+    }
+}
+
+/// Of Linux 6.1; not in every libc.
+#[cfg(all(target_os = "linux", not(miri)))]
+const MADV_COLLAPSE: libc::c_int = 25;
 
 // SAFETY: it owns plain memory, as a boxed slice does.
 unsafe impl Send for Region {}
@@ -141,27 +169,18 @@ impl Region {
     /// `len` lines, at least one. Regions of a huge page or more are aligned to it.
     pub(crate) fn new(len: usize) -> Self {
         assert!(len > 0 && len <= isize::MAX as usize / LINE);
-        Self { first: map(len), len }
+        Self { first: map(len), len, is_huge: false }
     }
 
-    /// The same in huge pages, which miss the translation buffer less, and touched already. That
-    /// takes milliseconds: not for where an announce waits.
-    pub(crate) fn prepared(len: usize) -> Self {
-        let mut region = Self::new(len);
-        region.advise_huge();
-        for line in region.lines_mut().iter_mut().step_by(4096 / LINE) {
-            *line = Line::default();
+    /// What of it could be huge pages: once, when all of it is in use, since they cost as much
+    /// memory as they span.
+    pub(crate) fn extent(&mut self) -> Option<Extent> {
+        let bytes = self.len / HUGE_LINES * HUGE_LINES * LINE;
+        if bytes == 0 || self.is_huge {
+            return None;
         }
-        region
-    }
-
-    /// Asks for huge pages. A hint.
-    fn advise_huge(&self) {
-        #[cfg(all(target_os = "linux", not(miri)))]
-        // SAFETY: the range is this region's own mapping; the advice does not change what it holds.
-        unsafe {
-            libc::madvise(self.first.as_ptr().cast(), self.len * LINE, libc::MADV_HUGEPAGE);
-        }
+        self.is_huge = true;
+        Some(Extent { start: self.first.as_ptr().addr(), bytes })
     }
 
     /// Its lines.
@@ -294,9 +313,16 @@ mod tests {
     }
 
     #[test]
-    fn prepared_regions_are_zeroed() {
-        let region = Region::prepared(HUGE_LINES + 64);
-        assert!(region.lines().iter().all(|line| line.0 == [0; 8]));
+    fn huge_pages_keep_what_was_there() {
+        let mut region = Region::new(HUGE_LINES + 64);
+        region.lines_mut().fill(Line([7; 8]));
+        let extent = region.extent().expect("more than a huge page");
+        extent.collapse();
+        assert!(region.extent().is_none());
+        assert!(region.lines().iter().all(|line| line.0 == [7; 8]));
+        drop(region);
+        extent.collapse();
+        assert!(Region::new(HUGE_LINES - 1).extent().is_none());
     }
 
     #[test]

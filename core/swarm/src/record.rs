@@ -3,7 +3,7 @@
 use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts};
 
 use crate::memory::{
-    HUGE_FROM, HUGE_LINES, LINE, Region, cast, cast_mut, prefetch, values, values_mut,
+    Extent, HUGE_LINES, LINE, Region, cast, cast_mut, prefetch, values, values_mut,
 };
 use crate::set::PeerSet;
 
@@ -116,8 +116,8 @@ impl Record {
 pub(crate) struct Records {
     chunks: Vec<Region>,
     len: u32,
-    /// The next chunk, prepared.
-    spare: Option<Region>,
+    /// The most there have been since a chunk was last let go: what the system had to give.
+    touched: usize,
     released: Vec<Region>,
 }
 
@@ -152,10 +152,10 @@ impl Records {
     pub(crate) fn push(&mut self, record: Record) -> u32 {
         let number = self.len;
         if number as usize == self.chunks.len() * HUGE_LINES {
-            let region = self.spare.take().unwrap_or_else(|| Region::new(HUGE_LINES));
-            self.chunks.push(region);
+            self.chunks.push(Region::new(HUGE_LINES));
         }
         self.len += 1;
+        self.touched = self.touched.max(self.len as usize);
         *self.at_mut(number) = record;
         number
     }
@@ -169,33 +169,23 @@ impl Records {
         // One empty chunk is kept, so that a number that goes up and down costs nothing.
         let needed = (last as usize).div_ceil(HUGE_LINES) + 1;
         self.released.extend(self.chunks.drain(needed.min(self.chunks.len())..));
+        self.touched = self.touched.min(self.chunks.len() * HUGE_LINES);
         (last != number).then_some(last)
     }
 
     /// Bytes taken from the system, but for what was never touched.
     pub(crate) fn reserved(&self) -> u64 {
-        if self.chunks.len() <= HUGE_FROM {
-            return u64::from(self.len) * LINE as u64;
-        }
-        (self.chunks.len() * HUGE_LINES * LINE) as u64
+        (self.touched * LINE) as u64
     }
 
-    /// Whether a prepared chunk will be of use soon.
-    pub(crate) fn wants_chunk(&self) -> bool {
-        let left = self.chunks.len() * HUGE_LINES - self.len as usize;
-        self.chunks.len() >= HUGE_FROM && self.spare.is_none() && left < HUGE_LINES / 8
-    }
-
-    /// Takes a prepared chunk for later.
-    pub(crate) fn supply(&mut self, chunk: Region) {
-        self.spare = Some(chunk);
+    /// A chunk that could be a huge page.
+    pub(crate) fn extent(&mut self) -> Option<Extent> {
+        let full = self.len as usize / HUGE_LINES;
+        self.chunks.iter_mut().take(full).find_map(Region::extent)
     }
 
     /// Memory to be dropped where nobody waits for it.
     pub(crate) fn released(&mut self) -> Vec<Region> {
-        if self.chunks.len() * HUGE_LINES - self.len as usize > HUGE_LINES {
-            self.released.extend(self.spare.take());
-        }
         std::mem::take(&mut self.released)
     }
 }

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use arrayvec::ArrayVec;
 use types::{AnnounceSink, InfoHash, SwarmCounts, Tick, limits};
 
+use crate::memory::Extent;
 use crate::shard::{Draft, Shard};
 use crate::siphash::siphash;
 use crate::{Job, Options, Random, Totals};
@@ -116,9 +117,8 @@ impl Store {
                 // Given back to the system only now: that takes longer than anybody should wait.
                 drop(released);
             }
-            let wanted = self.lock(shard).wanted();
-            let prepared = wanted.prepare();
-            self.lock(shard).supply(prepared);
+            let extent = self.lock(shard).extent();
+            extent.iter().for_each(Extent::collapse);
         }
     }
 

@@ -6,7 +6,7 @@ use super::announce::take_few;
 use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
 use crate::entry::Entry;
 use crate::mark::{Mark, age_max};
-use crate::memory::{HUGE_LINES, Region};
+use crate::memory::Extent;
 use crate::record::FEW;
 
 /// Where a pass over all torrents stands.
@@ -21,22 +21,6 @@ pub(crate) struct Cursor {
 /// Slots of the index that move with each step, and free blocks that leave draining memory.
 const INDEX_SLOTS: usize = 512;
 const DRAIN_BLOCKS: u32 = 32;
-
-/// Memory that a shard will need soon: to be prepared without the lock, because that takes
-/// milliseconds.
-pub(crate) struct Supplies {
-    records: bool,
-    arena: bool,
-    index: Option<usize>,
-}
-
-impl Supplies {
-    /// Prepares it.
-    pub(crate) fn prepare(&self) -> [Option<Region>; 3] {
-        let chunk = |wanted: bool| wanted.then(|| Region::prepared(HUGE_LINES));
-        [chunk(self.records), chunk(self.arena), self.index.map(Region::prepared)]
-    }
-}
 
 impl Shard {
     /// Lines that a whole pass looks at, about.
@@ -61,21 +45,10 @@ impl Shard {
         }
     }
 
-    /// What it will need soon.
-    pub(crate) fn wanted(&self) -> Supplies {
-        let may_grow = !self.is_full();
-        Supplies {
-            records: may_grow && self.records.wants_chunk(),
-            arena: may_grow && self.arena.wants_chunk(),
-            index: self.index.wants_lines().filter(|_| may_grow),
-        }
-    }
-
-    /// Takes what was prepared.
-    pub(crate) fn supply(&mut self, [records, arena, index]: [Option<Region>; 3]) {
-        records.into_iter().for_each(|chunk| self.records.supply(chunk));
-        arena.into_iter().for_each(|chunk| self.arena.supply(chunk));
-        index.into_iter().for_each(|lines| self.index.supply(lines));
+    /// Memory that could be huge pages, until there is none. To be made so without the lock.
+    pub(crate) fn extent(&mut self) -> Option<Extent> {
+        let extent = self.index.extent().or_else(|| self.records.extent());
+        extent.or_else(|| self.arena.extent())
     }
 
     /// The lifetime that memory allows: from 7/8 of the budget on it falls in proportion to what is
