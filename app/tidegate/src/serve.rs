@@ -125,8 +125,9 @@ fn new_tracker(config: &Config) -> Result<Tracker> {
     let (store_key, connection_key) = secrets.split_at(16);
     let workers = workers::count(config.udp_workers) + workers::count(config.http_workers);
     let store = StoreOptions {
-        // A few for each thread that announces, so that two seldom want the same.
-        shards: 2 * workers,
+        // One for each thread that announces: two seldom want the same, and the jobs of a batch that
+        // share a shard wait for memory together.
+        shards: workers,
         hash_key: store_key.try_into()?,
         peer_lifetime_s: config.policy.peer_lifetime_s,
         keep_peer_ids: config.http.dict_model,

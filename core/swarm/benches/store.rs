@@ -46,8 +46,17 @@ impl AnnounceSink for Encoder {
     }
     fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
         self.peers += peers.len() as u64;
-        let room = &mut self.bytes[self.len..];
-        for (room, peer) in room.as_chunks_mut::<6>().0.iter_mut().zip(peers) {
+        let (fours, rest) = peers.as_chunks::<4>();
+        let (rooms, _) = self.bytes[self.len..].as_chunks_mut::<24>();
+        for (four, room) in fours.iter().zip(rooms) {
+            let [a, b, c, d] = four.map(|peer| u64::from_be_bytes(peer.0) >> 16);
+            let words = [a << 16 | b >> 32, b << 32 | c >> 16, c << 48 | d];
+            for (room, word) in room.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+                *room = word.to_be_bytes();
+            }
+        }
+        let (rooms, _) = self.bytes[self.len + fours.len() * 24..].as_chunks_mut::<6>();
+        for (peer, room) in rest.iter().zip(rooms) {
             *room = peer.wire();
         }
         self.len += peers.len() * 6;

@@ -208,8 +208,13 @@ impl<E: Entry> PeerSet<E> {
             return;
         }
         debug_assert!(count <= self.len() - u32::from(skip.is_some()));
-        let pages = self.pages(arena);
         let start = self.start(arena, skip, dice);
+        if !self.is_paged() {
+            let entries = &self.dense_page().slice(arena)[..self.len() as usize];
+            let skip = skip.map(|skip| skip.at as usize);
+            return sample_dense(entries, count as usize, start.at as usize, skip, push);
+        }
+        let pages = self.pages(arena);
         let (mut page, mut from, mut left) = (start.page, start.at, count);
         // Once round, and then the part of the first page before the start.
         for _ in 0..=pages {
@@ -454,6 +459,29 @@ fn page_among(pages: u32, hash: u32) -> u32 {
     let mask = pages.next_power_of_two() - 1;
     let page = hash & mask;
     if page < pages { page } else { hash & (mask >> 1) }
+}
+
+/// Pushes `count` of `entries`, from the one at `start` to the last and then from the first on, but
+/// not the one at `skip`.
+#[inline]
+fn sample_dense<E>(
+    entries: &[E],
+    count: usize,
+    start: usize,
+    skip: Option<usize>,
+    mut push: impl FnMut(&[E]),
+) {
+    let mut left = count;
+    let head_skip = skip.filter(|skip| *skip < start);
+    let runs = [parts(entries, start, skip), parts(&entries[..start], 0, head_skip)];
+    for part in runs.as_flattened() {
+        let part = &part[..part.len().min(left)];
+        if !part.is_empty() {
+            push(part);
+            left -= part.len();
+        }
+    }
+    debug_assert!(left == 0);
 }
 
 /// The parts of a page from `from` to its end without the entry at `skip`.

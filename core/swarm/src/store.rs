@@ -58,14 +58,20 @@ impl Store {
         sink: &mut impl AnnounceSink,
     ) {
         for (turn, jobs) in jobs.chunks(limits::BATCH_MAX).enumerate() {
-            let mut drafts: ArrayVec<Draft<'_>, { limits::BATCH_MAX }> = ArrayVec::new();
+            let mut hashes = [0; limits::BATCH_MAX];
+            // Sorted by shard, and by number within: jobs on one torrent are done in order.
+            let mut order = [0; limits::BATCH_MAX];
             for (at, job) in jobs.iter().enumerate() {
-                let at = turn * limits::BATCH_MAX + at;
-                let hash = self.hash(&job.info_hash);
-                drafts.push(Draft { at, job, hash, dice: random.next(), guess: None });
+                hashes[at] = self.hash(&job.info_hash);
+                order[at] = self.shard_of(hashes[at]) * limits::BATCH_MAX + at;
             }
-            // By number within a shard: jobs on one torrent are done in order.
-            drafts.sort_unstable_by_key(|draft| (self.shard_of(draft.hash), draft.at));
+            let order = &mut order[..jobs.len()];
+            order.sort_unstable();
+            let mut drafts: ArrayVec<Draft<'_>, { limits::BATCH_MAX }> = ArrayVec::new();
+            for at in order.iter().map(|place| place % limits::BATCH_MAX) {
+                let number = turn * limits::BATCH_MAX + at;
+                drafts.push(Draft::new(number, &jobs[at], hashes[at], random.next()));
+            }
             self.spread(now, &mut drafts, sink);
         }
     }

@@ -26,6 +26,14 @@ pub(crate) struct Draft<'a> {
     pub(crate) guess: Option<u32>,
 }
 
+impl<'a> Draft<'a> {
+    /// Job number `at` of its batch.
+    #[inline]
+    pub(crate) fn new(at: usize, job: &'a Job, hash: u64, dice: u64) -> Self {
+        Self { at, job, hash, dice, guess: None }
+    }
+}
+
 /// Where the asker is after its announce.
 #[derive(Clone, Copy)]
 enum Spot {
@@ -118,9 +126,19 @@ impl Shard {
         (record.is_many == 1).then_some(record)
     }
 
+    /// The record that a draft means.
+    #[inline]
+    fn locate(&self, draft: &Draft<'_>) -> Option<u32> {
+        let info_hash = &draft.job.info_hash;
+        let is_it = |number: &u32| {
+            *number < self.records.len() && self.records.at(*number).info_hash == *info_hash
+        };
+        draft.guess.filter(is_it).or_else(|| self.find(info_hash, draft.hash))
+    }
+
     fn stop(&mut self, draft: &Draft<'_>, sink: &mut impl AnnounceSink) {
         let job = draft.job;
-        let Some(number) = self.find(&job.info_hash, draft.hash) else {
+        let Some(number) = self.locate(draft) else {
             return sink.chosen(draft.at, &Chosen::default());
         };
         match job.peer {
@@ -184,7 +202,7 @@ impl Shard {
         sink: &mut impl AnnounceSink,
     ) {
         let job = draft.job;
-        let found = self.find(&job.info_hash, draft.hash);
+        let found = self.locate(draft);
         let found = found
             .or_else(|| if self.is_full() { None } else { self.create(job.info_hash, draft.hash) });
         let Some(number) = found else {
@@ -453,10 +471,15 @@ fn split(others: [u32; 4], want: u32, random: &mut Random) -> [u32; 4] {
     let mut sum = 0_u64;
     others.map(|others| {
         sum += u64::from(others);
-        let until = (u64::from(want) * sum + shift) / total;
+        // Most torrents have two sets with peers, and the last one's share needs no division.
+        let until = match others {
+            0 => before,
+            _ if sum == total => want,
+            _ => ((u64::from(want) * sum + shift) / total) as u32,
+        };
         let take = until - before;
         before = until;
-        take as u32
+        take
     })
 }
 
