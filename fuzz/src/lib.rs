@@ -68,7 +68,7 @@ pub fn http(bytes: &[u8]) {
                 Err(refusal) => refused(refusal),
             }
         }
-        Target::Keyed | Target::Unknown => {}
+        Target::Unknown => {}
     }
 }
 

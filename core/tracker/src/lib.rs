@@ -45,9 +45,15 @@ pub struct AnnouncePolicy {
     pub with_ids: bool,
 }
 
+/// Leave to ask, which [`Tracker::admit`] gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass(());
+
 /// One announce and where it came from.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
+    /// That the client may ask.
+    pub pass: Pass,
     /// The client's address, as the edge established it.
     pub from: IpAddr,
     /// What the client says.
@@ -120,6 +126,15 @@ impl Tracker {
         self.connection_ids.verify(now, self.policy.load().connection_id_lifetime_s, ip, id)
     }
 
+    /// Lets a client ask, by the key that its URL has, if it has one. There are no keys yet, and
+    /// who brings one expects a private tracker: better refused than served in the open.
+    pub fn admit(&self, key: Option<&[u8]>) -> Result<Pass, Refusal> {
+        match key {
+            None => Ok(Pass(())),
+            Some(_) => Err(Refusal::KeyUnexpected),
+        }
+    }
+
     /// Serves up to [`limits::BATCH_MAX`] announces in one pass through the store; more are cut.
     pub fn announce(
         &self,
@@ -152,6 +167,7 @@ impl Tracker {
     /// the lists refuse count nothing; when every one is refused the scrape is.
     pub fn scrape(
         &self,
+        _pass: Pass,
         info_hashes: &[InfoHash],
         counts: &mut [SwarmCounts],
     ) -> Result<(), Refusal> {

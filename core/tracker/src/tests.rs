@@ -47,6 +47,7 @@ fn tracker(policy: Policy) -> Tracker {
 
 fn ask(host: u8, hash: u8) -> Ask {
     Ask {
+        pass: Pass(()),
         from: IpAddr::from([10, 0, 0, host]),
         announce: Announce {
             info_hash: InfoHash([hash; 20]),
@@ -60,6 +61,13 @@ fn ask(host: u8, hash: u8) -> Ask {
         },
         policy: POLICY,
     }
+}
+
+#[test]
+fn a_key_where_there_are_none_is_refused() {
+    let tracker = tracker(Policy::default());
+    assert_eq!(tracker.admit(None), Ok(Pass(())));
+    assert_eq!(tracker.admit(Some(b"k")), Err(Refusal::KeyUnexpected));
 }
 
 fn announce(tracker: &Tracker, asks: &[Ask]) -> Seen {
@@ -174,14 +182,14 @@ fn scrape_is_gated_as_announce_is() {
     announce(&tracker, &[ask(1, 2)]);
     let hashes = [InfoHash([1; 20]), InfoHash([2; 20]), InfoHash([9; 20])];
     let mut counts = [SwarmCounts::default(); 3];
-    assert_eq!(tracker.scrape(&hashes, &mut counts), Ok(()));
+    assert_eq!(tracker.scrape(Pass(()), &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [60, 1, 0]);
 
     let allow = Arc::new([hashes[1]].into_iter().collect::<HashList>());
     tracker.access().replace(AccessLists { mode: Mode::Allow, allow, ..AccessLists::default() });
-    assert_eq!(tracker.scrape(&hashes, &mut counts), Ok(()));
+    assert_eq!(tracker.scrape(Pass(()), &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [0, 1, 0]);
-    let only_refused = tracker.scrape(&hashes[..1], &mut counts[..1]);
+    let only_refused = tracker.scrape(Pass(()), &hashes[..1], &mut counts[..1]);
     assert_eq!(only_refused, Err(Refusal::NotAllowed));
 }
 

@@ -10,6 +10,7 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
-pub use head::{Fault, Head, Method, Request, Target, read_head};
+pub use crate::url::Target;
+pub use head::{Fault, Head, Method, Request, read_head};
 pub use query::{AnnounceQuery, ScrapeQuery, announce_query};
 pub use reply::{AnnounceReply, PeerModel, Response, failure, fault, scrape};

@@ -44,7 +44,7 @@ impl Buffers {
                     Err(refusal) => failure(&mut self.body, refusal),
                 }
             }
-            Target::Keyed | Target::Unknown => return RESPONSE.not_found(&mut self.out),
+            Target::Unknown => return RESPONSE.not_found(&mut self.out),
         }
         RESPONSE.ok(&mut self.out, &self.body);
     }
@@ -85,7 +85,7 @@ impl Buffers {
         }
         self.answer(b"GET /announce?port=1 HTTP/1.1\r\n\r\n");
         self.answer(b"GET /scrape HTTP/1.0\r\n\r\n");
-        self.answer(b"GET /announce/key HTTP/1.1\r\n\r\n");
+        self.answer(b"GET /nothing HTTP/1.1\r\n\r\n");
         self.answer(b"POST /announce HTTP/1.1\r\n\r\n");
         self.answer(b"\x16\x03\x01\x02\x00");
     }

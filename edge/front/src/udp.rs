@@ -12,12 +12,13 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use net::{Batch, Handler};
 use tracker::counters::{Counters, Drop, Kind, Ledger};
-use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Random, Tracker};
+use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Pass, Random, Tracker};
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
     SwarmCounts, Tick, limits,
 };
-use wire::udp::{self, AnnounceHead, Call, InfoHashes, Noise, Request};
+use wire::udp::{self, AnnounceHead, Call, InfoHashes, Noise, Options, Request};
+use wire::url;
 
 use crate::Clock;
 
@@ -78,14 +79,14 @@ impl UdpFront {
         let asked = turn.take(request, reply);
         let len = turn.len;
         batch.set_reply(slot, len);
-        let (announce, transaction_id) = asked?;
+        let (pass, announce, transaction_id) = asked?;
         let peers_max = match family(from) {
             Family::V4 => limits::PEERS_UDP_V4_MAX,
             Family::V6 => limits::PEERS_UDP_V6_MAX,
         };
         //= bep15#announce-reply-family
         let policy = AnnouncePolicy { peers_max, families: Families::Own, with_ids: false };
-        let ask = Ask { from: from.ip(), announce, policy };
+        let ask = Ask { pass, from: from.ip(), announce, policy };
         Some((ask, Pending { slot, transaction_id, len: 0 }))
     }
 }
@@ -133,7 +134,7 @@ struct Turn<'a> {
 
 impl Turn<'_> {
     /// Answers at once, or gives the announce that is to be answered with others.
-    fn take(&mut self, request: &[u8], reply: &mut [u8]) -> Option<(Announce, u32)> {
+    fn take(&mut self, request: &[u8], reply: &mut [u8]) -> Option<(Pass, Announce, u32)> {
         let family = family(self.from);
         let (connection_id, transaction_id, call) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
@@ -167,7 +168,10 @@ impl Turn<'_> {
                 if options.is_malformed() {
                     self.counters.drop(Drop::MalformedOptions);
                 }
-                return Some((announce, transaction_id));
+                match self.admit(&options) {
+                    Ok(pass) => return Some((pass, announce, transaction_id)),
+                    Err(refusal) => self.refuse(refusal, transaction_id, room),
+                }
             }
             Call::Scrape(hashes) => {
                 self.counters.request(family, Kind::Scrape);
@@ -184,6 +188,16 @@ impl Turn<'_> {
         None
     }
 
+    /// Asks for leave by the key in the client's URL, which few clients send (BEP 41).
+    //= bep41#url-data-use
+    fn admit(&self, options: &Options<'_>) -> Result<Pass, Refusal> {
+        if options.is_empty() {
+            return self.tracker.admit(None);
+        }
+        let mut room = [0; limits::URL_DATA_MAX];
+        self.tracker.admit(url::read(options.url_data(&mut room)).key)
+    }
+
     fn scrape(
         &mut self,
         hashes: InfoHashes<'_>,
@@ -194,7 +208,8 @@ impl Turn<'_> {
         let hashes = hashes.copy_to(&mut room);
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let counts = counts.get_mut(..hashes.len()).unwrap_or_default();
-        self.tracker.scrape(hashes, counts)?;
+        // A scrape carries no options, so no key either.
+        self.tracker.scrape(self.tracker.admit(None)?, hashes, counts)?;
         self.len = udp::scrape_reply(reply, transaction_id, counts);
         Ok(())
     }

@@ -4,6 +4,8 @@ use std::mem::MaybeUninit;
 
 use types::limits;
 
+use crate::url::{self, Target, Url};
+
 /// What the first bytes of a stream are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head<'a> {
@@ -23,6 +25,8 @@ pub struct Request<'a> {
     pub method: Method,
     /// What is asked for.
     pub target: Target<'a>,
+    /// KEY of `/announce/KEY` or `/scrape/KEY`.
+    pub key: Option<&'a [u8]>,
     /// Whether the connection stays open afterwards.
     pub keep_alive: bool,
     /// Where the next request starts.
@@ -38,19 +42,6 @@ pub enum Method {
     Get,
     /// The same head without the body.
     Head,
-}
-
-/// What a request is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target<'a> {
-    /// `/announce`, with the query behind `?`.
-    Announce(&'a [u8]),
-    /// `/scrape`, with the query behind `?`.
-    Scrape(&'a [u8]),
-    /// `/announce/KEY` or `/scrape/KEY`: reserved for trackers that know their users.
-    Keyed,
-    /// Any other path.
-    Unknown,
 }
 
 /// Why a request cannot be served as HTTP.
@@ -110,9 +101,9 @@ fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usiz
             _ => {}
         }
     }
-    let target = target(parsed.path.unwrap_or_default().as_bytes());
+    let Url { target, key } = url::read(parsed.path.unwrap_or_default().as_bytes());
     let head = input.get(..consumed).unwrap_or_default();
-    Head::Whole(Request { method, target, keep_alive, consumed, head })
+    Head::Whole(Request { method, target, key, keep_alive, consumed, head })
 }
 
 /// `close` wins over `keep-alive`, whatever the order; other tokens say nothing.
@@ -126,28 +117,6 @@ fn connection(value: &[u8], default: bool) -> bool {
         keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
     }
     keep_alive
-}
-
-/// Takes the origin form, and the absolute form that proxies may send (RFC 9112, 3.2.2).
-fn target(uri: &[u8]) -> Target<'_> {
-    let uri = match uri.strip_prefix(b"http://").or_else(|| uri.strip_prefix(b"https://")) {
-        Some(rest) => {
-            let path = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
-            rest.get(path..).unwrap_or_default()
-        }
-        None => uri,
-    };
-    let (path, query) = match memchr::memchr(b'?', uri) {
-        Some(at) => (uri.get(..at).unwrap_or_default(), uri.get(at + 1..).unwrap_or_default()),
-        None => (uri, [].as_slice()),
-    };
-    match path {
-        b"/announce" => Target::Announce(query),
-        //= bep48#scrape-url
-        b"/scrape" => Target::Scrape(query),
-        _ if path.starts_with(b"/announce/") || path.starts_with(b"/scrape/") => Target::Keyed,
-        _ => Target::Unknown,
-    }
 }
 
 impl<'a> Request<'a> {

@@ -80,25 +80,11 @@ fn keep_alive_by_version_and_header() {
     assert!(!keeps("GET / HTTP/1.1\nConnection: keep-alive, close"));
 }
 
-//= bep48#scrape-url
-//= type=test
 #[test]
-fn paths_and_forms() {
-    let target = |uri: &str| {
-        let text = request(&format!("GET {uri} HTTP/1.1"));
-        match whole(text.as_bytes()).target {
-            Target::Announce(query) => format!("announce {}", query.escape_ascii()),
-            Target::Scrape(query) => format!("scrape {}", query.escape_ascii()),
-            other => format!("{other:?}"),
-        }
-    };
-    assert_eq!(target("/announce"), "announce ");
-    assert_eq!(target("/announce?a?b"), "announce a?b");
-    assert_eq!(target("http://host:1/scrape?x"), "scrape x");
-    assert_eq!(target("http://host"), "Unknown");
-    assert_eq!(target("/announce/0123"), "Keyed");
-    assert_eq!(target("/announcex"), "Unknown");
-    assert_eq!(target("/"), "Unknown");
+fn the_key_stands_in_the_path() {
+    let text = request("GET /announce/0123?x HTTP/1.1");
+    let Request { target, key, .. } = whole(text.as_bytes());
+    assert_eq!((target, key), (Target::Announce(b"x"), Some(b"0123".as_slice())));
 }
 
 #[test]

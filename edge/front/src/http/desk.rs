@@ -233,14 +233,13 @@ impl Desk {
         let kind = match request.target {
             Target::Announce(_) => Kind::Announce,
             Target::Scrape(_) => Kind::Scrape,
-            Target::Keyed | Target::Unknown => Kind::Other,
+            Target::Unknown => Kind::Other,
         };
         self.ledger(client.listener).now.request(family(ip), kind);
         self.body.clear();
         let answered = match request.target {
-            Target::Announce(query) => self.announce(client, query, ip),
-            Target::Scrape(query) => self.scrape(query),
-            Target::Keyed => Err(Refusal::KeyUnexpected),
+            Target::Announce(query) => self.announce(client, request.key, query, ip),
+            Target::Scrape(query) => self.scrape(request.key, query),
             Target::Unknown => {
                 self.ledger(client.listener).now.response(family(ip), Kind::Other);
                 return response.not_found(&mut self.out);
@@ -261,7 +260,14 @@ impl Desk {
         response.ok(&mut self.out, &self.body);
     }
 
-    fn announce(&mut self, client: Client, query: &[u8], ip: IpAddr) -> Result<(), Refusal> {
+    fn announce(
+        &mut self,
+        client: Client,
+        key: Option<&[u8]>,
+        query: &[u8],
+        ip: IpAddr,
+    ) -> Result<(), Refusal> {
+        let pass = self.tracker.admit(key)?;
         let query = http::announce_query(query)?;
         let model = match (query.compact || !self.dict_model, query.no_peer_id) {
             (true, _) => PeerModel::Compact,
@@ -273,7 +279,7 @@ impl Desk {
             families: Families::Both,
             with_ids: model == PeerModel::Dict,
         };
-        let ask = Ask { from: ip, announce: query.announce, policy };
+        let ask = Ask { pass, from: ip, announce: query.announce, policy };
         let body = &mut self.body;
         let mut answer = Answer { body, model, ip, state: Err(Refusal::Truncated), v4_left: 0 };
         let now = self.clock.now();
@@ -285,12 +291,13 @@ impl Desk {
         Ok(())
     }
 
-    fn scrape(&mut self, query: &[u8]) -> Result<(), Refusal> {
+    fn scrape(&mut self, key: Option<&[u8]>, query: &[u8]) -> Result<(), Refusal> {
+        let pass = self.tracker.admit(key)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let hashes = ScrapeQuery::new(query).read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let counts = counts.get_mut(..hashes.len()).unwrap_or_default();
-        self.tracker.scrape(hashes, counts)?;
+        self.tracker.scrape(pass, hashes, counts)?;
         http::scrape(&mut self.body, hashes, counts);
         Ok(())
     }

@@ -465,6 +465,21 @@ fn options_behind_an_announce_do_not_matter_to_it() {
     assert_eq!(counters.drops[Drop::MalformedOptions.index()], broken.len() as u64);
 }
 
+//= bep41#url-data-use
+//= type=test
+#[test]
+fn a_key_in_the_url_reaches_the_tracker() {
+    let server = Server::start("127.0.0.1:0");
+    let client = Client::new("127.0.0.1", &server);
+    let packet = announce(client.connect(), LEECHER);
+    for options in [&b"\x02\x0d/announce/KEY"[..], b"\x02\x0a/announce/\x01\x02\x03KEY"] {
+        let reply = client.ask(&[&packet[..], options].concat());
+        assert_eq!(u32_at(&reply, 0), ERROR);
+        assert_eq!(&reply[8..], Refusal::KeyUnexpected.text().as_bytes());
+    }
+    server.finish();
+}
+
 /// Announces of a batch are answered after the rest of it; each still gets its own answer.
 #[test]
 fn mixed_batches_keep_every_answer_with_its_request() {
