@@ -9,9 +9,7 @@
 //! 3. When most of it is free, chunks are marked as draining: what is freed in them is not used
 //!    again, sweeps move what they meet out of them, and an empty chunk goes back to the system.
 
-use crate::memory::{
-    Extent, HUGE_LINES, LINE, Line, Region, cast, cast_mut, prefetch, values, values_mut,
-};
+use crate::memory::{HUGE_LINES, LINE, Line, Region, cast, cast_mut, prefetch, values, values_mut};
 
 /// The number of a block's first line; 0 is no block.
 pub(crate) type Block = u32;
@@ -222,11 +220,10 @@ impl Arena {
         }
     }
 
-    /// A chunk that could be a huge page.
-    pub(crate) fn extent(&mut self) -> Option<Extent> {
-        let full = |chunk: &&mut Chunk| chunk.touched == HUGE_LINES as u32;
-        let mut chunks = self.chunks.iter_mut().filter(full);
-        chunks.find_map(|chunk| chunk.region.as_mut()?.extent())
+    /// A chunk that was full and is to be moved to a huge page.
+    pub(crate) fn small_chunk(&mut self) -> Option<&mut Region> {
+        let full = self.chunks.iter_mut().filter(|chunk| chunk.touched == HUGE_LINES as u32);
+        full.filter_map(|chunk| chunk.region.as_mut()).find(|region| region.is_small())
     }
 
     /// Memory to be dropped where nobody waits for it.

@@ -11,7 +11,7 @@
 //!
 //! It holds 32 bits of a keyed hash for each record and compares no names: callers do.
 
-use crate::memory::{Extent, Line, Region, prefetch, values, values_mut};
+use crate::memory::{HUGE_LINES, Line, Region, prefetch, values, values_mut};
 
 /// Slots past the last home, for entries that moved up. At the loads used here the chance that a run
 /// reaches past so many is below 10^-20 for each table, and nobody outside can aim.
@@ -27,6 +27,8 @@ pub(crate) struct Index {
     /// The table that is being left, and the first of its slots that still count.
     leaving: Option<(Table, usize)>,
     len: usize,
+    /// The next larger table's memory, prepared.
+    spare: Option<Region>,
     released: Vec<Region>,
 }
 
@@ -38,7 +40,7 @@ struct Table {
 impl Index {
     pub(crate) fn new() -> Self {
         let table = Table { region: Region::new(lines_of(HOMES_MIN)), homes: HOMES_MIN };
-        Self { table, leaving: None, len: 0, released: Vec::new() }
+        Self { table, leaving: None, len: 0, spare: None, released: Vec::new() }
     }
 
     /// Fetches the lines where the search for `tag` begins.
@@ -109,14 +111,23 @@ impl Index {
         } else {
             return;
         };
-        let new = Table { region: Region::new(lines_of(homes)), homes };
-        let old = std::mem::replace(&mut self.table, new);
+        let fits = |region: &mut Region| region.lines().len() == lines_of(homes);
+        let region = self.spare.take_if(fits).unwrap_or_else(|| Region::new(lines_of(homes)));
+        self.released.extend(self.spare.take());
+        let old = std::mem::replace(&mut self.table, Table { region, homes });
         self.leaving = Some((old, 0));
     }
 
-    /// A table that could be huge pages.
-    pub(crate) fn extent(&mut self) -> Option<Extent> {
-        if self.leaving.is_some() { None } else { self.table.region.extent() }
+    /// How many prepared lines will be of use soon: those of the next larger table, if it is large.
+    pub(crate) fn wants_lines(&self) -> Option<usize> {
+        let lines = lines_of(self.table.homes + self.table.homes / 2);
+        let is_soon = self.len * 10 > self.table.homes * 7 && lines >= HUGE_LINES / 2;
+        (is_soon && self.leaving.is_none() && self.spare.is_none()).then_some(lines)
+    }
+
+    /// Takes prepared lines for later.
+    pub(crate) fn supply(&mut self, lines: Region) {
+        self.spare = Some(lines);
     }
 
     /// Moves `slots` slots, and on to the next gap, into the new table if there are two.
@@ -320,5 +331,26 @@ mod tests {
         assert!(entered < HOMES_MIN + TAIL);
         assert!(!index.has_room());
         assert_eq!(index.bytes(), 4096);
+    }
+
+    #[test]
+    fn a_prepared_table_is_used_when_it_is_due() {
+        let (mut index, mut random) = (Index::new(), Random::new(9));
+        let mut supplied = 0;
+        for record in 0..200_000 {
+            assert!(index.insert(tag(random.next()), record));
+            if let Some(lines) = index.wants_lines() {
+                index.supply(Region::prepared(lines));
+                supplied += 1;
+            }
+            let was_supplied = index.spare.is_some();
+            let was_one = index.leaving.is_none();
+            index.fit(true);
+            if was_one && index.leaving.is_some() && index.table.homes > 200_000 {
+                assert!(was_supplied);
+                assert!(index.spare.is_none());
+            }
+        }
+        assert!(supplied > 1, "{supplied}");
     }
 }

@@ -127,38 +127,9 @@ pub(crate) fn prefetch<T>(place: &T) {
 pub(crate) struct Region {
     first: NonNull<Line>,
     len: usize,
-    /// Whether its pages have been handed out to be made huge.
+    /// Whether huge pages have been asked for.
     is_huge: bool,
 }
-
-/// Where whole huge pages could be. Only addresses: it may outlive its region.
-pub(crate) struct Extent {
-    start: usize,
-    bytes: usize,
-}
-
-impl Extent {
-    /// Asks the system to make huge pages of it, which miss the translation buffer less. It copies
-    /// what is there, which takes most of a millisecond for each: not for where an announce waits.
-    /// Others may read and write meanwhile. A hint: kernels that cannot do so at once (Linux before
-    /// 6.1) may do it later.
-    pub(crate) fn collapse(&self) {
-        #[cfg(all(target_os = "linux", not(miri)))]
-        // SAFETY: neither advice changes what memory holds, whoever's it is by now; where nothing is
-        // mapped any more, the call fails.
-        unsafe {
-            let start: *mut libc::c_void = std::ptr::without_provenance_mut(self.start);
-            libc::madvise(start, self.bytes, libc::MADV_HUGEPAGE);
-            libc::madvise(start, self.bytes, MADV_COLLAPSE);
-        }
-        #[cfg(not(all(target_os = "linux", not(miri))))]
-        let _ = (self.start, self.bytes);
-    }
-}
-
-/// Of Linux 6.1; not in every libc.
-#[cfg(all(target_os = "linux", not(miri)))]
-const MADV_COLLAPSE: libc::c_int = 25;
 
 // SAFETY: it owns plain memory, as a boxed slice does.
 unsafe impl Send for Region {}
@@ -172,15 +143,38 @@ impl Region {
         Self { first: map(len), len, is_huge: false }
     }
 
-    /// What of it could be huge pages: once, when all of it is in use, since they cost as much
-    /// memory as they span.
-    pub(crate) fn extent(&mut self) -> Option<Extent> {
-        let bytes = self.len / HUGE_LINES * HUGE_LINES * LINE;
-        if bytes == 0 || self.is_huge {
-            return None;
+    /// The same in huge pages, which miss the translation buffer less, and touched already. That
+    /// takes most of a millisecond for each: not for where an announce waits.
+    pub(crate) fn prepared(len: usize) -> Self {
+        let mut region = Self::new(len);
+        region.advise_huge();
+        for line in region.lines_mut().iter_mut().step_by(4096 / LINE) {
+            *line = Line::default();
         }
+        region
+    }
+
+    /// Whether it should be moved to a prepared one, once all of it is in use: a huge page costs as
+    /// much memory as it spans.
+    pub(crate) fn is_small(&self) -> bool {
+        !self.is_huge
+    }
+
+    /// Moves what it holds to `prepared`, which is of the same length; gives the old memory. 2 MiB
+    /// take a quarter of a millisecond.
+    pub(crate) fn move_to(&mut self, mut prepared: Self) -> Self {
+        prepared.lines_mut().copy_from_slice(self.lines());
+        std::mem::replace(self, prepared)
+    }
+
+    /// Asks for huge pages. A hint.
+    fn advise_huge(&mut self) {
         self.is_huge = true;
-        Some(Extent { start: self.first.as_ptr().addr(), bytes })
+        #[cfg(all(target_os = "linux", not(miri)))]
+        // SAFETY: the range is this region's own mapping; the advice does not change what it holds.
+        unsafe {
+            libc::madvise(self.first.as_ptr().cast(), self.len * LINE, libc::MADV_HUGEPAGE);
+        }
     }
 
     /// Its lines.
@@ -313,16 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_keep_what_was_there() {
-        let mut region = Region::new(HUGE_LINES + 64);
-        region.lines_mut().fill(Line([7; 8]));
-        let extent = region.extent().expect("more than a huge page");
-        extent.collapse();
-        assert!(region.extent().is_none());
-        assert!(region.lines().iter().all(|line| line.0 == [7; 8]));
-        drop(region);
-        extent.collapse();
-        assert!(Region::new(HUGE_LINES - 1).extent().is_none());
+    fn moving_keeps_what_was_there() {
+        let mut region = Region::new(HUGE_LINES);
+        region.lines_mut()[7] = Line([7; 8]);
+        let prepared = Region::prepared(HUGE_LINES);
+        assert!(prepared.lines().iter().all(|line| line.0 == [0; 8]));
+        let old = region.move_to(prepared);
+        assert!(old.is_small() && !region.is_small());
+        assert_eq!(region.lines()[7].0, [7; 8]);
     }
 
     #[test]

@@ -2,9 +2,7 @@
 
 use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts};
 
-use crate::memory::{
-    Extent, HUGE_LINES, LINE, Region, cast, cast_mut, prefetch, values, values_mut,
-};
+use crate::memory::{HUGE_LINES, LINE, Region, cast, cast_mut, prefetch, values, values_mut};
 use crate::set::PeerSet;
 
 /// A torrent.
@@ -178,10 +176,10 @@ impl Records {
         (self.touched * LINE) as u64
     }
 
-    /// A chunk that could be a huge page.
-    pub(crate) fn extent(&mut self) -> Option<Extent> {
+    /// A full chunk that is to be moved to a huge page.
+    pub(crate) fn small_chunk(&mut self) -> Option<&mut Region> {
         let full = self.len as usize / HUGE_LINES;
-        self.chunks.iter_mut().take(full).find_map(Region::extent)
+        self.chunks.iter_mut().take(full).find(|chunk| chunk.is_small())
     }
 
     /// Memory to be dropped where nobody waits for it.

@@ -7,12 +7,12 @@
 //! 3. Both the shard and the places inside come from a keyed hash: nobody outside can aim.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrayvec::ArrayVec;
+use parking_lot::{Mutex, MutexGuard};
 use types::{AnnounceSink, InfoHash, SwarmCounts, Tick, limits};
 
-use crate::memory::Extent;
+use crate::memory::Region;
 use crate::shard::{Draft, Shard};
 use crate::siphash::siphash;
 use crate::{Job, Options, Random, Totals};
@@ -29,7 +29,7 @@ pub struct Store {
 struct Place(Mutex<Shard>);
 
 /// Lines looked at under one lock by the sweep: some tens of microseconds.
-const SWEEP_LINES: u32 = 256;
+const SWEEP_LINES: u32 = 128;
 /// The most shards there can be.
 const SHARDS_MAX: usize = 1 << 12;
 
@@ -115,16 +115,26 @@ impl Store {
             // One step more than is due, so that passes end.
             let steps = lines / u64::from(parts.max(1)) / u64::from(SWEEP_LINES) + 1;
             for _ in 0..steps {
-                let released = {
-                    let mut shard = self.lock(shard);
-                    shard.sweep(now, lifetime_s, SWEEP_LINES);
-                    shard.released()
-                };
+                let mut shard = self.lock(shard);
+                shard.sweep(now, lifetime_s, SWEEP_LINES);
+                let released = shard.released();
+                // To an announce that waits, before the next step takes it again.
+                MutexGuard::unlock_fair(shard);
                 // Given back to the system only now: that takes longer than anybody should wait.
                 drop(released);
             }
-            let extent = self.lock(shard).extent();
-            extent.iter().for_each(Extent::collapse);
+            self.prepare_memory(shard);
+        }
+    }
+
+    /// Sees to it that a shard's tables come to lie in huge pages.
+    fn prepare_memory(&self, shard: usize) {
+        let wanted = self.lock(shard).wanted_lines();
+        if let Some(prepared) = wanted.map(Region::prepared) {
+            let mut shard = self.lock(shard);
+            let released = shard.supply(prepared);
+            MutexGuard::unlock_fair(shard);
+            drop(released);
         }
     }
 
@@ -151,11 +161,10 @@ impl Store {
     }
 
     fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
-        // A panic while it was held has ended the process, or the test.
-        self.shards[shard].0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard].0.lock()
     }
 
     fn try_lock(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
-        self.shards[shard].0.try_lock().ok()
+        self.shards[shard].0.try_lock()
     }
 }

@@ -6,7 +6,7 @@ use super::announce::take_few;
 use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
 use crate::entry::Entry;
 use crate::mark::{Mark, age_max};
-use crate::memory::Extent;
+use crate::memory::{HUGE_LINES, Region};
 use crate::record::FEW;
 
 /// Where a pass over all torrents stands.
@@ -45,10 +45,27 @@ impl Shard {
         }
     }
 
-    /// Memory that could be huge pages, until there is none. To be made so without the lock.
-    pub(crate) fn extent(&mut self) -> Option<Extent> {
-        let extent = self.index.extent().or_else(|| self.records.extent());
-        extent.or_else(|| self.arena.extent())
+    /// How many lines in huge pages would be of use: to be prepared without the lock, because that
+    /// takes longer than anybody should wait.
+    pub(crate) fn wanted_lines(&mut self) -> Option<usize> {
+        if self.is_full() {
+            return None;
+        }
+        let chunk = self.records.small_chunk().or_else(|| self.arena.small_chunk());
+        self.index.wants_lines().or_else(|| chunk.map(|_| HUGE_LINES))
+    }
+
+    /// Takes what was prepared; gives the memory that it is of no more use for.
+    pub(crate) fn supply(&mut self, prepared: Region) -> Option<Region> {
+        if self.index.wants_lines() == Some(prepared.lines().len()) {
+            self.index.supply(prepared);
+            return None;
+        }
+        let chunk = self.records.small_chunk().or_else(|| self.arena.small_chunk());
+        match chunk {
+            Some(chunk) if prepared.lines().len() == HUGE_LINES => Some(chunk.move_to(prepared)),
+            _ => Some(prepared),
+        }
     }
 
     /// The lifetime that memory allows: from 7/8 of the budget on it falls in proportion to what is
