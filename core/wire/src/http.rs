@@ -9,7 +9,12 @@ mod query;
 mod reply;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 pub use head::{Fault, Head, Method, Request, Target, read_head};
 pub use query::{AnnounceQuery, ScrapeQuery, announce_query};
-pub use reply::{AnnounceReply, PeerModel, Response, failure, fault, scrape};
+pub use reply::{
+    AnnounceReply, PeerModel, Response, Status, broken_upgrade, failure, fault, forbidden_origin,
+    scrape,
+};
+pub use upgrade::{BrokenUpgrade, Upgrade};

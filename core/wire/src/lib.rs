@@ -9,3 +9,4 @@
 pub mod bencode;
 pub mod http;
 pub mod udp;
+pub mod ws;

@@ -4,6 +4,8 @@ use std::mem::MaybeUninit;
 
 use types::limits;
 
+use super::upgrade::{self, Upgrade};
+
 /// What the first bytes of a stream are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head<'a> {
@@ -23,6 +25,10 @@ pub struct Request<'a> {
     pub method: Method,
     /// What is asked for.
     pub target: Target<'a>,
+    /// The path alone, from `/` up to the query.
+    pub path: &'a [u8],
+    /// What the connection shall become.
+    pub upgrade: Upgrade<'a>,
     /// Whether the connection stays open afterwards.
     pub keep_alive: bool,
     /// Where the next request starts.
@@ -96,8 +102,12 @@ fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usiz
         _ => return Head::Fault(Fault::MethodNotAllowed),
     };
     let mut keep_alive = parsed.version == Some(1);
+    let mut websocket = false;
     for header in parsed.headers.iter() {
         match header.name.len() {
+            7 if header.name.eq_ignore_ascii_case("upgrade") => {
+                websocket |= upgrade::lists(header.value, b"websocket");
+            }
             10 if header.name.eq_ignore_ascii_case("connection") => {
                 keep_alive = connection(header.value, keep_alive);
             }
@@ -110,9 +120,11 @@ fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usiz
             _ => {}
         }
     }
-    let target = target(parsed.path.unwrap_or_default().as_bytes());
+    let upgrade = if websocket { upgrade::read(parsed) } else { Upgrade::None };
+    let (path, query) = path_and_query(parsed.path.unwrap_or_default().as_bytes());
+    let target = target(path, query);
     let head = input.get(..consumed).unwrap_or_default();
-    Head::Whole(Request { method, target, keep_alive, consumed, head })
+    Head::Whole(Request { method, target, path, upgrade, keep_alive, consumed, head })
 }
 
 /// `close` wins over `keep-alive`, whatever the order; other tokens say nothing.
@@ -129,7 +141,7 @@ fn connection(value: &[u8], default: bool) -> bool {
 }
 
 /// Takes the origin form, and the absolute form that proxies may send (RFC 9112, 3.2.2).
-fn target(uri: &[u8]) -> Target<'_> {
+fn path_and_query(uri: &[u8]) -> (&[u8], &[u8]) {
     let uri = match uri.strip_prefix(b"http://").or_else(|| uri.strip_prefix(b"https://")) {
         Some(rest) => {
             let path = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
@@ -137,10 +149,13 @@ fn target(uri: &[u8]) -> Target<'_> {
         }
         None => uri,
     };
-    let (path, query) = match memchr::memchr(b'?', uri) {
+    match memchr::memchr(b'?', uri) {
         Some(at) => (uri.get(..at).unwrap_or_default(), uri.get(at + 1..).unwrap_or_default()),
         None => (uri, [].as_slice()),
-    };
+    }
+}
+
+fn target<'a>(path: &[u8], query: &'a [u8]) -> Target<'a> {
     match path {
         b"/announce" => Target::Announce(query),
         //= bep48#scrape-url
