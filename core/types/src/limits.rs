@@ -31,6 +31,13 @@ pub const HTTP_HEADERS_MAX: usize = 64;
 /// Hashes answered in one HTTP scrape: more do not fit [`HTTP_HEAD_MAX`] by much.
 pub const SCRAPE_HASHES_HTTP_MAX: usize = 256;
 
+/// Bytes of one WebSocket message, whatever is configured. Offers from a host with many addresses
+/// make 24 KB; 64 KiB must pass.
+pub const WS_MESSAGE_MAX: usize = 128 * 1024;
+/// Frames that one WebSocket message may come in: a message of [`WS_MESSAGE_MAX`] in pieces of 32
+/// bytes. Frames may be empty, so that the bytes alone bound nothing.
+pub const WS_FRAGMENTS_MAX: u32 = 4096;
+
 /// Entries of one access list. 20 bytes each: 2 GB at the most.
 pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;
 /// The longest peer lifetime, seconds: the store keeps ages in 14 bits of 16-second units and must

@@ -9,8 +9,13 @@ mod query;
 mod reply;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 pub use crate::url::Target;
 pub use head::{Fault, Head, Method, Request, read_head};
 pub use query::{AnnounceQuery, ScrapeQuery, announce_query};
-pub use reply::{AnnounceReply, PeerModel, Response, failure, fault, scrape};
+pub use reply::{
+    AnnounceReply, PeerModel, Response, Status, broken_upgrade, failure, fault, forbidden_origin,
+    scrape,
+};
+pub use upgrade::{BrokenUpgrade, Upgrade};

@@ -10,3 +10,4 @@ pub mod bencode;
 pub mod http;
 pub mod udp;
 pub mod url;
+pub mod ws;

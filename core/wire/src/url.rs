@@ -20,6 +20,8 @@ pub struct Url<'a> {
     /// KEY of `/announce/KEY` or `/scrape/KEY`: by it a private tracker knows its users. Never empty,
     /// and as it came.
     pub key: Option<&'a [u8]>,
+    /// The path alone, from `/` up to the query.
+    pub path: &'a [u8],
 }
 
 /// Takes the origin form, and the absolute form that proxies may send (RFC 9112, 3.2.2).
@@ -41,12 +43,12 @@ pub fn read(uri: &[u8]) -> Url<'_> {
     } else if let Some(rest) = path.strip_prefix(b"/scrape") {
         (Target::Scrape(query), rest)
     } else {
-        return Url { target: Target::Unknown, key: None };
+        return Url { target: Target::Unknown, key: None, path };
     };
     match rest {
-        [] | [b'/'] => Url { target, key: None },
-        [b'/', key @ ..] => Url { target, key: Some(key) },
-        _ => Url { target: Target::Unknown, key: None },
+        [] | [b'/'] => Url { target, key: None, path },
+        [b'/', key @ ..] => Url { target, key: Some(key), path },
+        _ => Url { target: Target::Unknown, key: None, path },
     }
 }
 
@@ -59,7 +61,7 @@ mod tests {
     #[test]
     fn paths_are_told_apart() {
         let said = |uri: &str| {
-            let Url { target, key } = read(uri.as_bytes());
+            let Url { target, key, .. } = read(uri.as_bytes());
             let target = match target {
                 Target::Announce(query) => format!("announce {}", query.escape_ascii()),
                 Target::Scrape(query) => format!("scrape {}", query.escape_ascii()),

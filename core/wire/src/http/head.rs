@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use types::limits;
 
+use super::upgrade::{self, Upgrade};
 use crate::url::{self, Target, Url};
 
 /// What the first bytes of a stream are.
@@ -27,6 +28,10 @@ pub struct Request<'a> {
     pub target: Target<'a>,
     /// KEY of `/announce/KEY` or `/scrape/KEY`.
     pub key: Option<&'a [u8]>,
+    /// The path alone, from `/` up to the query.
+    pub path: &'a [u8],
+    /// What the connection shall become.
+    pub upgrade: Upgrade<'a>,
     /// Whether the connection stays open afterwards.
     pub keep_alive: bool,
     /// Where the next request starts.
@@ -87,8 +92,12 @@ fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usiz
         _ => return Head::Fault(Fault::MethodNotAllowed),
     };
     let mut keep_alive = parsed.version == Some(1);
+    let mut websocket = false;
     for header in parsed.headers.iter() {
         match header.name.len() {
+            7 if header.name.eq_ignore_ascii_case("upgrade") => {
+                websocket |= upgrade::lists(header.value, b"websocket");
+            }
             10 if header.name.eq_ignore_ascii_case("connection") => {
                 keep_alive = connection(header.value, keep_alive);
             }
@@ -101,9 +110,10 @@ fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usiz
             _ => {}
         }
     }
-    let Url { target, key } = url::read(parsed.path.unwrap_or_default().as_bytes());
+    let upgrade = if websocket { upgrade::read(parsed) } else { Upgrade::None };
+    let Url { target, key, path } = url::read(parsed.path.unwrap_or_default().as_bytes());
     let head = input.get(..consumed).unwrap_or_default();
-    Head::Whole(Request { method, target, key, keep_alive, consumed, head })
+    Head::Whole(Request { method, target, key, path, upgrade, keep_alive, consumed, head })
 }
 
 /// `close` wins over `keep-alive`, whatever the order; other tokens say nothing.

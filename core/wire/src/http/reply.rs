@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, Retry, SwarmCounts};
 
-use super::{Fault, Method};
+use super::{BrokenUpgrade, Fault, Method};
 use crate::bencode::{Encoder, append_decimal};
 
 /// How a response is framed.
@@ -38,6 +38,66 @@ impl Response {
             out.extend_from_slice(body);
         }
     }
+}
+
+/// How a request went, where a sentence is the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// 200.
+    Ok,
+    /// 400: the request is not what it should be.
+    BadRequest,
+    /// 403: not for this client.
+    Forbidden,
+    /// 426: only as a WebSocket, version 13.
+    UpgradeRequired,
+    /// 503: not now.
+    Unavailable,
+}
+
+impl Response {
+    /// Appends a response with a sentence for people.
+    pub fn text(self, out: &mut Vec<u8>, status: Status, sentence: &str) {
+        let status = match status {
+            Status::Ok => "200 OK",
+            Status::BadRequest => "400 Bad Request",
+            Status::Forbidden => "403 Forbidden",
+            //= rfc6455#version
+            Status::UpgradeRequired => {
+                "426 Upgrade Required\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                Sec-WebSocket-Version: 13"
+            }
+            Status::Unavailable => "503 Service Unavailable",
+        };
+        self.write(out, status, sentence.as_bytes());
+    }
+}
+
+/// Appends the answer to a request for a WebSocket that cannot be granted. The connection ends.
+pub fn broken_upgrade(out: &mut Vec<u8>, broken: BrokenUpgrade) {
+    let (status, text) = match broken {
+        BrokenUpgrade::Request => {
+            (Status::BadRequest, "a WebSocket begins with GET, HTTP/1.1 and a Host\n")
+        }
+        BrokenUpgrade::Connection => (
+            Status::BadRequest,
+            "Connection: Upgrade is missing: is the proxy in between set up for WebSocket?\n",
+        ),
+        BrokenUpgrade::Version => {
+            (Status::UpgradeRequired, "only WebSocket version 13 is spoken\n")
+        }
+        BrokenUpgrade::Key => {
+            (Status::BadRequest, "Sec-WebSocket-Key must be 16 bytes in base64\n")
+        }
+    };
+    Response { method: Method::Get, keep_alive: false }.text(out, status, text);
+}
+
+/// Appends the answer to a page of a site that may not use this tracker. The connection ends.
+//= rfc6455#origin
+pub fn forbidden_origin(out: &mut Vec<u8>) {
+    let response = Response { method: Method::Get, keep_alive: false };
+    response.text(out, Status::Forbidden, "this tracker does not serve pages of this origin\n");
 }
 
 /// Appends the answer to what is no request that can be served, or names no path there is.

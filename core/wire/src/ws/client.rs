@@ -1,0 +1,93 @@
+//! The client's side: its handshake and its frames, for tests, load testers and trackers' clients.
+//! [`super::Reader::of_server`] reads what comes back.
+//!
+//! Keys and masks are arguments: entropy is the caller's business.
+
+use super::frame::{Opcode, header, mask as apply};
+use super::write::{close_payload, cut};
+use super::{CloseCode, accept_key};
+
+/// Appends the request that asks `host` for a WebSocket. `target` is path and query, `key` 16 random
+/// bytes in base64.
+pub fn request(out: &mut Vec<u8>, host: &str, target: &str, key: &[u8; 24]) {
+    for part in [b"GET ", target.as_bytes(), b" HTTP/1.1\r\nHost: ", host.as_bytes()] {
+        out.extend_from_slice(part);
+    }
+    out.extend_from_slice(
+        b"\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: ",
+    );
+    out.extend_from_slice(key);
+    out.extend_from_slice(b"\r\n\r\n");
+}
+
+/// What a server says to a request for a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// More must come.
+    Partial,
+    /// Frames follow, so many bytes from the start.
+    Accepted {
+        /// Bytes of the answer's head.
+        consumed: usize,
+    },
+    /// It has this status.
+    Refused(u16),
+    /// It is none, or one to another key.
+    Broken,
+}
+
+/// Reads the answer at the start of `input`, which holds all that has come so far.
+pub fn answer(input: &[u8], key: &[u8; 24]) -> Answer {
+    let mut headers = [httparse::EMPTY_HEADER; types::limits::HTTP_HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    let consumed = match response.parse(input) {
+        Ok(httparse::Status::Complete(consumed)) => consumed,
+        Ok(httparse::Status::Partial) => return Answer::Partial,
+        Err(_) => return Answer::Broken,
+    };
+    let accepts = |header: &httparse::Header<'_>| {
+        header.name.eq_ignore_ascii_case("sec-websocket-accept")
+            && header.value.trim_ascii() == accept_key(key)
+    };
+    match response.code {
+        Some(101) if response.headers.iter().any(accepts) => Answer::Accepted { consumed },
+        Some(101) | None => Answer::Broken,
+        Some(code) => Answer::Refused(code),
+    }
+}
+
+/// Appends a text message, masked with `mask`.
+pub fn text(out: &mut Vec<u8>, mask: [u8; 4], body: &str) {
+    frame(out, mask, Opcode::Text, body.as_bytes());
+}
+
+/// Appends a binary message, masked with `mask`.
+pub fn binary(out: &mut Vec<u8>, mask: [u8; 4], body: &[u8]) {
+    frame(out, mask, Opcode::Binary, body);
+}
+
+/// Appends a ping. Of the payload, at most 125 bytes go.
+pub fn ping(out: &mut Vec<u8>, mask: [u8; 4], payload: &[u8]) {
+    frame(out, mask, Opcode::Ping, cut(payload));
+}
+
+/// Appends the answer to a ping, with the ping's payload.
+pub fn pong(out: &mut Vec<u8>, mask: [u8; 4], payload: &[u8]) {
+    frame(out, mask, Opcode::Pong, cut(payload));
+}
+
+/// Appends a close frame; see [`super::close`].
+pub fn close(out: &mut Vec<u8>, mask: [u8; 4], code: CloseCode, reason: &str) {
+    let (payload, len) = close_payload(code, reason);
+    frame(out, mask, Opcode::Close, payload.get(..len).unwrap_or_default());
+}
+
+fn frame(out: &mut Vec<u8>, mask: [u8; 4], opcode: Opcode, payload: &[u8]) {
+    let (header, len) = header(opcode, payload.len(), true);
+    out.extend_from_slice(header.get(..len).unwrap_or_default());
+    out.extend_from_slice(&mask);
+    let start = out.len();
+    out.extend_from_slice(payload);
+    apply(out.get_mut(start..).unwrap_or_default(), mask);
+}

@@ -1,0 +1,148 @@
+//! Frame headers (RFC 6455, 5.2) and masks (5.3), for both directions.
+
+use super::Fault;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opcode {
+    Continuation = 0,
+    Text = 1,
+    Binary = 2,
+    Close = 8,
+    Ping = 9,
+    Pong = 10,
+}
+
+/// A frame without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) fin: bool,
+    pub(super) opcode: Opcode,
+    pub(super) mask: Option<[u8; 4]>,
+    /// Bytes of the header itself.
+    pub(super) len: usize,
+    /// Bytes that follow it.
+    pub(super) payload: u64,
+}
+
+/// What stands at the start of a buffer.
+pub(super) enum Parsed {
+    Whole(Header),
+    /// At least so many bytes are missing.
+    Partial {
+        missing: usize,
+    },
+    Fault(Fault),
+}
+
+/// The longest payload of a control frame (RFC 6455, 5.5).
+pub(super) const CONTROL_MAX: usize = 125;
+
+/// Reads a header; `masked` says whether the sender has to mask.
+pub(super) fn parse(input: &[u8], masked: bool) -> Parsed {
+    let mask_len = if masked { 4 } else { 0 };
+    let Some((&[first, second], rest)) = input.split_first_chunk() else {
+        return Parsed::Partial { missing: 2 + mask_len - input.len() };
+    };
+    let (opcode, short) = match first_two(first, second, masked) {
+        Ok(found) => found,
+        Err(fault) => return Parsed::Fault(fault),
+    };
+    let length_len = match short {
+        126 => 2,
+        127 => 8,
+        _ => 0,
+    };
+    let len = 2 + length_len + mask_len;
+    let (Some(length), Some(mask)) = (rest.get(..length_len), rest.get(length_len..len - 2)) else {
+        return Parsed::Partial { missing: len - input.len() };
+    };
+    let payload = match length.len() {
+        0 => short.into(),
+        _ => length.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)),
+    };
+    //= rfc6455#length-minimal
+    let minimal = match length.len() {
+        0 => 0..=125,
+        2 => 126..=0xffff,
+        _ => 0x1_0000..=u64::MAX >> 1,
+    };
+    if !minimal.contains(&payload) {
+        return Parsed::Fault(Fault::Length);
+    }
+    let mask = mask.first_chunk().copied();
+    Parsed::Whole(Header { fin: first & 0x80 != 0, opcode, mask, len, payload })
+}
+
+/// The opcode and the short length, if the first two bytes are as they may be.
+fn first_two(first: u8, second: u8, masked: bool) -> Result<(Opcode, u8), Fault> {
+    //= rfc6455#reserved-bits
+    if first & 0x70 != 0 {
+        return Err(Fault::ReservedBits);
+    }
+    //= rfc6455#reserved-opcodes
+    let opcode = match first & 0x0f {
+        0 => Opcode::Continuation,
+        1 => Opcode::Text,
+        2 => Opcode::Binary,
+        8 => Opcode::Close,
+        9 => Opcode::Ping,
+        10 => Opcode::Pong,
+        _ => return Err(Fault::ReservedOpcode),
+    };
+    //= rfc6455#masked-client
+    if (second & 0x80 != 0) != masked {
+        return Err(Fault::Mask);
+    }
+    let short = second & 0x7f;
+    //= rfc6455#control-frames
+    if matches!(opcode, Opcode::Close | Opcode::Ping | Opcode::Pong) {
+        if first & 0x80 == 0 {
+            return Err(Fault::ControlFragmented);
+        }
+        if usize::from(short) > CONTROL_MAX {
+            return Err(Fault::ControlTooLong);
+        }
+    }
+    Ok((opcode, short))
+}
+
+/// Masks, or takes the mask off again. Eight bytes at a time, of which the compiler makes vectors.
+//= rfc6455#masking
+pub(super) fn mask(payload: &mut [u8], key: [u8; 4]) {
+    let [a, b, c, d] = key;
+    let twice = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    let (lanes, rest) = payload.as_chunks_mut();
+    for lane in lanes {
+        *lane = (u64::from_ne_bytes(*lane) ^ twice).to_ne_bytes();
+    }
+    for (byte, key) in rest.iter_mut().zip(key.iter().cycle()) {
+        *byte ^= key;
+    }
+}
+
+/// A header for `payload` bytes in one frame, as it is written: the first `len` bytes of the array.
+pub(super) fn header(opcode: Opcode, payload: usize, masked: bool) -> ([u8; 10], usize) {
+    let mut header = [0; 10];
+    let bit = if masked { 0x80 } else { 0 };
+    let [first, second, length @ ..] = &mut header;
+    *first = 0x80 | opcode as u8;
+    let len = match (u8::try_from(payload), u16::try_from(payload)) {
+        (Ok(short @ 0..=125), _) => {
+            *second = bit | short;
+            2
+        }
+        (_, Ok(middle)) => {
+            *second = bit | 126;
+            let [a, b, ..] = length;
+            [*a, *b] = middle.to_be_bytes();
+            4
+        }
+        _ => {
+            *second = bit | 127;
+            *length = (payload as u64).to_be_bytes();
+            10
+        }
+    };
+    (header, len)
+}

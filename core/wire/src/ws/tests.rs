@@ -1,0 +1,537 @@
+use super::frame::{Opcode, mask};
+use super::read::Read;
+use super::{CloseCode, Event, Fault, Reader, accept_key, client, switching_protocols};
+use crate::http::{BrokenUpgrade, Head, Upgrade, broken_upgrade, forbidden_origin, read_head};
+use types::limits;
+
+const MAX: usize = 1000;
+const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+
+/// An event that keeps nothing borrowed.
+#[derive(Clone, Debug, PartialEq)]
+enum Said {
+    Text(String),
+    Binary(Vec<u8>),
+    Ping(Vec<u8>),
+    Pong(Vec<u8>),
+    Close(Option<u16>),
+    Fault(Fault),
+}
+
+/// Takes all events there are off the front of `input`, and says how many bytes are missing then.
+fn events(reader: &mut Reader, input: &mut Vec<u8>, said: &mut Vec<Said>) -> usize {
+    loop {
+        let Read { consumed, event } = reader.read(input, MAX);
+        said.push(match event {
+            Event::Partial { missing } => {
+                input.drain(..consumed);
+                return missing;
+            }
+            Event::Text(text) => Said::Text(text.into()),
+            Event::Binary(bytes) => Said::Binary(bytes.into()),
+            Event::Ping(payload) => Said::Ping(payload.into()),
+            Event::Pong(payload) => Said::Pong(payload.into()),
+            Event::Close(code) => Said::Close(code.map(|code| code.0)),
+            Event::Fault(fault) => Said::Fault(fault),
+        });
+        input.drain(..consumed);
+    }
+}
+
+fn all(bytes: &[u8]) -> Vec<Said> {
+    let mut said = Vec::new();
+    events(&mut Reader::of_client(), &mut bytes.to_vec(), &mut said);
+    said
+}
+
+fn fault(bytes: &[u8]) -> Fault {
+    match all(bytes).last() {
+        Some(Said::Fault(fault)) => *fault,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A masked frame, byte by byte as the RFC has it, with any first byte and the shortest length.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![first];
+    match payload.len() {
+        len @ 0..=125 => bytes.push(0x80 | len as u8),
+        len @ 126..=0xffff => {
+            bytes.push(0x80 | 126);
+            bytes.extend((len as u16).to_be_bytes());
+        }
+        len => {
+            bytes.push(0x80 | 127);
+            bytes.extend((len as u64).to_be_bytes());
+        }
+    }
+    bytes.extend(KEY);
+    bytes.extend(payload.iter().enumerate().map(|(at, byte)| byte ^ KEY[at % 4]));
+    bytes
+}
+
+const FIN: u8 = 0x80;
+const CONTINUED: u8 = Opcode::Continuation as u8;
+const TEXT: u8 = Opcode::Text as u8;
+const BINARY: u8 = Opcode::Binary as u8;
+const CLOSE: u8 = FIN | Opcode::Close as u8;
+const PING: u8 = FIN | Opcode::Ping as u8;
+const PONG: u8 = FIN | Opcode::Pong as u8;
+
+/// Frames of every kind, and what they say.
+fn conversation() -> (Vec<u8>, Vec<Said>) {
+    let long = "ä".repeat(200);
+    let bytes = [
+        frame(FIN | TEXT, b"hello"),
+        frame(FIN | TEXT, b""),
+        frame(PING, b"are you there"),
+        frame(FIN | BINARY, &[0xff, 0]),
+        frame(TEXT, "grü".as_bytes()),
+        frame(PING, b""),
+        // Within a character.
+        frame(CONTINUED, &"ß ".as_bytes()[..1]),
+        frame(CONTINUED, b""),
+        frame(PONG, b"yes"),
+        frame(FIN | CONTINUED, &"ß €".as_bytes()[1..]),
+        frame(BINARY, &[0xff]),
+        frame(FIN | CONTINUED, &[0xfe]),
+        frame(FIN | TEXT, long.as_bytes()),
+        frame(CLOSE, &[&1001_u16.to_be_bytes()[..], b"bye"].concat()),
+        // Nobody looks at this.
+        vec![0xff; 9],
+    ];
+    let said = [
+        Said::Text("hello".into()),
+        Said::Text(String::new()),
+        Said::Ping(b"are you there".into()),
+        Said::Binary(vec![0xff, 0]),
+        Said::Ping(Vec::new()),
+        Said::Pong(b"yes".into()),
+        Said::Text("grüß €".into()),
+        Said::Binary(vec![0xff, 0xfe]),
+        Said::Text(long),
+        Said::Close(Some(1001)),
+    ];
+    (bytes.concat(), said.into())
+}
+
+//= rfc6455#masking
+//= type=test
+//= rfc6455#fragmentation
+//= type=test
+//= rfc6455#close-last
+//= type=test
+#[test]
+fn frames_say_the_same_wherever_the_stream_is_cut() {
+    let (bytes, expected) = conversation();
+    assert_eq!(all(&bytes), expected);
+    for cut in 0..=bytes.len() {
+        let (mut reader, mut said) = (Reader::of_client(), Vec::new());
+        let mut input = bytes[..cut].to_vec();
+        events(&mut reader, &mut input, &mut said);
+        input.extend(&bytes[cut..]);
+        events(&mut reader, &mut input, &mut said);
+        assert_eq!((said, input.len()), (expected.clone(), 0), "{cut}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_never_too_much_and_ends_a_frame() {
+    let (bytes, expected) = conversation();
+    let (mut reader, mut said, mut given, mut calls) = (Reader::of_client(), Vec::new(), 0, 0);
+    let mut input = Vec::new();
+    loop {
+        let missing = events(&mut reader, &mut input, &mut said);
+        assert!(missing > 0);
+        if said.last() == Some(&Said::Close(Some(1001))) {
+            break;
+        }
+        let upto = (given + missing).min(bytes.len());
+        input.extend(&bytes[given..upto]);
+        given = upto;
+        calls += 1;
+    }
+    assert_eq!(said, expected);
+    assert_eq!(given, bytes.len() - 9, "asked for more than the frames");
+    assert!(calls <= 3 * 14, "{calls} calls for 14 frames");
+}
+
+#[test]
+fn a_message_of_one_frame_is_lent_from_the_input() {
+    let mut bytes = frame(FIN | TEXT, b"hello");
+    let place = bytes.as_ptr_range();
+    let event = Reader::of_client().read(&mut bytes, MAX).event;
+    let Event::Text(std::borrow::Cow::Borrowed(text)) = event else { panic!("{event:?}") };
+    assert!(place.contains(&text.as_ptr()));
+}
+
+#[test]
+fn random_conversations_say_what_was_written() {
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..500 {
+        let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..random(12) {
+            let text: String = (0..random(300)).map(|_| ['a', 'ß', '€', '😀'][random(4)]).collect();
+            let text = &text[..text.floor_char_boundary(MAX)];
+            match random(4) {
+                0 => {
+                    let payload = &text.as_bytes()[..text.len().min(125)];
+                    bytes.extend(frame(PING, payload));
+                    expected.push(Said::Ping(payload.into()));
+                }
+                1 => {
+                    bytes.extend(frame(FIN | TEXT, text.as_bytes()));
+                    expected.push(Said::Text(text.into()));
+                }
+                kind => {
+                    // In pieces that do not care for characters, with pongs between them.
+                    let opcode = if kind == 2 { TEXT } else { BINARY };
+                    bytes.extend(frame(opcode, b""));
+                    let mut rest = text.as_bytes();
+                    while let at @ 1.. = random(rest.len() + 1) {
+                        bytes.extend(frame(CONTINUED, &rest[..at]));
+                        bytes.extend(frame(PONG, b"!"));
+                        expected.push(Said::Pong(b"!".into()));
+                        rest = &rest[at..];
+                    }
+                    bytes.extend(frame(FIN | CONTINUED, rest));
+                    let binary = Said::Binary(text.as_bytes().into());
+                    expected.push(if kind == 2 { Said::Text(text.into()) } else { binary });
+                }
+            }
+        }
+        let (mut reader, mut said, mut input) = (Reader::of_client(), Vec::new(), Vec::new());
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(1 + random(rest.len()));
+            input.extend(now);
+            rest = later;
+            events(&mut reader, &mut input, &mut said);
+        }
+        assert_eq!(said, expected);
+    }
+}
+
+//= rfc6455#masked-client
+//= type=test
+//= rfc6455#reserved-bits
+//= type=test
+//= rfc6455#reserved-opcodes
+//= type=test
+//= rfc6455#control-frames
+//= type=test
+#[test]
+fn broken_headers_are_protocol_errors_at_once() {
+    for (bytes, expected) in [
+        ([FIN | TEXT, 5], Fault::Mask),
+        ([FIN | 0x40 | TEXT, 0x80], Fault::ReservedBits),
+        ([FIN | 0x20 | TEXT, 0x80], Fault::ReservedBits),
+        ([FIN | 0x10 | TEXT, 0x80], Fault::ReservedBits),
+        ([0x09, 0x80], Fault::ControlFragmented),
+        ([CLOSE, 0xfe], Fault::ControlTooLong),
+        ([PING, 0xff], Fault::ControlTooLong),
+    ] {
+        assert_eq!(fault(&bytes), expected, "{bytes:?}");
+        assert_eq!(expected.code(), CloseCode(1002));
+    }
+    for opcode in (3..=7).chain(11..=15) {
+        assert_eq!(fault(&[FIN | opcode, 0x80]), Fault::ReservedOpcode, "{opcode}");
+    }
+    let mut masked = frame(FIN | TEXT, b"hello");
+    let event = Reader::of_server().read(&mut masked, MAX).event;
+    assert_eq!(event, Event::Fault(Fault::Mask));
+}
+
+//= rfc6455#length-minimal
+//= type=test
+#[test]
+fn lengths_have_one_form() {
+    let long = |length: &[u8]| {
+        let second = if length.len() == 2 { 0xfe } else { 0xff };
+        let bytes = [&[FIN | BINARY, second], length, &KEY].concat();
+        let mut said = Vec::new();
+        let missing = events(&mut Reader::of_client(), &mut bytes.to_vec(), &mut said);
+        said.pop().ok_or(missing)
+    };
+    assert_eq!(long(&125_u16.to_be_bytes()), Ok(Said::Fault(Fault::Length)));
+    assert_eq!(long(&126_u16.to_be_bytes()), Err(126));
+    assert_eq!(long(&0xffff_u64.to_be_bytes()), Ok(Said::Fault(Fault::Length)));
+    assert_eq!(long(&0x1_0000_u64.to_be_bytes()), Ok(Said::Fault(Fault::TooBig)));
+    assert_eq!(long(&(u64::MAX >> 1).to_be_bytes()), Ok(Said::Fault(Fault::TooBig)));
+    assert_eq!(long(&(1_u64 << 63).to_be_bytes()), Ok(Said::Fault(Fault::Length)));
+}
+
+//= rfc6455#fragmentation
+//= type=test
+#[test]
+fn messages_do_not_mix() {
+    assert_eq!(fault(&frame(CONTINUED, b"x")), Fault::Continuation);
+    assert_eq!(fault(&frame(FIN | CONTINUED, b"x")), Fault::Continuation);
+    for second in [TEXT, FIN | TEXT, BINARY, FIN | BINARY] {
+        assert_eq!(fault(&[frame(TEXT, b"x"), frame(second, b"y")].concat()), Fault::Interleaved);
+    }
+    let done = [frame(TEXT, b"x"), frame(FIN | CONTINUED, b"y"), frame(FIN | CONTINUED, b"z")];
+    assert_eq!(fault(&done.concat()), Fault::Continuation);
+}
+
+//= rfc6455#message-limit
+//= type=test
+#[test]
+fn messages_above_the_limit_are_known_by_a_header() {
+    let most = vec![b'x'; MAX];
+    assert_eq!(all(&frame(FIN | BINARY, &most)), [Said::Binary(most.clone())]);
+    let more = frame(FIN | TEXT, &[b'x'; MAX + 1]);
+    assert_eq!(fault(&more[..8]), Fault::TooBig);
+    let rest = frame(CONTINUED, b"yz");
+    let bytes = [&frame(TEXT, &most[1..]), &rest[..6]].concat();
+    assert_eq!(fault(&bytes), Fault::TooBig);
+    assert_eq!(Fault::TooBig.code(), CloseCode(1009));
+}
+
+#[test]
+fn endless_fragments_end() {
+    let few =
+        [frame(BINARY, b""), frame(CONTINUED, b"").repeat(limits::WS_FRAGMENTS_MAX as usize - 1)];
+    assert_eq!(all(&few.concat()), []);
+    let many = [few.concat(), frame(CONTINUED, b"")].concat();
+    assert_eq!(fault(&many), Fault::Fragments);
+    assert_eq!(Fault::Fragments.code(), CloseCode(1008));
+}
+
+//= rfc6455#text-utf8
+//= type=test
+#[test]
+fn text_is_utf8_and_what_cannot_become_it_is_noticed_early() {
+    for bad in [&b"\xc0\xaf"[..], b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\xff", b"\xe2\x82"] {
+        assert_eq!(fault(&frame(FIN | TEXT, bad)), Fault::NotUtf8, "{bad:?}");
+        let halves = [frame(TEXT, &bad[..1]), frame(FIN | CONTINUED, &bad[1..])];
+        assert_eq!(fault(&halves.concat()), Fault::NotUtf8, "{bad:?}");
+    }
+    assert_eq!(fault(&frame(TEXT, b"\xed\xa0")), Fault::NotUtf8);
+    assert_eq!(fault(&[frame(TEXT, b"\xed"), frame(CONTINUED, b"\xa0")].concat()), Fault::NotUtf8);
+    assert_eq!(all(&frame(TEXT, b"\xf0\x9f\x98")), []);
+    assert_eq!(Fault::NotUtf8.code(), CloseCode(1007));
+}
+
+//= rfc6455#close-payload
+//= type=test
+#[test]
+fn close_frames_hold_a_code_that_may_be_sent() {
+    let close = |code: u16, reason: &[u8]| {
+        let payload = [&code.to_be_bytes(), reason].concat();
+        all(&frame(CLOSE, &payload)).pop()
+    };
+    assert_eq!(all(&frame(CLOSE, b"")), [Said::Close(None)]);
+    assert_eq!(fault(&frame(CLOSE, b"\x03")), Fault::CloseCode);
+    for code in 0..=u16::MAX {
+        let fine = matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999);
+        let expected = if fine { Said::Close(Some(code)) } else { Said::Fault(Fault::CloseCode) };
+        assert_eq!(close(code, b""), Some(expected), "{code}");
+    }
+    assert_eq!(close(1000, b"\xff"), Some(Said::Fault(Fault::NotUtf8)));
+    assert_eq!(close(1000, "grüß".as_bytes()), Some(Said::Close(Some(1000))));
+}
+
+#[test]
+fn nothing_is_read_after_a_fault() {
+    let mut reader = Reader::of_client();
+    let mut said = Vec::new();
+    let mut input = [frame(FIN | CONTINUED, b""), frame(FIN | TEXT, b"hello")].concat();
+    events(&mut reader, &mut input, &mut said);
+    assert_eq!((said, input), (vec![Said::Fault(Fault::Continuation)], Vec::new()));
+}
+
+/// What a client reads of what `write` appends to a buffer.
+fn server_says(write: impl Fn(&mut Vec<u8>)) -> Vec<Said> {
+    let mut out = b"before".to_vec();
+    write(&mut out);
+    assert_eq!(&out[..6], b"before");
+    out.drain(..6);
+    let mut said = Vec::new();
+    let mut reader = Reader::of_server();
+    loop {
+        let len = out.len();
+        let Read { consumed, event } = reader.read(&mut out, usize::MAX);
+        said.push(match event {
+            Event::Partial { .. } => break,
+            Event::Text(text) => Said::Text(text.into()),
+            Event::Ping(payload) => Said::Ping(payload.into()),
+            Event::Pong(payload) => Said::Pong(payload.into()),
+            Event::Close(code) => Said::Close(code.map(|code| code.0)),
+            other => panic!("{other:?} of {len}"),
+        });
+        out.drain(..consumed);
+    }
+    said
+}
+
+//= rfc6455#unmasked-server
+//= type=test
+//= rfc6455#pong
+//= type=test
+//= rfc6455#close-answer
+//= type=test
+#[test]
+fn a_server_writes_what_a_client_reads() {
+    for len in [0, 1, 124, 125, 126, 127, 65_535, 65_536, 70_000] {
+        let body = "x".repeat(len);
+        let text = [Said::Text(body.clone())];
+        assert_eq!(server_says(|out| super::text(out, &body)), text, "{len}");
+        let with = |out: &mut Vec<u8>| super::text_with(out, |out| out.extend(body.bytes()));
+        assert_eq!(server_says(with), text, "{len}");
+    }
+    assert_eq!(server_says(|out| super::ping(out, b"?")), [Said::Ping(b"?".into())]);
+    assert_eq!(server_says(|out| super::pong(out, &[7; 200])), [Said::Pong(vec![7; 125])]);
+    let close = |out: &mut Vec<u8>| super::close(out, CloseCode::GOING_AWAY, &"ß".repeat(100));
+    assert_eq!(server_says(close), [Said::Close(Some(1001))]);
+    let mut out = Vec::new();
+    close(&mut out);
+    assert_eq!(out.len(), 2 + 2 + 122, "the reason is cut between characters");
+}
+
+#[test]
+fn a_client_writes_what_a_server_reads() {
+    let mut out = Vec::new();
+    let body = "ö".repeat(300);
+    client::text(&mut out, KEY, &body);
+    client::binary(&mut out, KEY, &[0xff, 0]);
+    client::ping(&mut out, KEY, b"?");
+    client::pong(&mut out, KEY, b"!");
+    client::close(&mut out, KEY, CloseCode::NORMAL, "done");
+    let expected = [
+        Said::Text(body.clone()),
+        Said::Binary(vec![0xff, 0]),
+        Said::Ping(b"?".into()),
+        Said::Pong(b"!".into()),
+        Said::Close(Some(1000)),
+    ];
+    assert_eq!(all(&out), expected);
+    assert!(out.starts_with(&frame(FIN | TEXT, body.as_bytes())));
+}
+
+#[test]
+fn masks_of_any_length_are_as_byte_by_byte() {
+    for len in 0..100 {
+        let bytes: Vec<u8> = (0..len).collect();
+        let naive: Vec<u8> = bytes.iter().zip(KEY.iter().cycle()).map(|(a, b)| a ^ b).collect();
+        let mut fast = bytes;
+        mask(&mut fast, KEY);
+        assert_eq!(fast, naive);
+    }
+}
+
+const REQUEST: &str = "GET /any/path?x=y HTTP/1.1\r\nHost: server.example.com\r\nUpgrade: websocket\r\n\
+     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+     Origin: http://example.com\r\nSec-WebSocket-Protocol: chat, superchat\r\n\
+     Sec-WebSocket-Extensions: permessage-deflate\r\nSec-WebSocket-Version: 13\r\n\r\n";
+const NONCE: &[u8; 24] = b"dGhlIHNhbXBsZSBub25jZQ==";
+
+fn upgrade(request: &str) -> Upgrade<'_> {
+    match read_head(request.as_bytes()) {
+        Head::Whole(request) => request.upgrade,
+        other => panic!("{other:?}"),
+    }
+}
+
+//= rfc6455#client-handshake
+//= type=test
+//= rfc6455#origin
+//= type=test
+#[test]
+fn a_request_for_a_websocket_is_known_in_any_case_and_list() {
+    let Head::Whole(request) = read_head(REQUEST.as_bytes()) else { panic!() };
+    assert_eq!(request.path, b"/any/path");
+    let plain = Upgrade::WebSocket { key: NONCE, origin: Some(b"http://example.com") };
+    assert_eq!(request.upgrade, plain);
+    for (from, to) in [
+        ("Upgrade: websocket", "UPGRADE:h2c , WebSocket"),
+        ("Connection: Upgrade", "connection: keep-alive, upgrade"),
+        ("Connection: Upgrade", "Connection: keep-alive\r\nConnection: UPGRADE"),
+        ("Upgrade: websocket", "Upgrade: other\r\nUpgrade: websocket"),
+    ] {
+        assert_eq!(upgrade(&REQUEST.replace(from, to)), plain, "{to}");
+    }
+    let no_page = REQUEST.replace("Origin: http://example.com\r\n", "");
+    assert_eq!(upgrade(&no_page), Upgrade::WebSocket { key: NONCE, origin: None });
+    let mut out = Vec::new();
+    forbidden_origin(&mut out);
+    assert!(out.starts_with(b"HTTP/1.1 403 Forbidden\r\n"));
+}
+
+//= rfc6455#client-handshake
+//= type=test
+//= rfc6455#version
+//= type=test
+#[test]
+fn other_requests_are_plain_or_broken() {
+    use BrokenUpgrade::{Connection, Key, Request, Version};
+    for (from, to, expected) in [
+        ("Upgrade: websocket", "Upgrade: h2c", Upgrade::None),
+        ("Upgrade: websocket", "Upgrade: websockets", Upgrade::None),
+        ("GET ", "HEAD ", Upgrade::Broken(Request)),
+        ("HTTP/1.1", "HTTP/1.0", Upgrade::Broken(Request)),
+        ("Host", "Hast", Upgrade::Broken(Request)),
+        ("Connection: Upgrade", "Connection: keep-alive", Upgrade::Broken(Connection)),
+        ("Version: 13", "Version: 8", Upgrade::Broken(Version)),
+        ("Version: 13", "Version: 130", Upgrade::Broken(Version)),
+        ("Sec-WebSocket-Version: 13", "a: b", Upgrade::Broken(Version)),
+        ("dGhl", "dGh", Upgrade::Broken(Key)),
+        ("dGhl", "dG-l", Upgrade::Broken(Key)),
+        ("jZQ==", "jZQQ=", Upgrade::Broken(Key)),
+        ("Sec-WebSocket-Key", "Key", Upgrade::Broken(Key)),
+        (
+            "Origin: http://example.com",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            Upgrade::Broken(Key),
+        ),
+    ] {
+        assert_eq!(upgrade(&REQUEST.replacen(from, to, 1)), expected, "{to}");
+    }
+    for (broken, status) in [
+        (Request, "400 Bad Request\r\n"),
+        (Connection, "400 Bad Request\r\n"),
+        (Key, "400 Bad Request\r\n"),
+        (
+            Version,
+            "426 Upgrade Required\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n",
+        ),
+    ] {
+        let mut out = Vec::new();
+        broken_upgrade(&mut out, broken);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
+    }
+}
+
+//= rfc6455#accept
+//= type=test
+//= rfc6455#extensions
+//= type=test
+#[test]
+fn the_handshakes_halves_fit() {
+    // The RFC's own example (1.3).
+    assert_eq!(&accept_key(NONCE), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    let mut out = Vec::new();
+    switching_protocols(&mut out, NONCE);
+    let text = std::str::from_utf8(&out).unwrap();
+    assert!(text.starts_with("HTTP/1.1 101 ") && text.ends_with("\r\n\r\n"));
+    assert!(!text.contains("Extensions") && !text.contains("Protocol:"));
+    for cut in 0..out.len() {
+        assert_eq!(client::answer(&out[..cut], NONCE), client::Answer::Partial);
+    }
+    let consumed = out.len();
+    out.extend(frame(FIN | TEXT, b"hello"));
+    assert_eq!(client::answer(&out, NONCE), client::Answer::Accepted { consumed });
+    assert_eq!(client::answer(&out, &[b'A'; 24]), client::Answer::Broken);
+    assert_eq!(client::answer(b"\x16\x03\x01", NONCE), client::Answer::Broken);
+    let refused = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(client::answer(refused, NONCE), client::Answer::Refused(403));
+    let mut request = Vec::new();
+    client::request(&mut request, "server.example.com", "/any/path", NONCE);
+    let request = String::from_utf8(request).unwrap();
+    assert_eq!(upgrade(&request), Upgrade::WebSocket { key: NONCE, origin: None });
+}

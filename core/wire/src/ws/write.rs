@@ -1,0 +1,67 @@
+//! A server's frames, appended to a buffer: unmasked, each message in one frame.
+
+use super::CloseCode;
+use super::frame::{CONTROL_MAX, Opcode, header};
+
+/// Appends a text message.
+//= rfc6455#unmasked-server
+pub fn text(out: &mut Vec<u8>, body: &str) {
+    frame(out, Opcode::Text, body.as_bytes());
+}
+
+/// Appends a text message whose body `write` appends. It must be UTF-8, and `write` must leave what
+/// was there.
+pub fn text_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    // The header of most messages: those from 126 to 65535 bytes. For others the body is moved.
+    const ROOM: usize = 4;
+    let start = out.len();
+    out.extend_from_slice(&[0; ROOM]);
+    write(out);
+    let body = out.len().saturating_sub(start + ROOM);
+    let (header, len) = header(Opcode::Text, body, false);
+    if len != ROOM {
+        let header = header.iter().take(len).copied();
+        out.splice(start..start + ROOM, header);
+    } else if let Some(room) = out.get_mut(start..start + ROOM) {
+        room.iter_mut().zip(header).for_each(|(room, byte)| *room = byte);
+    }
+}
+
+/// Appends a ping. Of the payload, at most 125 bytes go.
+pub fn ping(out: &mut Vec<u8>, payload: &[u8]) {
+    frame(out, Opcode::Ping, cut(payload));
+}
+
+/// Appends the answer to a ping, with the ping's payload.
+//= rfc6455#pong
+pub fn pong(out: &mut Vec<u8>, payload: &[u8]) {
+    frame(out, Opcode::Pong, cut(payload));
+}
+
+/// Appends a close frame: the last of a connection. The reason is for people; at most 123 bytes of
+/// it go.
+//= rfc6455#close-answer
+pub fn close(out: &mut Vec<u8>, code: CloseCode, reason: &str) {
+    let (payload, len) = close_payload(code, reason);
+    frame(out, Opcode::Close, payload.get(..len).unwrap_or_default());
+}
+
+/// A close frame's payload: the first bytes of the array.
+pub(super) fn close_payload(code: CloseCode, reason: &str) -> ([u8; CONTROL_MAX], usize) {
+    let mut payload = [0; CONTROL_MAX];
+    let reason = reason.get(..reason.floor_char_boundary(CONTROL_MAX - 2)).unwrap_or_default();
+    let bytes = code.0.to_be_bytes().into_iter().chain(reason.bytes());
+    payload.iter_mut().zip(bytes).for_each(|(room, byte)| *room = byte);
+    (payload, 2 + reason.len())
+}
+
+/// What of a control frame's payload fits.
+pub(super) fn cut(payload: &[u8]) -> &[u8] {
+    payload.get(..CONTROL_MAX).unwrap_or(payload)
+}
+
+fn frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+    let (header, len) = header(opcode, payload.len(), false);
+    out.extend_from_slice(header.get(..len).unwrap_or_default());
+    out.extend_from_slice(payload);
+}
