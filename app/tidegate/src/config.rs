@@ -158,6 +158,7 @@ fn policy(settings: &Settings) -> Policy {
             .min(settings.int("tracker.interval_s")),
         interval_jitter_s: settings.int("tracker.interval_jitter_s"),
         peer_lifetime_s: settings.int("tracker.peer_lifetime_s"),
+        websocket_interval_s: settings.int("tracker.websocket_interval_s"),
         numwant_default: peers("tracker.numwant_default"),
         numwant_max: peers("tracker.numwant_max"),
         connection_id_lifetime_s: settings.int("tracker.connection_id_lifetime_s"),

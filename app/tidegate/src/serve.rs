@@ -130,6 +130,7 @@ fn new_tracker(config: &Config) -> Result<Tracker> {
         shards: workers,
         hash_key: store_key.try_into()?,
         peer_lifetime_s: config.policy.peer_lifetime_s,
+        web_lifetime_s: config.policy.web_lifetime_s(),
         keep_peer_ids: config.http.dict_model,
         memory_budget: config.memory_budget,
     };

@@ -79,6 +79,7 @@ fn store(shards: usize) -> Store {
         shards,
         hash_key: *b"a key of 16 byte",
         peer_lifetime_s: 1000,
+        web_lifetime_s: 240,
         keep_peer_ids: false,
         memory_budget: None,
     })

@@ -1,6 +1,6 @@
 //! One announce, as the store sees it.
 
-use types::{Families, InfoHash, PeerId, PeerKey, Role};
+use types::{Families, InfoHash, PeerId, PeerKey, Role, WebPeer};
 
 /// What an announce does to its swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,4 +34,19 @@ pub struct Job {
     /// Answer with ids, by [`types::AnnounceSink::peer_with_id`]. Peers whose id is not kept come
     /// with an id of zeros.
     pub with_ids: bool,
+}
+
+/// One WebTorrent announce, after the tracker has allowed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebJob {
+    /// The torrent.
+    pub info_hash: InfoHash,
+    /// Who announces.
+    pub peer: WebPeer,
+    /// What it is to the swarm.
+    pub role: Role,
+    /// What happens to it.
+    pub action: Action,
+    /// Peers wanted, at most [`types::limits::WEB_OFFERS_MAX`].
+    pub want: u16,
 }

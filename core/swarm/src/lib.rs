@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! Store ─▶ Shard (a lock) ─▶ Index (hash -> number) ─▶ Record (a cache line, up to 4 peers)
-//!                                                        └▶ 4 PeerSets (role × family) ─▶ Arena (lines)
+//!                                   │                    └▶ 4 PeerSets (role × family) ─▶ Arena (lines)
+//!                                   └▶ WebSwarm (WebTorrent peers, in a map of their own)
 //! ```
 #![deny(unsafe_code)]
 
@@ -26,9 +27,11 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod web;
 
-pub use job::{Action, Job};
+pub use job::{Action, Job, WebJob};
 pub use options::Options;
 pub use random::Random;
 pub use store::Store;
 pub use totals::{FamilyTotals, Totals};
+pub use web::WebChosen;

@@ -11,6 +11,8 @@ pub struct Options {
     /// Seconds that a peer is kept after its last announce, at most
     /// [`types::limits::PEER_LIFETIME_S_MAX`].
     pub peer_lifetime_s: u32,
+    /// The same for WebTorrent peers, which announce more often.
+    pub web_lifetime_s: u32,
     /// Keep peer ids (BEP 3 dict model). Costs tens of bytes for each peer.
     pub keep_peer_ids: bool,
     /// Bytes the store may take. Near it the idlest peers go early, at it nothing new is stored.

@@ -16,8 +16,8 @@ pub(crate) struct Record {
     pub(crate) is_many: u8,
     pub(crate) few: u8,
     pub(crate) few_seeders: u8,
-    /// Room for what is to come (WebTorrent).
-    flags: u8,
+    /// Whether it has WebTorrent peers too, which are kept beside (see `web`).
+    pub(crate) has_web: u8,
     /// Leechers that are partial seeds.
     pub(crate) partial_seeds: u32,
     body: [u64; 4],
@@ -85,7 +85,7 @@ impl Record {
         self.body = [0; 4];
     }
 
-    /// Its figures.
+    /// Its figures, WebTorrent peers apart.
     #[inline]
     pub(crate) fn counts(&self) -> SwarmCounts {
         let (v4, v6) = if self.is_many == 1 {
@@ -99,13 +99,19 @@ impl Record {
             let leechers = u32::from(self.few) - seeders;
             (FamilyCounts { seeders, leechers }, FamilyCounts::default())
         };
-        SwarmCounts { v4, v6, partial_seeds: self.partial_seeds, downloads: self.downloads }
+        SwarmCounts {
+            v4,
+            v6,
+            web: FamilyCounts::default(),
+            partial_seeds: self.partial_seeds,
+            downloads: self.downloads,
+        }
     }
 
     /// Whether it has no peers.
     pub(crate) fn is_empty(&self) -> bool {
         let counts = self.counts();
-        counts.seeders() == 0 && counts.leechers() == 0
+        self.has_web == 0 && counts.seeders() == 0 && counts.leechers() == 0
     }
 }
 

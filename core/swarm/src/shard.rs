@@ -2,6 +2,7 @@
 
 mod announce;
 mod sweep;
+mod web;
 
 use std::collections::BTreeMap;
 
@@ -14,9 +15,11 @@ use crate::memory::{LINE, Region};
 use crate::record::{Record, Records, Sets};
 use crate::siphash::siphash;
 use crate::totals::FamilyTotals;
+use crate::web::WebSwarm;
 use crate::{Options, Totals};
 
 pub(crate) use announce::Draft;
+pub(crate) use sweep::Lifetimes;
 
 /// Torrents and peers.
 pub(crate) struct Shard {
@@ -26,6 +29,8 @@ pub(crate) struct Shard {
     arena: Arena,
     /// Peer ids, if they are kept: a tree, because it grows without ever being rebuilt.
     ids: Option<BTreeMap<(InfoHash, PeerKey), PeerId>>,
+    /// WebTorrent peers, of those torrents that have any; a tree for the same reason.
+    web: BTreeMap<InfoHash, WebSwarm>,
     budget: Option<u64>,
     totals: Totals,
     cursor: sweep::Cursor,
@@ -79,6 +84,7 @@ impl Shard {
             records: Records::default(),
             arena: Arena::default(),
             ids: options.keep_peer_ids.then(BTreeMap::new),
+            web: BTreeMap::new(),
             budget,
             totals: Totals::default(),
             cursor: sweep::Cursor::default(),
@@ -87,9 +93,18 @@ impl Shard {
 
     /// The figures of a torrent, whose hash under the store's key is `hash`.
     pub(crate) fn counts(&self, info_hash: &InfoHash, hash: u64) -> SwarmCounts {
-        self.find(info_hash, hash)
-            .map(|number| self.records.at(number).counts())
-            .unwrap_or_default()
+        self.find(info_hash, hash).map(|number| self.counts_at(number)).unwrap_or_default()
+    }
+
+    /// The figures of a torrent.
+    #[inline]
+    fn counts_at(&self, number: u32) -> SwarmCounts {
+        let record = self.records.at(number);
+        let mut counts = record.counts();
+        if record.has_web == 1 {
+            counts.web = self.web.get(&record.info_hash).map(WebSwarm::counts).unwrap_or_default();
+        }
+        counts
     }
 
     /// What it holds.
@@ -100,7 +115,8 @@ impl Shard {
             memory_reserved: self.records.reserved()
                 + self.arena.touched() * LINE as u64
                 + self.index.bytes()
-                + self.id_bytes(),
+                + self.id_bytes()
+                + self.web_bytes(),
             ..self.totals
         }
     }
@@ -115,13 +131,22 @@ impl Shard {
 
     fn memory_used(&self) -> u64 {
         let lines = u64::from(self.records.len()) + self.arena.used();
-        lines * LINE as u64 + self.index.bytes() + self.id_bytes()
+        lines * LINE as u64 + self.index.bytes() + self.id_bytes() + self.web_bytes()
     }
 
     /// What the tree of peer ids takes, about: entries of 59 bytes in nodes two thirds full.
     fn id_bytes(&self) -> u64 {
         const ID_BYTES: u64 = 96;
         self.ids.as_ref().map_or(0, |ids| ids.len() as u64 * ID_BYTES)
+    }
+
+    /// What WebTorrent peers take, about: an entry of 40 bytes and its place in the hash table, with
+    /// room to grow; and for each torrent two maps and a node of the tree.
+    fn web_bytes(&self) -> u64 {
+        const PEER_BYTES: u64 = 80;
+        const TORRENT_BYTES: u64 = 400;
+        let peers = self.totals.web.seeders + self.totals.web.leechers;
+        peers * PEER_BYTES + self.web.len() as u64 * TORRENT_BYTES
     }
 
     /// Whether nothing more may be stored.

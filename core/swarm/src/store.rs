@@ -10,18 +10,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
-use types::{AnnounceSink, InfoHash, SwarmCounts, Tick, limits};
+use types::{AnnounceSink, InfoHash, SwarmCounts, Tick, WebPeer, limits};
 
 use crate::memory::Region;
-use crate::shard::{Draft, Shard};
+use crate::shard::{Draft, Lifetimes, Shard};
 use crate::siphash::siphash;
-use crate::{Job, Options, Random, Totals};
+use crate::{Job, Options, Random, Totals, WebChosen, WebJob};
 
 /// Torrents and their peers, for any number of threads.
 pub struct Store {
     key: [u8; 16],
     shards: Box<[Place]>,
     lifetime_s: AtomicU32,
+    web_lifetime_s: AtomicU32,
 }
 
 /// Two cache lines, which processors fetch together: neighbours' locks must not share them.
@@ -45,6 +46,7 @@ impl Store {
             key: options.hash_key,
             shards: (0..shards).map(shard).collect(),
             lifetime_s: AtomicU32::new(options.peer_lifetime_s),
+            web_lifetime_s: AtomicU32::new(options.web_lifetime_s),
         }
     }
 
@@ -99,6 +101,25 @@ impl Store {
         }
     }
 
+    /// Does a WebTorrent announce: gives the torrent's figures, and puts the peers to which the asker's
+    /// offers should go into `chosen`, each once and in random order.
+    pub fn announce_web(
+        &self,
+        now: Tick,
+        random: &mut Random,
+        job: &WebJob,
+        chosen: &mut WebChosen,
+    ) -> SwarmCounts {
+        let hash = self.hash(&job.info_hash);
+        self.lock(self.shard_of(hash)).announce_web(now, random, job, hash, chosen)
+    }
+
+    /// Removes a WebTorrent peer, if it is there.
+    pub fn leave_web(&self, info_hash: &InfoHash, peer: WebPeer) {
+        let hash = self.hash(info_hash);
+        self.lock(self.shard_of(hash)).leave_web(info_hash, peer, hash);
+    }
+
     /// Writes the figures of each torrent to the same place of `counts`; zeros for an unknown one.
     pub fn scrape(&self, info_hashes: &[InfoHash], counts: &mut [SwarmCounts]) {
         for (info_hash, counts) in info_hashes.iter().zip(counts) {
@@ -109,14 +130,17 @@ impl Store {
 
     /// Does one of `parts` parts of a pass over everything, in which aged peers go.
     pub fn sweep(&self, now: Tick, parts: u32) {
-        let lifetime_s = self.lifetime_s.load(Ordering::Relaxed);
+        let lifetimes = Lifetimes {
+            plain_s: self.lifetime_s.load(Ordering::Relaxed),
+            web_s: self.web_lifetime_s.load(Ordering::Relaxed),
+        };
         for shard in 0..self.shards.len() {
             let lines = self.lock(shard).pass_lines();
             // One step more than is due, so that passes end.
             let steps = lines / u64::from(parts.max(1)) / u64::from(SWEEP_LINES) + 1;
             for _ in 0..steps {
                 let mut shard = self.lock(shard);
-                shard.sweep(now, lifetime_s, SWEEP_LINES);
+                shard.sweep(now, lifetimes, SWEEP_LINES);
                 let released = shard.released();
                 // To an announce that waits, before the next step takes it again.
                 MutexGuard::unlock_fair(shard);
@@ -138,9 +162,10 @@ impl Store {
         }
     }
 
-    /// Peers are kept so many seconds from now on.
-    pub fn set_peer_lifetime(&self, seconds: u32) {
-        self.lifetime_s.store(seconds, Ordering::Relaxed);
+    /// Peers, and WebTorrent peers, are kept so many seconds from now on.
+    pub fn set_lifetimes(&self, plain_s: u32, web_s: u32) {
+        self.lifetime_s.store(plain_s, Ordering::Relaxed);
+        self.web_lifetime_s.store(web_s, Ordering::Relaxed);
     }
 
     /// What the store holds.

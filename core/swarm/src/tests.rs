@@ -17,6 +17,7 @@ fn options(shards: usize) -> Options {
         shards,
         hash_key: [7; 16],
         peer_lifetime_s: LIFETIME_S,
+        web_lifetime_s: LIFETIME_S / 2,
         keep_peer_ids: true,
         memory_budget: None,
     }

@@ -1,6 +1,6 @@
 //! The store in figures.
 
-/// Peers of one address family in the whole store.
+/// Peers of one address family, or of WebTorrent, in the whole store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FamilyTotals {
     /// Peers that have everything.
@@ -18,6 +18,8 @@ pub struct Totals {
     pub v4: FamilyTotals,
     /// IPv6 peers.
     pub v6: FamilyTotals,
+    /// WebTorrent peers, of whatever family.
+    pub web: FamilyTotals,
     /// Those of the leechers that are partial seeds (BEP 21).
     pub partial_seeds: u64,
     /// Downloads counted since the start; never falls.
@@ -44,6 +46,7 @@ impl Totals {
             torrents: self.torrents + other.torrents,
             v4: family(self.v4, other.v4),
             v6: family(self.v6, other.v6),
+            web: family(self.web, other.web),
             partial_seeds: self.partial_seeds + other.partial_seeds,
             downloads: self.downloads + other.downloads,
             expired: self.expired + other.expired,

@@ -56,6 +56,7 @@ fn allocations(keep_peer_ids: bool) -> u64 {
         shards: 4,
         hash_key: [3; 16],
         peer_lifetime_s: 1000,
+        web_lifetime_s: 240,
         keep_peer_ids,
         memory_budget: None,
     });

@@ -109,7 +109,7 @@ impl Tracker {
 
     /// Puts another policy in force, for all workers from their next batch on.
     pub fn reconfigure(&self, policy: &Policy) {
-        self.store.set_peer_lifetime(policy.peer_lifetime_s);
+        self.store.set_lifetimes(policy.peer_lifetime_s, policy.web_lifetime_s());
         self.policy.store(Arc::new(*policy));
     }
 

@@ -23,6 +23,9 @@ pub struct Policy {
     pub interval_jitter_s: u32,
     /// Seconds without an announce after which a peer is gone.
     pub peer_lifetime_s: u32,
+    /// Seconds between the announces of a WebTorrent client. One that has been silent for twice as
+    /// long is gone.
+    pub websocket_interval_s: u32,
     /// Peers given to a client that does not say how many it wants.
     pub numwant_default: u16,
     /// The most peers given to any client.
@@ -38,6 +41,7 @@ impl Default for Policy {
             interval_min_s: 900,
             interval_jitter_s: 0,
             peer_lifetime_s: 2700,
+            websocket_interval_s: 120,
             numwant_default: 50,
             numwant_max: 200,
             connection_id_lifetime_s: 120,
@@ -46,6 +50,11 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// Seconds without an announce after which a WebTorrent peer is gone.
+    pub fn web_lifetime_s(&self) -> u32 {
+        self.websocket_interval_s.saturating_mul(2)
+    }
+
     /// How many peers an announce gets that asks for `want`.
     pub(crate) fn peers(&self, want: Want) -> u16 {
         match want {

@@ -39,6 +39,7 @@ fn tracker(policy: Policy) -> Tracker {
         shards: 4,
         hash_key: [3; 16],
         peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
         keep_peer_ids: true,
         memory_budget: None,
     };

@@ -12,6 +12,7 @@ mod peer;
 mod refusal;
 mod reply;
 mod tick;
+mod web;
 
 pub use announce::{Announce, Event, Families, Role, Want};
 pub use hash::{InfoHash, ParseInfoHashError, PeerId};
@@ -19,3 +20,4 @@ pub use peer::{Family, PackedV4, PackedV6, PeerKey};
 pub use refusal::{Refusal, Retry};
 pub use reply::{AnnounceSink, Chosen, FamilyCounts, SwarmCounts};
 pub use tick::Tick;
+pub use web::{ConnectionKey, WebPeer};

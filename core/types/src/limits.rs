@@ -31,6 +31,8 @@ pub const HTTP_HEADERS_MAX: usize = 64;
 /// Hashes answered in one HTTP scrape: more do not fit [`HTTP_HEAD_MAX`] by much.
 pub const SCRAPE_HASHES_HTTP_MAX: usize = 256;
 
+/// Offers looked at in one WebTorrent announce: each goes to another peer. Clients send 5 or 10.
+pub const WEB_OFFERS_MAX: usize = 64;
 /// Bytes of one WebSocket message, whatever is configured. Offers from a host with many addresses
 /// make 24 KB; 64 KiB must pass.
 pub const WS_MESSAGE_MAX: usize = 128 * 1024;

@@ -3,7 +3,7 @@
 
 use crate::{PackedV4, PackedV6, PeerId, PeerKey};
 
-/// Peers of one address family.
+/// Peers of one address family, or of WebTorrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FamilyCounts {
     /// Peers that have everything.
@@ -19,6 +19,8 @@ pub struct SwarmCounts {
     pub v4: FamilyCounts,
     /// IPv6 peers.
     pub v6: FamilyCounts,
+    /// WebTorrent peers, of whatever family.
+    pub web: FamilyCounts,
     /// Those of the leechers that are partial seeds (BEP 21).
     pub partial_seeds: u32,
     /// Downloads completed, one for each peer.
@@ -28,12 +30,12 @@ pub struct SwarmCounts {
 impl SwarmCounts {
     /// BEP 3 `complete`.
     pub fn seeders(&self) -> u32 {
-        self.v4.seeders.saturating_add(self.v6.seeders)
+        self.v4.seeders.saturating_add(self.v6.seeders).saturating_add(self.web.seeders)
     }
 
     /// BEP 3 `incomplete`.
     pub fn leechers(&self) -> u32 {
-        self.v4.leechers.saturating_add(self.v6.leechers)
+        self.v4.leechers.saturating_add(self.v6.leechers).saturating_add(self.web.leechers)
     }
 
     /// BEP 21 `downloaders`: incomplete and still fetching.

@@ -68,10 +68,11 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
 
 fn render_totals(page: &mut Page, figures: &Figures) {
     let totals = figures.tracker.totals();
-    page.head("peers", "gauge", "Peers known, by family and role.");
-    for (family, of) in [(Family::V4, totals.v4), (Family::V6, totals.v6)] {
+    page.head("peers", "gauge", "Peers known, by family (web: WebTorrent) and role.");
+    let (v4, v6) = (label(Family::V4), label(Family::V6));
+    for (family, of) in [(v4, totals.v4), (v6, totals.v6), ("web", totals.web)] {
         for (role, value) in [("seeder", of.seeders), ("leecher", of.leechers)] {
-            let labels = format!("family=\"{}\",role=\"{role}\"", label(family));
+            let labels = format!("family=\"{family}\",role=\"{role}\"");
             page.plain("peers", &labels, value);
         }
     }
@@ -165,6 +166,7 @@ mod tests {
             shards: 1,
             hash_key: [0; 16],
             peer_lifetime_s: policy.peer_lifetime_s,
+            web_lifetime_s: policy.web_lifetime_s(),
             keep_peer_ids: false,
             memory_budget: None,
         };

@@ -183,7 +183,13 @@ pub(crate) const KEYS: &[Key] = &[
         "120",
         "Seconds for which a UDP connection id is good at least; twice that at most.",
     ),
-    key("tracker.websocket_interval_s", Kind::Dormant, "120", ""),
+    live(
+        "tracker.websocket_interval_s",
+        Kind::Int(1, limits::PEER_LIFETIME_S_MAX / 2),
+        "120",
+        "Seconds between a WebTorrent client's announces. One that is silent for twice as long\n\
+         is forgotten.",
+    ),
     live(
         "access.mode",
         Kind::Choice(&["open", "allow", "deny", "both"]),

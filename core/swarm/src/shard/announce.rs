@@ -150,7 +150,7 @@ impl Shard {
             PeerKey::V6(_) => {}
         }
         self.forget_id(job.info_hash, job.peer);
-        let counts = self.records.at(number).counts();
+        let counts = self.counts_at(number);
         sink.chosen(draft.at, &Chosen { counts, v4: 0, v6: 0 });
     }
 
@@ -342,7 +342,7 @@ impl Shard {
     ) {
         let record = self.records.at(number);
         let job = draft.job;
-        let counts = record.counts();
+        let counts = self.counts_at(number);
         let mut chosen = Chosen { counts, v4: 0, v6: 0 };
         if job.want == 0 {
             return sink.chosen(draft.at, &chosen);
@@ -461,7 +461,7 @@ fn place_in(spot: Spot, is_own_family: bool, role: usize) -> Option<Place> {
 
 /// How many of `want` peers come from each set: all if there are no more, else in proportion, and
 /// what is left over by chance, so that every peer's chance is the same.
-fn split(others: [u32; 4], want: u32, random: &mut Random) -> [u32; 4] {
+pub(super) fn split(others: [u32; 4], want: u32, random: &mut Random) -> [u32; 4] {
     let total: u64 = others.iter().map(|others| u64::from(*others)).sum();
     if total <= u64::from(want) {
         return others;

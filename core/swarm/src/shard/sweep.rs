@@ -7,14 +7,15 @@ use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
 use crate::entry::Entry;
 use crate::mark::{Mark, age_max};
 use crate::memory::{HUGE_LINES, Region};
-use crate::record::FEW;
+use crate::record::{FEW, Record};
 
 /// Where a pass over all torrents stands.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     record: u32,
-    /// v4 seeders, v4 leechers, v6 seeders, v6 leechers.
+    /// v4 seeders, v4 leechers, v6 seeders, v6 leechers, WebTorrent seeders, WebTorrent leechers.
     set: usize,
+    /// In its pages; of WebTorrent peers, the number of the next.
     page: u32,
 }
 
@@ -22,18 +23,34 @@ pub(crate) struct Cursor {
 const INDEX_SLOTS: usize = 512;
 const DRAIN_BLOCKS: u32 = 32;
 
+/// How long peers may live, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lifetimes {
+    pub(crate) plain_s: u32,
+    /// WebTorrent peers.
+    pub(crate) web_s: u32,
+}
+
+/// The first of the sets that hold WebTorrent peers, and the end of all.
+const WEB_SETS: usize = 4;
+const SETS_END: usize = 6;
+
 impl Shard {
     /// Lines that a whole pass looks at, about.
     pub(crate) fn pass_lines(&self) -> u64 {
-        u64::from(self.records.len()) + self.arena.used()
+        let web = self.totals.web.seeders + self.totals.web.leechers;
+        u64::from(self.records.len()) + self.arena.used() + web
     }
 
-    /// Looks at about `lines` lines, and forgets peers that are older than `lifetime_s`.
-    pub(crate) fn sweep(&mut self, now: Tick, lifetime_s: u32, lines: u32) {
+    /// Looks at about `lines` lines, and forgets peers that are older than their lifetime.
+    pub(crate) fn sweep(&mut self, now: Tick, lifetimes: Lifetimes, lines: u32) {
         self.index.step(INDEX_SLOTS);
         self.arena.drain(DRAIN_BLOCKS);
-        let oldest = age_max(self.pressed(lifetime_s));
-        let is_dead = move |mark: Mark| mark.age(now) > oldest;
+        let lived = |seconds: u32| {
+            let oldest = age_max(self.pressed(seconds));
+            move |mark: Mark| mark.age(now) > oldest
+        };
+        let (is_dead, is_web_dead) = (lived(lifetimes.plain_s), lived(lifetimes.web_s));
         let mut left = lines;
         while left > 0 {
             if self.cursor.record >= self.records.len() {
@@ -41,7 +58,7 @@ impl Shard {
                 self.arena.plan_drain();
                 return;
             }
-            left = left.saturating_sub(self.visit(is_dead));
+            left = left.saturating_sub(self.visit(is_dead, is_web_dead));
         }
     }
 
@@ -82,27 +99,35 @@ impl Shard {
     }
 
     /// Looks at the record, set and page where the cursor is, and moves it on. Gives the lines.
-    fn visit(&mut self, is_dead: impl Fn(Mark) -> bool + Copy) -> u32 {
+    fn visit(
+        &mut self,
+        is_dead: impl Fn(Mark) -> bool + Copy,
+        is_web_dead: impl Fn(Mark) -> bool,
+    ) -> u32 {
         let number = self.cursor.record;
-        if self.records.at(number).is_many == 0 {
+        let Record { is_many, has_web, .. } = *self.records.at(number);
+        if is_many == 0 && self.cursor.set < WEB_SETS {
             self.visit_few(number, is_dead);
-            self.leave(number);
+            self.cursor = Cursor { page: 0, set: WEB_SETS, ..self.cursor };
+            if has_web == 0 {
+                self.leave(number);
+            }
             return 1;
         }
         let role = self.cursor.set % 2;
-        let (pages, cost) = if self.cursor.set < 2 {
-            self.visit_page::<PackedV4>(number, role, is_dead)
-        } else {
-            self.visit_page::<PackedV6>(number, role, is_dead)
+        let (next, cost) = match self.cursor.set {
+            0 | 1 => self.visit_page::<PackedV4>(number, role, is_dead),
+            2 | 3 => self.visit_page::<PackedV6>(number, role, is_dead),
+            _ => self.visit_web(number, role, self.cursor.page, is_web_dead),
         };
-        self.cursor.page += 1;
-        if self.cursor.page >= pages {
-            self.cursor.page = 0;
-            self.cursor.set += 1;
+        match next {
+            Some(next) => self.cursor.page = next,
+            None => self.cursor = Cursor { page: 0, set: self.cursor.set + 1, ..self.cursor },
         }
-        if self.cursor.set == 4 {
-            self.cursor.set = 0;
+        if self.cursor.set == WEB_SETS && is_many == 1 {
             self.gather(number);
+        }
+        if self.cursor.set == SETS_END || (self.cursor.set == WEB_SETS && has_web == 0) {
             self.leave(number);
         }
         1 + cost
@@ -111,6 +136,7 @@ impl Shard {
     /// Goes on to the next record; one that is of no more use is dropped, and another gets its
     /// number.
     fn leave(&mut self, number: u32) {
+        self.cursor = Cursor { record: number, ..Cursor::default() };
         let record = self.records.at(number);
         // Downloads are remembered as long as there is anybody who might ask.
         if record.is_empty() {
@@ -137,17 +163,17 @@ impl Shard {
         }
     }
 
-    /// Says how many pages the set has, and how many lines were looked at.
+    /// Says which page is next, if there is one, and how many lines were looked at.
     fn visit_page<E: Of>(
         &mut self,
         number: u32,
         role: usize,
         is_dead: impl Fn(Mark) -> bool,
-    ) -> (u32, u32) {
+    ) -> (Option<u32>, u32) {
         let mut set = E::sets(self.records.at(number).sets())[role];
         let pages = set.pages(&self.arena);
         if self.cursor.page >= pages {
-            return (pages, 0);
+            return (None, 0);
         }
         let info_hash = self.records.at(number).info_hash;
         let (mut gone, mut partial) = (0, 0);
@@ -172,7 +198,8 @@ impl Shard {
         let totals = E::totals(&mut self.totals);
         *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= gone;
         self.totals.expired += gone;
-        (pages, cost)
+        let next = self.cursor.page + 1;
+        ((next < pages).then_some(next), cost)
     }
 
     /// Puts the last few peers of a torrent back into its record.

@@ -187,6 +187,7 @@ const REPLY: AnnounceReply<'_> = AnnounceReply {
     counts: SwarmCounts {
         v4: FamilyCounts { seeders: 1, leechers: 2 },
         v6: FamilyCounts { seeders: 3, leechers: 4 },
+        web: FamilyCounts { seeders: 0, leechers: 0 },
         partial_seeds: 1,
         downloads: 9,
     },

@@ -217,6 +217,7 @@ fn scrape_reply_has_seeders_first() {
     let counts = SwarmCounts {
         v4: FamilyCounts { seeders: 1, leechers: 2 },
         v6: FamilyCounts { seeders: 10, leechers: 20 },
+        web: FamilyCounts::default(),
         partial_seeds: 0,
         downloads: 7,
     };

@@ -32,6 +32,7 @@ impl Server {
             shards: 2,
             hash_key: [3; 16],
             peer_lifetime_s: policy.peer_lifetime_s,
+            web_lifetime_s: policy.web_lifetime_s(),
             keep_peer_ids: options.dict_model,
             memory_budget: None,
         };

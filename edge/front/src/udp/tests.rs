@@ -24,6 +24,7 @@ fn tracker() -> Arc<Tracker> {
         shards: 4,
         hash_key: [3; 16],
         peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
         keep_peer_ids: false,
         memory_budget: None,
     };

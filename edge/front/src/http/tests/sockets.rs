@@ -90,6 +90,7 @@ fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
         shards: 4,
         hash_key: [3; 16],
         peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
         keep_peer_ids,
         memory_budget: None,
     };

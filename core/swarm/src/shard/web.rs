@@ -1,0 +1,140 @@
+//! WebTorrent announces.
+
+use types::{InfoHash, Role, SwarmCounts, Tick, WebPeer};
+
+use super::announce::split;
+use super::{LEECHERS, SEEDERS, Shard};
+use crate::mark::Mark;
+use crate::web::{WebChosen, WebSwarm};
+use crate::{Action, Random, WebJob};
+
+/// Peers that one visit of the sweep looks at.
+const VISIT: u32 = 64;
+
+impl Shard {
+    pub(crate) fn announce_web(
+        &mut self,
+        now: Tick,
+        random: &mut Random,
+        job: &WebJob,
+        hash: u64,
+        chosen: &mut WebChosen,
+    ) -> SwarmCounts {
+        let Action::Update { completed } = job.action else {
+            self.leave_web(&job.info_hash, job.peer, hash);
+            return self.counts(&job.info_hash, hash);
+        };
+        let found = self.find(&job.info_hash, hash);
+        let found =
+            found.or_else(|| if self.is_full() { None } else { self.create(job.info_hash, hash) });
+        let is_new = self.web.get(&job.info_hash).is_none_or(|swarm| !swarm.holds(&job.peer));
+        let Some(number) = found.filter(|_| !is_new || !self.is_full()) else {
+            self.totals.refused_for_memory += 1;
+            return self.counts(&job.info_hash, hash);
+        };
+        self.enter(now, number, job, completed);
+        if let Some(swarm) = self.web.get(&job.info_hash) {
+            // Who has everything needs no seeders.
+            let seeders =
+                if job.role == Role::Leecher { swarm.others(SEEDERS, &job.peer) } else { 0 };
+            let others = [seeders, swarm.others(LEECHERS, &job.peer), 0, 0];
+            let takes = split(others, job.want.into(), random);
+            for role in [SEEDERS, LEECHERS] {
+                swarm.choose(role, takes[role], &job.peer, random, chosen);
+            }
+        }
+        self.counts_at(number)
+    }
+
+    /// Adds the peer or refreshes it.
+    fn enter(&mut self, now: Tick, number: u32, job: &WebJob, completed: bool) {
+        let (own, other) = match job.role {
+            Role::Seeder => (SEEDERS, LEECHERS),
+            Role::Leecher | Role::PartialSeed => (LEECHERS, SEEDERS),
+        };
+        self.records.at_mut(number).has_web = 1;
+        let key = self.key;
+        let swarm = self.web.entry(job.info_hash).or_insert_with(|| WebSwarm::new(key));
+        let was_own = swarm.peers[own].get(&job.peer).copied();
+        let was_other = swarm.peers[other].swap_remove(&job.peer);
+        let was_counted = was_own.or(was_other).is_some_and(Mark::is_counted);
+        let is_partial = job.role == Role::PartialSeed;
+        let mark = Mark::new(now, was_counted || completed, is_partial);
+        swarm.peers[own].insert(job.peer, mark);
+        if let Some(old) = was_own {
+            self.count_web_gone(number, own, old);
+        }
+        if let Some(old) = was_other {
+            self.count_web_gone(number, other, old);
+        }
+        let totals = &mut self.totals.web;
+        *if own == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } += 1;
+        let record = self.records.at_mut(number);
+        record.partial_seeds += u32::from(is_partial);
+        self.totals.partial_seeds += u64::from(is_partial);
+        if completed && !was_counted {
+            record.downloads = record.downloads.saturating_add(1);
+            self.totals.downloads += 1;
+        }
+    }
+
+    pub(crate) fn leave_web(&mut self, info_hash: &InfoHash, peer: WebPeer, hash: u64) {
+        let Some(swarm) = self.web.get_mut(info_hash) else { return };
+        let gone = [SEEDERS, LEECHERS]
+            .into_iter()
+            .find_map(|role| Some((role, swarm.peers[role].swap_remove(&peer)?)));
+        if let Some((role, mark)) = gone
+            && let Some(number) = self.find(info_hash, hash)
+        {
+            self.count_web_gone(number, role, mark);
+            self.drop_web_if_empty(number);
+        }
+    }
+
+    /// Looks at some of a role's peers from number `at` on; says which is next, if there is one, and
+    /// how many lines were looked at, about.
+    pub(super) fn visit_web(
+        &mut self,
+        number: u32,
+        role: usize,
+        at: u32,
+        is_dead: impl Fn(Mark) -> bool,
+    ) -> (Option<u32>, u32) {
+        let info_hash = self.records.at(number).info_hash;
+        let Some(swarm) = self.web.get_mut(&info_hash) else { return (None, 0) };
+        let peers = &mut swarm.peers[role];
+        let mut at = at as usize;
+        let mut dead = Vec::new();
+        for _ in 0..VISIT {
+            match peers.get_index(at) {
+                Some((_, mark)) if is_dead(*mark) => {
+                    dead.extend(peers.swap_remove_index(at).map(|(_, mark)| mark));
+                }
+                Some(_) => at += 1,
+                None => break,
+            }
+        }
+        let next = (at < peers.len()).then_some(at as u32);
+        self.totals.expired += dead.len() as u64;
+        dead.into_iter().for_each(|mark| self.count_web_gone(number, role, mark));
+        self.drop_web_if_empty(number);
+        (next, VISIT)
+    }
+
+    fn count_web_gone(&mut self, number: u32, role: usize, mark: Mark) {
+        let totals = &mut self.totals.web;
+        *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= 1;
+        if mark.is_partial() {
+            self.records.at_mut(number).partial_seeds -= 1;
+            self.totals.partial_seeds -= 1;
+        }
+    }
+
+    fn drop_web_if_empty(&mut self, number: u32) {
+        let info_hash = self.records.at(number).info_hash;
+        if self.web.get(&info_hash).is_some_and(WebSwarm::is_empty) {
+            self.web.remove(&info_hash);
+            self.records.at_mut(number).has_web = 0;
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! WebTorrent peers beside a naive model, in torrents that plain peers are in too.
+
+use std::collections::BTreeMap;
+
+use types::{
+    AnnounceSink, Chosen, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
+    Role, SwarmCounts, Tick, WebPeer,
+};
+
+use super::WebChosen;
+use crate::mark::UNIT_S;
+use crate::{Action, Job, Options, Random, Store, WebJob};
+
+const WEB_LIFETIME_S: u32 = 10 * UNIT_S;
+const TORRENTS: u8 = 12;
+const UPDATE: Action = Action::Update { completed: false };
+
+fn store() -> Store {
+    Store::new(&Options {
+        shards: 2,
+        hash_key: [7; 16],
+        peer_lifetime_s: 400 * UNIT_S,
+        web_lifetime_s: WEB_LIFETIME_S,
+        keep_peer_ids: false,
+        memory_budget: None,
+    })
+}
+
+struct Figures(SwarmCounts);
+
+impl AnnounceSink for Figures {
+    fn chosen(&mut self, _: usize, chosen: &Chosen) {
+        self.0 = chosen.counts;
+    }
+    fn peers_v4(&mut self, _: usize, _: &[PackedV4]) {}
+    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+}
+
+/// A plain leecher announces; gives the figures that it is told.
+fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> SwarmCounts {
+    let job = Job {
+        info_hash: InfoHash([torrent; 20]),
+        peer: PeerKey::V4([10, 0, 0, 1, 1, 1]),
+        peer_id: PeerId::default(),
+        role: Role::Leecher,
+        action,
+        want: 50,
+        families: Families::Own,
+        with_ids: false,
+    };
+    let mut figures = Figures(SwarmCounts::default());
+    store.announce(now, &mut Random::new(1), &[job], &mut figures);
+    figures.0
+}
+
+fn peer(connection: u64, id: u8) -> WebPeer {
+    WebPeer { connection: ConnectionKey(connection), peer_id: PeerId([id; 20]) }
+}
+
+fn web_job(torrent: u8, peer: WebPeer, role: Role, action: Action, want: u16) -> WebJob {
+    WebJob { info_hash: InfoHash([torrent; 20]), peer, role, action, want }
+}
+
+/// What the store should know: role, and whether the download has been counted.
+#[derive(Default)]
+struct Model {
+    peers: BTreeMap<(u8, u64, u8), (Role, bool)>,
+    downloads: [u32; TORRENTS as usize],
+}
+
+impl Model {
+    fn take(&mut self, job: &WebJob) {
+        let torrent = job.info_hash.0[0];
+        let key = (torrent, job.peer.connection.0, job.peer.peer_id.0[0]);
+        let Action::Update { completed } = job.action else {
+            self.peers.remove(&key);
+            return;
+        };
+        let counted = self.peers.get(&key).is_some_and(|(_, counted)| *counted);
+        self.downloads[torrent as usize] += u32::from(completed && !counted);
+        self.peers.insert(key, (job.role, counted || completed));
+    }
+
+    fn of(&self, torrent: u8) -> Vec<(WebPeer, Role)> {
+        let all = self.peers.iter().filter(|((of, ..), _)| *of == torrent);
+        all.map(|((_, connection, id), (role, _))| (peer(*connection, *id), *role)).collect()
+    }
+
+    /// Checks the figures and the choice of an announce, in a torrent with one plain leecher.
+    fn check(&self, job: &WebJob, counts: SwarmCounts, chosen: &WebChosen) {
+        let torrent = job.info_hash.0[0];
+        let all = self.of(torrent);
+        let count =
+            |wanted: fn(Role) -> bool| all.iter().filter(|(_, role)| wanted(*role)).count() as u32;
+        assert_eq!(counts.web.seeders, count(|role| role == Role::Seeder));
+        assert_eq!(counts.web.leechers, count(|role| role != Role::Seeder));
+        assert_eq!(counts.partial_seeds, count(|role| role == Role::PartialSeed));
+        assert_eq!(counts.downloads, self.downloads[torrent as usize]);
+        assert_eq!(counts.leechers(), counts.web.leechers + 1);
+        let is_of_use = |(peer, role): &&(WebPeer, Role)| {
+            *peer != job.peer && (job.role == Role::Leecher || *role != Role::Seeder)
+        };
+        let mut of_use: Vec<WebPeer> =
+            all.iter().filter(is_of_use).map(|(peer, _)| *peer).collect();
+        assert_eq!(chosen.len(), of_use.len().min(job.want.into()));
+        for peer in chosen {
+            let at = of_use.iter().position(|other| other == peer).expect("one of them, once");
+            of_use.swap_remove(at);
+        }
+    }
+}
+
+#[test]
+fn agrees_with_a_naive_model() {
+    let (store, mut model) = (store(), Model::default());
+    let (mut random, mut dice) = (Random::new(6), Random::new(5));
+    // A torrent without anybody may be forgotten, with its downloads: a plain peer holds each.
+    for torrent in 0..TORRENTS {
+        announce_plain(&store, Tick(0), torrent, UPDATE);
+    }
+    for round in 0..30_000_u32 {
+        let torrent = dice.below(TORRENTS.into()) as u8;
+        let peer = peer(dice.below(90).into(), dice.below(2) as u8);
+        let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][dice.below(3) as usize];
+        let completed = role == Role::Seeder && dice.below(4) == 0;
+        let job = match dice.below(5) {
+            0 => web_job(torrent, peer, role, Action::Stop, 0),
+            _ => web_job(torrent, peer, role, Action::Update { completed }, dice.below(12) as u16),
+        };
+        model.take(&job);
+        let mut chosen = WebChosen::new();
+        let counts = store.announce_web(Tick(0), &mut random, &job, &mut chosen);
+        model.check(&job, counts, &chosen);
+        if round % 100 == 0 {
+            store.sweep(Tick(0), 10);
+        }
+    }
+    let totals = store.totals();
+    assert_eq!(totals.web.seeders + totals.web.leechers, model.peers.len() as u64);
+    for (torrent, connection, id) in model.peers.into_keys() {
+        store.leave_web(&InfoHash([torrent; 20]), peer(connection, id));
+    }
+    assert_eq!(store.totals().web, Default::default());
+    assert_eq!(store.totals().partial_seeds, 0);
+}
+
+#[test]
+fn silent_peers_go_in_their_own_time_and_empty_torrents_with_them() {
+    let (store, mut random) = (store(), Random::new(1));
+    let mut announce = |now: u32, connection: u64| {
+        let job = web_job(1, peer(connection, 0), Role::Leecher, UPDATE, 0);
+        store.announce_web(Tick(now), &mut random, &job, &mut WebChosen::new())
+    };
+    (0..1000).for_each(|connection| _ = announce(0, connection));
+    announce_plain(&store, Tick(0), 1, UPDATE);
+    let late = WEB_LIFETIME_S + 2 * UNIT_S;
+    (0..300).for_each(|connection| _ = announce(late, connection));
+    let sweep = |now: u32| (0..3).for_each(|_| store.sweep(Tick(now), 1));
+    sweep(WEB_LIFETIME_S);
+    assert_eq!(store.totals().web.leechers, 1000, "nobody goes early");
+    sweep(late);
+    assert_eq!(store.totals().web.leechers, 300);
+    assert_eq!(store.totals().v4.leechers, 1, "plain peers live longer");
+    assert_eq!(store.totals().expired, 700);
+    sweep(late + late);
+    assert_eq!((store.totals().web.leechers, store.totals().torrents), (0, 1));
+    sweep(410 * UNIT_S);
+    assert_eq!(store.totals().torrents, 0);
+}
+
+#[test]
+fn figures_of_plain_and_web_peers_add_up_on_both_sides() {
+    let (store, mut random, now) = (store(), Random::new(1), Tick(0));
+    let job = web_job(3, peer(1, 1), Role::Seeder, Action::Update { completed: true }, 9);
+    let mut chosen = WebChosen::new();
+    store.announce_web(now, &mut random, &job, &mut chosen);
+    let counts = announce_plain(&store, now, 3, UPDATE);
+    assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
+    let counts = store.announce_web(now, &mut random, &job, &mut chosen);
+    assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
+    assert!(chosen.is_empty(), "a plain peer cannot speak WebRTC");
+    let counts = announce_plain(&store, now, 3, Action::Stop);
+    assert_eq!((counts.seeders(), counts.leechers()), (1, 0));
+    let mut scraped = [SwarmCounts::default()];
+    store.scrape(&[job.info_hash], &mut scraped);
+    assert_eq!(scraped[0].seeders(), 1);
+}
+
+#[test]
+fn every_peer_is_chosen_alike() {
+    let (store, mut random) = (store(), Random::new(2));
+    for connection in 0..20 {
+        let role = if connection % 3 == 0 { Role::Seeder } else { Role::Leecher };
+        let job = web_job(9, peer(connection, 1), role, UPDATE, 0);
+        store.announce_web(Tick(0), &mut random, &job, &mut WebChosen::new());
+    }
+    let mut seen = [0_u32; 20];
+    for _ in 0..20_000 {
+        let mut chosen = WebChosen::new();
+        let job = web_job(9, peer(99, 1), Role::Leecher, UPDATE, 5);
+        store.announce_web(Tick(0), &mut random, &job, &mut chosen);
+        chosen.iter().for_each(|peer| seen[peer.connection.0 as usize] += 1);
+    }
+    // 5 of 20 in 20,000 rounds: 5000 each, give or take five standard deviations.
+    assert!(seen.iter().all(|count| (4690..5310).contains(count)), "{seen:?}");
+}
