@@ -38,6 +38,13 @@ pub const WS_MESSAGE_MAX: usize = 128 * 1024;
 /// bytes. Frames may be empty, so that the bytes alone bound nothing.
 pub const WS_FRAGMENTS_MAX: u32 = 4096;
 
+/// Offers taken of one WebTorrent announce; more are cut. Clients send 5 to 10.
+pub const WEB_OFFERS_MAX: usize = 64;
+/// Hashes answered in one WebTorrent scrape; more are cut. Repeats are looked for one by one.
+pub const SCRAPE_HASHES_WEB_MAX: usize = 128;
+/// Objects and arrays within each other in one JSON message. A real one has four.
+pub const JSON_DEPTH_MAX: u32 = 32;
+
 /// Entries of one access list. 20 bytes each: 2 GB at the most.
 pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;
 /// The longest peer lifetime, seconds: the store keeps ages in 14 bits of 16-second units and must

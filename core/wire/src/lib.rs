@@ -9,4 +9,5 @@
 pub mod bencode;
 pub mod http;
 pub mod udp;
+pub mod webtorrent;
 pub mod ws;
