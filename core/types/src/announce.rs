@@ -70,15 +70,22 @@ pub struct Announce {
     pub want: Want,
 }
 
-impl Announce {
-    /// The role that the announce claims. `completed` makes a seeder whatever `left` says, because
+impl Role {
+    /// The role that an announce claims. `completed` makes a seeder whatever `left` says, because
     /// clients in the field send it with a stale or unknown `left`; an unknown `left` alone never does.
-    pub fn role(&self) -> Role {
-        match (self.event, self.left) {
-            (Event::Completed, _) | (_, Some(0)) => Role::Seeder,
-            (Event::Paused, _) => Role::PartialSeed,
-            _ => Role::Leecher,
+    pub fn claimed(event: Event, left: Option<u64>) -> Self {
+        match (event, left) {
+            (Event::Completed, _) | (_, Some(0)) => Self::Seeder,
+            (Event::Paused, _) => Self::PartialSeed,
+            _ => Self::Leecher,
         }
+    }
+}
+
+impl Announce {
+    /// The role that the announce claims.
+    pub fn role(&self) -> Role {
+        Role::claimed(self.event, self.left)
     }
 }
 

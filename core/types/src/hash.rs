@@ -1,4 +1,4 @@
-//! The two 20-byte names of BEP 3: which torrent, and which client software instance.
+//! The 20-byte names: which torrent, which client software instance, and which of its offers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,6 +13,12 @@ pub struct InfoHash(pub [u8; 20]);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct PeerId(pub [u8; 20]);
+
+/// What a WebTorrent client calls one of its offers: 20 bytes of its own choice, which the answer
+/// repeats.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct OfferId(pub [u8; 20]);
 
 /// Why a text is not an info hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +88,12 @@ impl fmt::Debug for InfoHash {
 }
 
 impl fmt::Debug for PeerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for OfferId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.escape_ascii())
     }

@@ -15,7 +15,7 @@ mod tick;
 mod web;
 
 pub use announce::{Announce, Event, Families, Role, Want};
-pub use hash::{InfoHash, ParseInfoHashError, PeerId};
+pub use hash::{InfoHash, OfferId, ParseInfoHashError, PeerId};
 pub use peer::{Family, PackedV4, PackedV6, PeerKey};
 pub use refusal::{Refusal, Retry};
 pub use reply::{AnnounceSink, Chosen, FamilyCounts, SwarmCounts};

@@ -31,14 +31,19 @@ pub const HTTP_HEADERS_MAX: usize = 64;
 /// Hashes answered in one HTTP scrape: more do not fit [`HTTP_HEAD_MAX`] by much.
 pub const SCRAPE_HASHES_HTTP_MAX: usize = 256;
 
-/// Offers looked at in one WebTorrent announce: each goes to another peer. Clients send 5 or 10.
-pub const WEB_OFFERS_MAX: usize = 64;
 /// Bytes of one WebSocket message, whatever is configured. Offers from a host with many addresses
 /// make 24 KB; 64 KiB must pass.
 pub const WS_MESSAGE_MAX: usize = 128 * 1024;
 /// Frames that one WebSocket message may come in: a message of [`WS_MESSAGE_MAX`] in pieces of 32
 /// bytes. Frames may be empty, so that the bytes alone bound nothing.
 pub const WS_FRAGMENTS_MAX: u32 = 4096;
+
+/// Offers taken of one WebTorrent announce; more are cut. Clients send 5 to 10.
+pub const WEB_OFFERS_MAX: usize = 64;
+/// Hashes answered in one WebTorrent scrape; more are cut. Repeats are looked for one by one.
+pub const SCRAPE_HASHES_WEB_MAX: usize = 128;
+/// Objects and arrays within each other in one JSON message. A real one has four.
+pub const JSON_DEPTH_MAX: u32 = 32;
 
 /// Entries of one access list. 20 bytes each: 2 GB at the most.
 pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;

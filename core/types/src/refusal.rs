@@ -28,6 +28,16 @@ pub enum Refusal {
     Truncated,
     /// `/announce/KEY`: this tracker has no keys.
     KeyUnexpected,
+    /// WebTorrent: no JSON object.
+    NotJson,
+    /// WebTorrent: `info_hash` is there, but no 20 characters up to U+00FF.
+    InfoHashString,
+    /// WebTorrent: `peer_id` is missing, or no 20 characters up to U+00FF.
+    PeerIdString,
+    /// WebTorrent: `offers` is no array of identifiers and objects.
+    OfferMalformed,
+    /// WebTorrent: `answer` is no object, or `to_peer_id` or `offer_id` do not say for whom.
+    AnswerMalformed,
 }
 
 /// When a refused client may come back (BEP 31).
@@ -43,7 +53,7 @@ pub enum Retry {
 
 impl Refusal {
     /// Every refusal, in the order of [`Refusal::index`].
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 17] = [
         Self::NotAllowed,
         Self::Denied,
         Self::PortZero,
@@ -56,6 +66,11 @@ impl Refusal {
         Self::UnknownAction,
         Self::Truncated,
         Self::KeyUnexpected,
+        Self::NotJson,
+        Self::InfoHashString,
+        Self::PeerIdString,
+        Self::OfferMalformed,
+        Self::AnswerMalformed,
     ];
 
     /// The place in tables of counters.
@@ -78,6 +93,17 @@ impl Refusal {
             Self::UnknownAction => "unknown action",
             Self::Truncated => "the packet is too short",
             Self::KeyUnexpected => "this tracker has no keys: announce to /announce",
+            Self::NotJson => "the message is not a JSON object, or too deeply nested",
+            Self::InfoHashString => {
+                "info_hash must be a string of 20 characters from U+0000 to U+00FF"
+            }
+            Self::PeerIdString => "peer_id must be a string of 20 characters from U+0000 to U+00FF",
+            Self::OfferMalformed => {
+                "offers must be an array of {offer_id, offer}: a string of 20 characters from U+0000 to U+00FF, and an object"
+            }
+            Self::AnswerMalformed => {
+                "an answer must be an object, and needs to_peer_id and offer_id: strings of 20 characters from U+0000 to U+00FF"
+            }
         }
     }
 
@@ -96,6 +122,11 @@ impl Refusal {
             Self::UnknownAction => "unknown_action",
             Self::Truncated => "truncated",
             Self::KeyUnexpected => "key_unexpected",
+            Self::NotJson => "not_json",
+            Self::InfoHashString => "info_hash_string",
+            Self::PeerIdString => "peer_id_string",
+            Self::OfferMalformed => "offer_malformed",
+            Self::AnswerMalformed => "answer_malformed",
         }
     }
 

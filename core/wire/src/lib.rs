@@ -10,4 +10,5 @@ pub mod bencode;
 pub mod http;
 pub mod udp;
 pub mod url;
+pub mod webtorrent;
 pub mod ws;

@@ -1,0 +1,241 @@
+//! The client's side, for tests, load testers and trackers' clients.
+
+use types::{Event, InfoHash, OfferId, PeerId, Want};
+
+use super::json::{Scanner, Text, Value};
+use super::message::{number, twenty_bytes, word};
+use super::write::binary;
+use super::{Action, Announce, Answer, Offer};
+use crate::bencode::append_decimal;
+
+/// Appends an announce.
+pub fn announce(out: &mut Vec<u8>, announce: &Announce<'_>) {
+    start(out, &announce.info_hash, &announce.peer_id);
+    for (key, value) in [
+        (b",\"uploaded\":".as_slice(), announce.uploaded),
+        (b",\"downloaded\":", announce.downloaded),
+    ] {
+        out.extend_from_slice(key);
+        append_decimal(out, value);
+    }
+    out.extend_from_slice(b",\"left\":");
+    match announce.left {
+        Some(left) => append_decimal(out, left),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.extend_from_slice(match announce.event {
+        Event::None => b"",
+        Event::Started => b",\"event\":\"started\"".as_slice(),
+        Event::Completed => b",\"event\":\"completed\"",
+        Event::Stopped => b",\"event\":\"stopped\"",
+        Event::Paused => b",\"event\":\"paused\"",
+    });
+    if let Want::Peers(peers) = announce.want {
+        out.extend_from_slice(b",\"numwant\":");
+        append_decimal(out, peers.into());
+    }
+    for (at, offer) in announce.offers.iter().enumerate() {
+        out.extend_from_slice(if at == 0 {
+            b",\"offers\":[{\"offer_id\":"
+        } else {
+            b",{\"offer_id\":"
+        });
+        binary(out, &offer.id.0);
+        out.extend_from_slice(b",\"offer\":");
+        out.extend_from_slice(offer.json.as_bytes());
+        out.push(b'}');
+    }
+    out.extend_from_slice(if announce.offers.is_empty() { b"}" } else { b"]}" });
+}
+
+/// Appends the answer to an offer.
+pub fn answer(out: &mut Vec<u8>, answer: &Answer<'_>) {
+    start(out, &answer.info_hash, &answer.peer_id);
+    out.extend_from_slice(b",\"to_peer_id\":");
+    binary(out, &answer.to_peer_id.0);
+    out.extend_from_slice(b",\"offer_id\":");
+    binary(out, &answer.offer_id.0);
+    out.extend_from_slice(b",\"answer\":");
+    out.extend_from_slice(answer.json.as_bytes());
+    out.push(b'}');
+}
+
+/// Appends a scrape: of one torrent as a string, of several as an array.
+pub fn scrape(out: &mut Vec<u8>, info_hashes: &[InfoHash]) {
+    out.extend_from_slice(b"{\"action\":\"scrape\",\"info_hash\":");
+    if let [one] = info_hashes {
+        binary(out, &one.0);
+    } else {
+        for (at, hash) in info_hashes.iter().enumerate() {
+            out.push(if at == 0 { b'[' } else { b',' });
+            binary(out, &hash.0);
+        }
+        out.extend_from_slice(if info_hashes.is_empty() { b"[]" } else { b"]" });
+    }
+    out.push(b'}');
+}
+
+fn start(out: &mut Vec<u8>, info_hash: &InfoHash, peer_id: &PeerId) {
+    out.extend_from_slice(b"{\"action\":\"announce\",\"info_hash\":");
+    binary(out, &info_hash.0);
+    out.extend_from_slice(b",\"peer_id\":");
+    binary(out, &peer_id.0);
+}
+
+/// A message of a tracker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply<'a> {
+    /// The answer to an announce.
+    Announced {
+        /// The torrent.
+        info_hash: InfoHash,
+        /// Its seeders.
+        complete: u64,
+        /// Its leechers.
+        incomplete: u64,
+        /// Seconds until the next announce, if the tracker says so.
+        interval_s: Option<u64>,
+    },
+    /// Another client's offer.
+    Offer {
+        /// The torrent.
+        info_hash: InfoHash,
+        /// Who offers.
+        peer_id: PeerId,
+        /// What.
+        offer: Offer<'a>,
+    },
+    /// Another client's answer.
+    Answer {
+        /// The torrent.
+        info_hash: InfoHash,
+        /// Who answers.
+        peer_id: PeerId,
+        /// Which offer.
+        offer_id: OfferId,
+        /// The answer: a JSON object.
+        json: &'a str,
+    },
+    /// The answer to a scrape.
+    Scraped(Vec<File>),
+    /// The tracker refuses.
+    Failure {
+        /// What it refuses, if it says so.
+        action: Option<Action>,
+        /// The torrent, if it names it.
+        info_hash: Option<InfoHash>,
+        /// Why: the inside of a JSON string, escapes and all.
+        reason: &'a str,
+    },
+}
+
+/// A torrent's figures in a scrape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct File {
+    /// The torrent.
+    pub info_hash: InfoHash,
+    /// Its seeders.
+    pub complete: u64,
+    /// Its leechers.
+    pub incomplete: u64,
+    /// Downloads completed.
+    pub downloaded: u64,
+}
+
+/// Reads a tracker's message; `None` if it is none.
+pub fn read(text: &str) -> Option<Reply<'_>> {
+    let mut scanner = Scanner::new(text);
+    let members = members(
+        &mut scanner,
+        [
+            "action",
+            "info_hash",
+            "peer_id",
+            "offer_id",
+            "offer",
+            "answer",
+            "complete",
+            "incomplete",
+            "interval",
+            "files",
+            "failure reason",
+        ],
+    )?;
+    scanner.end()?;
+    let [
+        action,
+        info_hash,
+        peer_id,
+        offer_id,
+        offer,
+        answer,
+        complete,
+        incomplete,
+        interval,
+        files,
+        reason,
+    ] = members;
+    let action = match word(action, &mut [0; 16]) {
+        "announce" => Some(Action::Announce),
+        "scrape" => Some(Action::Scrape),
+        _ => None,
+    };
+    let info_hash = twenty_bytes(info_hash).map(InfoHash);
+    if let Value::String(Text { raw: reason, .. }) = reason {
+        return Some(Reply::Failure { action, info_hash, reason });
+    }
+    if let (Some(Action::Scrape), Value::Object(files)) = (action, files) {
+        return files_of(files).map(Reply::Scraped);
+    }
+    let (Some(Action::Announce), Some(info_hash)) = (action, info_hash) else { return None };
+    let ids = || Some((PeerId(twenty_bytes(peer_id)?), OfferId(twenty_bytes(offer_id)?)));
+    match (offer, answer) {
+        (Value::Object(json), _) => {
+            let (peer_id, id) = ids()?;
+            Some(Reply::Offer { info_hash, peer_id, offer: Offer { id, json } })
+        }
+        (_, Value::Object(json)) => {
+            let (peer_id, offer_id) = ids()?;
+            Some(Reply::Answer { info_hash, peer_id, offer_id, json })
+        }
+        _ => Some(Reply::Announced {
+            info_hash,
+            complete: number(complete)?,
+            incomplete: number(incomplete)?,
+            interval_s: number(interval),
+        }),
+    }
+}
+
+fn files_of(text: &str) -> Option<Vec<File>> {
+    let mut files = Vec::new();
+    Scanner::new(text).members(|scanner, hash| {
+        let [complete, incomplete, downloaded] =
+            members(scanner, ["complete", "incomplete", "downloaded"])?;
+        files.push(File {
+            info_hash: InfoHash(hash.twenty_bytes()?),
+            complete: number(complete)?,
+            incomplete: number(incomplete)?,
+            downloaded: number(downloaded)?,
+        });
+        Some(())
+    })?;
+    Some(files)
+}
+
+/// The values of the members of an object that have these names; null where there is none.
+fn members<'a, const N: usize>(
+    scanner: &mut Scanner<'a>,
+    names: [&str; N],
+) -> Option<[Value<'a>; N]> {
+    let mut values = [Value::Null; N];
+    scanner.members(|scanner, key| {
+        let value = scanner.value()?;
+        let mut room = [0; 16];
+        let key = key.word(&mut room);
+        let named = values.iter_mut().zip(names).filter(|(_, name)| *name == key);
+        named.for_each(|(slot, _)| *slot = value);
+        Some(())
+    })?;
+    Some(values)
+}

@@ -1,0 +1,346 @@
+//! What clients say.
+
+use arrayvec::ArrayVec;
+use types::{Event, InfoHash, OfferId, PeerId, Refusal, Role, Want, limits};
+
+use super::json::{Scanner, Value};
+
+/// A message of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives on the stack for as long as it is answered"
+)]
+pub enum Message<'a> {
+    /// It is there, or leaves, and may offer connections.
+    Announce(Announce<'a>),
+    /// It takes an offer.
+    Answer(Answer<'a>),
+    /// It asks for figures.
+    Scrape(Scrape<'a>),
+}
+
+/// An announce with its offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announce<'a> {
+    /// The torrent.
+    pub info_hash: InfoHash,
+    /// What the client calls itself in this torrent.
+    pub peer_id: PeerId,
+    /// Why it announces.
+    pub event: Event,
+    /// Bytes it still misses; `None` when it does not know: absent, null, negative, no number.
+    pub left: Option<u64>,
+    /// Bytes it has sent since it started, by its own account.
+    pub uploaded: u64,
+    /// Bytes it has received since it started, by its own account.
+    pub downloaded: u64,
+    /// How many peers it asks for.
+    pub want: Want,
+    /// One offer for each peer it would like to know.
+    pub offers: Offers<'a>,
+}
+
+/// Offers of one announce; those above the limit are cut.
+pub type Offers<'a> = ArrayVec<Offer<'a>, { limits::WEB_OFFERS_MAX }>;
+
+/// An offer to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer<'a> {
+    /// What the answer will name.
+    pub id: OfferId,
+    /// The offer itself: a JSON object, byte for byte as it came.
+    pub json: &'a str,
+}
+
+/// The answer to an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    /// The torrent.
+    pub info_hash: InfoHash,
+    /// Who answers.
+    pub peer_id: PeerId,
+    /// Who offered.
+    pub to_peer_id: PeerId,
+    /// Which offer.
+    pub offer_id: OfferId,
+    /// The answer itself: a JSON object, byte for byte as it came.
+    pub json: &'a str,
+}
+
+/// A question for torrents' figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scrape<'a> {
+    info_hash: Value<'a>,
+}
+
+/// What a message is about, as far as that can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// An announce or an answer.
+    Announce,
+    /// A scrape.
+    Scrape,
+}
+
+/// A message that is refused, with what its [`super::failure`] needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadMessage {
+    /// What is wrong.
+    pub refusal: Refusal,
+    /// What it is about, if that is known.
+    pub action: Option<Action>,
+    /// The torrent, if one is named.
+    pub info_hash: Option<InfoHash>,
+}
+
+/// Reads a client's message.
+pub fn read(text: &str) -> Result<Message<'_>, BadMessage> {
+    let bad = |refusal| BadMessage { refusal, action: None, info_hash: None };
+    let members = Members::read(text).ok_or(bad(Refusal::NotJson))?;
+    match word(members.action, &mut [0; 16]) {
+        "announce" => {
+            let info_hash = twenty_bytes(members.info_hash).map(InfoHash);
+            members.announce(info_hash).map_err(|refusal| BadMessage {
+                refusal,
+                action: Some(Action::Announce),
+                info_hash,
+            })
+        }
+        "scrape" => Ok(Message::Scrape(Scrape { info_hash: members.info_hash })),
+        _ => Err(bad(Refusal::UnknownAction)),
+    }
+}
+
+/// Reads a client's message that came as bytes, which some clients send.
+pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, BadMessage> {
+    let text = simdutf8::basic::from_utf8(bytes);
+    read(text.map_err(|_| BadMessage {
+        refusal: Refusal::NotJson,
+        action: None,
+        info_hash: None,
+    })?)
+}
+
+impl Announce<'_> {
+    /// An update that says nothing else.
+    pub fn new(info_hash: InfoHash, peer_id: PeerId) -> Self {
+        Self {
+            info_hash,
+            peer_id,
+            event: Event::None,
+            left: None,
+            uploaded: 0,
+            downloaded: 0,
+            want: Want::Default,
+            offers: Offers::new(),
+        }
+    }
+
+    /// The role that the announce claims.
+    pub fn role(&self) -> Role {
+        Role::claimed(self.event, self.left)
+    }
+}
+
+impl Scrape<'_> {
+    /// Puts the named torrents into `room`, in their order and without repeats, since they become the
+    /// keys of an object, and gives that slice. One that is malformed refuses the scrape.
+    pub fn read_into<'b>(
+        &self,
+        room: &'b mut [InfoHash; limits::SCRAPE_HASHES_WEB_MAX],
+    ) -> Result<&'b [InfoHash], Refusal> {
+        let mut named = 0;
+        let mut add = |value| {
+            let hash = InfoHash(twenty_bytes(value).ok_or(Refusal::InfoHashString)?);
+            let known = room.get(..named).unwrap_or_default().contains(&hash);
+            if let (false, Some(slot)) = (known, room.get_mut(named)) {
+                *slot = hash;
+                named += 1;
+            }
+            Ok(())
+        };
+        match self.info_hash {
+            Value::Null => {}
+            Value::Array(text) => {
+                let mut result = Ok(());
+                // It was read before, so it ends only where it ends, or at a bad member.
+                let _ = Scanner::new(text).elements(|scanner| {
+                    result = add(scanner.value()?);
+                    result.ok()
+                });
+                result?;
+            }
+            value => add(value)?,
+        }
+        match room.get(..named) {
+            None | Some([]) => Err(Refusal::FullScrape),
+            Some(named) => Ok(named),
+        }
+    }
+}
+
+/// The members of a message that have a meaning; those that are absent are as if null.
+struct Members<'a> {
+    action: Value<'a>,
+    info_hash: Value<'a>,
+    peer_id: Value<'a>,
+    to_peer_id: Value<'a>,
+    offer_id: Value<'a>,
+    answer: Value<'a>,
+    event: Value<'a>,
+    left: Value<'a>,
+    uploaded: Value<'a>,
+    downloaded: Value<'a>,
+    numwant: Value<'a>,
+    /// `None` if they are malformed.
+    offers: Option<Offers<'a>>,
+}
+
+impl<'a> Members<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let mut found = Self {
+            action: Value::Null,
+            info_hash: Value::Null,
+            peer_id: Value::Null,
+            to_peer_id: Value::Null,
+            offer_id: Value::Null,
+            answer: Value::Null,
+            event: Value::Null,
+            left: Value::Null,
+            uploaded: Value::Null,
+            downloaded: Value::Null,
+            numwant: Value::Null,
+            offers: Some(Offers::new()),
+        };
+        let mut scanner = Scanner::new(text);
+        scanner.members(|scanner, key| {
+            let place = match key.word(&mut [0; 16]) {
+                "action" => &mut found.action,
+                "info_hash" => &mut found.info_hash,
+                "peer_id" => &mut found.peer_id,
+                "to_peer_id" => &mut found.to_peer_id,
+                "offer_id" => &mut found.offer_id,
+                "answer" => &mut found.answer,
+                "event" => &mut found.event,
+                "left" => &mut found.left,
+                "uploaded" => &mut found.uploaded,
+                "downloaded" => &mut found.downloaded,
+                "numwant" => &mut found.numwant,
+                "offers" => return offers(scanner, &mut found.offers),
+                _ => return scanner.value().map(drop),
+            };
+            *place = scanner.value()?;
+            Some(())
+        })?;
+        scanner.end()?;
+        Some(found)
+    }
+
+    /// An announce, or the answer that clients send under the same name.
+    fn announce(self, info_hash: Option<InfoHash>) -> Result<Message<'a>, Refusal> {
+        let info_hash = match self.info_hash {
+            Value::Null => Err(Refusal::InfoHashMissing),
+            _ => info_hash.ok_or(Refusal::InfoHashString),
+        }?;
+        let peer_id = PeerId(twenty_bytes(self.peer_id).ok_or(Refusal::PeerIdString)?);
+        let bad = Refusal::AnswerMalformed;
+        match self.answer {
+            Value::Null => {}
+            Value::Object(json) => {
+                let to_peer_id = PeerId(twenty_bytes(self.to_peer_id).ok_or(bad)?);
+                let offer_id = OfferId(twenty_bytes(self.offer_id).ok_or(bad)?);
+                let answer = Answer { info_hash, peer_id, to_peer_id, offer_id, json };
+                return Ok(Message::Answer(answer));
+            }
+            _ => return Err(bad),
+        }
+        Ok(Message::Announce(Announce {
+            info_hash,
+            peer_id,
+            event: event(self.event),
+            left: number(self.left),
+            uploaded: number(self.uploaded).unwrap_or(0),
+            downloaded: number(self.downloaded).unwrap_or(0),
+            want: number(self.numwant).map_or(Want::Default, |number| {
+                Want::Peers(u16::try_from(number).unwrap_or(u16::MAX))
+            }),
+            offers: self.offers.ok_or(Refusal::OfferMalformed)?,
+        }))
+    }
+}
+
+/// Takes the value of `offers`.
+fn offers<'a>(scanner: &mut Scanner<'a>, found: &mut Option<Offers<'a>>) -> Option<()> {
+    let offers = found.insert(Offers::new());
+    if scanner.peek()? != b'[' {
+        if scanner.value()? != Value::Null {
+            *found = None;
+        }
+        return Some(());
+    }
+    let mut malformed = false;
+    scanner.elements(|scanner| {
+        if malformed || offers.is_full() || scanner.peek()? != b'{' {
+            malformed |= !offers.is_full();
+            return scanner.value().map(drop);
+        }
+        let (mut id, mut json) = (Value::Null, Value::Null);
+        scanner.members(|scanner, key| {
+            let value = scanner.value()?;
+            match key.word(&mut [0; 16]) {
+                "offer_id" => id = value,
+                "offer" => json = value,
+                _ => {}
+            }
+            Some(())
+        })?;
+        match (twenty_bytes(id), json) {
+            (Some(id), Value::Object(json)) => offers.push(Offer { id: OfferId(id), json }),
+            _ => malformed = true,
+        }
+        Some(())
+    })?;
+    if malformed {
+        *found = None;
+    }
+    Some(())
+}
+
+#[inline]
+pub(super) fn twenty_bytes(value: Value<'_>) -> Option<[u8; 20]> {
+    match value {
+        Value::String(text) => text.twenty_bytes(),
+        _ => None,
+    }
+}
+
+/// The word that a value is; empty if it is none of the protocol.
+pub(super) fn word<'b>(value: Value<'b>, room: &'b mut [u8; 16]) -> &'b str {
+    match value {
+        Value::String(text) => text.word(room),
+        _ => "",
+    }
+}
+
+fn event(value: Value<'_>) -> Event {
+    match word(value, &mut [0; 16]) {
+        "started" => Event::Started,
+        "completed" => Event::Completed,
+        "stopped" => Event::Stopped,
+        "paused" => Event::Paused,
+        _ => Event::None,
+    }
+}
+
+/// A number of bytes or peers. A fraction counts as a whole, so that only 0 is 0; what is negative or
+/// no number is unknown.
+pub(super) fn number(value: Value<'_>) -> Option<u64> {
+    let Value::Number(text) = value else { return None };
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let number: f64 = text.parse().ok()?;
+    #[expect(clippy::cast_possible_truncation, reason = "it saturates, which is what is wanted")]
+    (number >= 0.0).then_some(number.ceil() as u64)
+}
