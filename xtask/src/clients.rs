@@ -1,13 +1,15 @@
 //! Real clients find each other through the tracker and hand over a torrent.
 //!
-//! Every case has a network, a tracker and two clients of its own, so all of them run at once: most of
+//! Every case has a network, a tracker and clients of its own, so all of them run at once: most of
 //! the time they wait. The network is a namespace without a way out, the processes share a process
 //! namespace whose first one is this program again, as `client-case`. When that one ends, for whatever
 //! reason, the kernel ends the others, and with the last of them the network is gone. Nothing has
 //! a name on the machine, so nothing is left behind and two runs do not meet.
 
 mod case;
+mod pair;
 mod peer;
+mod script;
 mod torrent;
 mod tracker;
 
@@ -25,7 +27,8 @@ pub(crate) fn run(names: &[&str]) -> Result<Tally> {
     let wanted =
         |case: &&Case| names.is_empty() || names.iter().any(|name| case.name.contains(name));
     let cases: Vec<&Case> = CASES.iter().filter(wanted).collect();
-    ensure!(!cases.is_empty(), "no case {names:?} among {:?}", CASES.map(|case| case.name));
+    let all = || CASES.iter().map(|case| case.name).collect::<Vec<_>>();
+    ensure!(!cases.is_empty(), "no case {names:?} among {:?}", all());
     ensure!(
         tracker::binary().is_file(),
         "no {}: cargo build --release first",
