@@ -40,6 +40,10 @@ pub const WS_FRAGMENTS_MAX: u32 = 4096;
 
 /// Offers taken of one WebTorrent announce; more are cut. Clients send 5 to 10.
 pub const WEB_OFFERS_MAX: usize = 64;
+/// Seconds in which an offer must be answered. Clients give up after 50.
+pub const OFFER_LIFETIME_S: u32 = 60;
+/// Offers that one connection may answer; of more, the oldest are forgotten.
+pub const OFFERS_OUTSTANDING_MAX: usize = 1024;
 /// Hashes answered in one WebTorrent scrape; more are cut. Repeats are looked for one by one.
 pub const SCRAPE_HASHES_WEB_MAX: usize = 128;
 /// Objects and arrays within each other in one JSON message. A real one has four.

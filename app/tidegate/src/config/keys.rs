@@ -187,7 +187,7 @@ pub(crate) const KEYS: &[Key] = &[
         "tracker.websocket_interval_s",
         Kind::Int(1, limits::PEER_LIFETIME_S_MAX / 2),
         "120",
-        "Seconds between a WebTorrent client's announces. One that is silent for twice as long\n\
+        "Seconds between a WebTorrent client's announces. One that is silent for two intervals\n\
          is forgotten.",
     ),
     live(

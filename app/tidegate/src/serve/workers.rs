@@ -150,7 +150,7 @@ impl Workers {
         self.start("sweep".into(), move || {
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(SWEEP_PERIOD);
-                let pass_s = (tracker.peer_lifetime_s() / 4).clamp(1, SWEEP_PASS_S);
+                let pass_s = (tracker.peer_lifetime_min_s() / 4).clamp(1, SWEEP_PASS_S);
                 let steps_s = (1000 / SWEEP_PERIOD.as_millis()) as u32;
                 tracker.sweep(clock.now(), pass_s * steps_s);
             }

@@ -28,7 +28,10 @@ fn tracker() -> Arc<Tracker> {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    Arc::new(Tracker::new(&Options { policy, store }, &Keys { connection_ids: [5; 16] }))
+    Arc::new(Tracker::new(
+        &Options { policy, store },
+        &Keys { connection_ids: [5; 16], offers: [6; 16] },
+    ))
 }
 
 /// A handler for one socket, and where its figures go.

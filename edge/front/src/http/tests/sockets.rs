@@ -94,7 +94,10 @@ fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
         keep_peer_ids,
         memory_budget: None,
     };
-    Arc::new(Tracker::new(&Options { policy, store }, &Keys { connection_ids: [5; 16] }))
+    Arc::new(Tracker::new(
+        &Options { policy, store },
+        &Keys { connection_ids: [5; 16], offers: [6; 16] },
+    ))
 }
 
 /// A connection, and what has come over it.
