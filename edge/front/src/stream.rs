@@ -1,0 +1,45 @@
+//! Sockets that never wait.
+
+use std::io::{self, Read, Write};
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// A connected socket that never waits.
+pub(crate) trait Stream {
+    /// Bytes that have come; `WouldBlock` when there are none, 0 when none will come.
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// How many of `bytes` the socket took; `WouldBlock` when it is full.
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+impl Stream for TcpStream {
+    /// A short read means that the socket is empty: saying so spares the read that would only find
+    /// that out.
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut short = None;
+        let read = self.try_io(Interest::READABLE, || {
+            let len = net::receive(self, buffer)?;
+            if (1..buffer.len()).contains(&len) {
+                short = Some(len);
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(len)
+        });
+        short.map_or(read, Ok)
+    }
+
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_write(bytes)
+    }
+}
+
+impl Stream for std::net::TcpStream {
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&mut &*self).read(buffer)
+    }
+
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        (&mut &*self).write(bytes)
+    }
+}
