@@ -43,7 +43,7 @@ enum Heard {
 }
 
 impl Connection {
-    /// No `async fn`: that would hold its arguments twice.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold its arguments twice")]
     fn run(self, mut session: Session) -> impl Future<Output = ()> {
         async move {
             let end = self.listen(&mut session).await;
