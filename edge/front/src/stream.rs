@@ -1,5 +1,6 @@
 //! Sockets that never wait.
 
+use std::future::poll_fn;
 use std::io::{self, Read, Write};
 
 use tokio::io::Interest;
@@ -11,6 +12,17 @@ pub(crate) trait Stream {
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
     /// How many of `bytes` the socket took; `WouldBlock` when it is full.
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+/// Waits until there is input, or its end. For one task of a stream: its own `readable` serves any
+/// number, but takes tens of bytes more in each idle task.
+pub(crate) fn readable(stream: &TcpStream) -> impl Future<Output = io::Result<()>> {
+    poll_fn(|context| stream.poll_read_ready(context))
+}
+
+/// Waits until there is room for output. For one task of a stream.
+pub(crate) fn writable(stream: &TcpStream) -> impl Future<Output = io::Result<()>> {
+    poll_fn(|context| stream.poll_write_ready(context))
 }
 
 impl Stream for TcpStream {

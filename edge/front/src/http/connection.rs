@@ -11,7 +11,7 @@ use types::Tick;
 
 use super::desk::{Client, Next, Turn};
 use super::{HttpOptions, Shared, upgrade};
-use crate::stream::Stream;
+use crate::stream::{Stream, readable, writable};
 
 /// Seconds for which input is thrown away behind a last answer.
 const DRAIN_S: u32 = 2;
@@ -86,7 +86,7 @@ impl Connection {
             match turn.next {
                 Next::Close => return Ok(None),
                 Next::Drain => {
-                    return self.drain(now().after(DRAIN_S)).await.map(|()| None);
+                    return self.drain(shared, now().after(DRAIN_S)).await.map(|()| None);
                 }
                 Next::Read | Next::Upgrade(_) => {}
             }
@@ -116,14 +116,14 @@ impl Connection {
             self.deadline.set(now().after(wait_s));
         }
         self.idle.set(turn.rest.is_empty());
-        let ready = self.stream.readable().await;
+        let ready = readable(&self.stream).await;
         self.idle.set(false);
         ready
     }
 
     async fn write_all(&self, mut left: &[u8]) -> io::Result<()> {
         while !left.is_empty() {
-            self.stream.writable().await?;
+            writable(&self.stream).await?;
             match self.stream.write_now(left) {
                 Ok(len) => left = left.get(len..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -134,13 +134,12 @@ impl Connection {
     }
 
     /// Says that nothing more comes from here, and throws away what comes from there.
-    async fn drain(&self, deadline: Tick) -> io::Result<()> {
+    async fn drain(&self, shared: &Shared, deadline: Tick) -> io::Result<()> {
         self.deadline.set(deadline);
         net::finish(&self.stream)?;
-        let mut trash = [0; 512];
         loop {
-            self.stream.readable().await?;
-            match self.stream.read_now(&mut trash) {
+            readable(&self.stream).await?;
+            match shared.desk.borrow_mut().discard(&self.stream) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

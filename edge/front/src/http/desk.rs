@@ -165,6 +165,12 @@ impl Desk {
         self.send(client, turn, stream)
     }
 
+    /// Reads once, and throws away what has come. The shared buffer serves for that, too: one of its
+    /// own would make every connection's task larger.
+    pub(super) fn discard(&mut self, stream: &impl Stream) -> io::Result<usize> {
+        stream.read_now(&mut self.read_buffer)
+    }
+
     /// Answers the requests in `input`, into `self.out`; what is left of it is appended to `rest`.
     fn answer_all(&mut self, client: Client, input: &[u8], mut rest: Vec<u8>) -> Turn {
         self.out.clear();

@@ -12,7 +12,7 @@ use types::ConnectionKey;
 use super::hub::Written;
 use super::session::{Next, Session};
 use super::{Drop, Upgraded, Web, family};
-use crate::stream::Stream;
+use crate::stream::{Stream, readable, writable};
 
 /// How long a client that says too much is not listened to.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -43,21 +43,22 @@ enum Heard {
 }
 
 impl Connection {
-    async fn run(self, mut session: Session) {
-        let end = self.listen(&mut session).await;
-        self.web.turn(|worker, _| session.leave(worker));
-        // Its memory is not needed while the close frame is on its way.
-        drop(session);
-        if let Ok(Next::End) = end {
-            // Whatever goes wrong with its last frame: it is over.
-            let _ = self.part().await;
-        }
-        self.web.turn(|worker, _| {
-            if end.is_err() {
-                worker.hub.counters(self.listener).drop(Drop::Reset);
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold its arguments twice")]
+    fn run(self, mut session: Session) -> impl Future<Output = ()> {
+        async move {
+            let end = self.listen(&mut session).await;
+            self.web.turn(|worker, _| session.leave(worker));
+            if let Ok(Next::End) = end {
+                // Whatever goes wrong with its last frame: it is over.
+                let _ = self.part().await;
             }
-            worker.hub.remove(self.key);
-        });
+            self.web.turn(|worker, _| {
+                if end.is_err() {
+                    worker.hub.counters(self.listener).drop(Drop::Reset);
+                }
+                worker.hub.remove(self.key);
+            });
+        }
     }
 
     /// Serves until there is nothing more to serve. [`Next::End`] means that a close frame has yet to
@@ -69,11 +70,12 @@ impl Connection {
             match next {
                 Next::End => return Ok(next),
                 Next::Pause => {
-                    sleep(PAUSE).await;
+                    // Boxed, because it is rare: a task has room for its largest wait.
+                    Box::pin(sleep(PAUSE)).await;
                     next = self.web.turn(|worker, now| session.receive(worker, now, &mut []));
                 }
                 Next::Read => {
-                    self.stream.readable().await?;
+                    readable(&self.stream).await?;
                     match self.read(session) {
                         Ok(Heard::Session(then)) => next = then,
                         Ok(Heard::End) => return Ok(Next::Read),
@@ -107,13 +109,14 @@ impl Connection {
     /// ends it if that takes too long.
     async fn part(&self) -> io::Result<()> {
         while self.web.turn(|worker, now| worker.hub.write(now, self.key)) == Written::Blocked {
-            self.stream.writable().await?;
+            writable(&self.stream).await?;
         }
         net::finish(&*self.stream)?;
-        let mut trash = [0; 512];
         loop {
-            self.stream.readable().await?;
-            match self.stream.read_now(&mut trash) {
+            readable(&self.stream).await?;
+            // Into the shared buffer: one of its own would make every connection's task larger.
+            let read = self.web.turn(|worker, _| self.stream.read_now(&mut worker.read_buffer));
+            match read {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

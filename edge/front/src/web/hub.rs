@@ -220,7 +220,8 @@ impl Hub {
     pub(super) fn close(&mut self, now: Tick, key: ConnectionKey, code: CloseCode, reason: &str) {
         self.put(now, key, |out| ws::close(out, code, reason));
         if let Some(mailbox) = self.mailbox(key) {
-            mailbox.ends = mailbox.ends.or(Some(now.after(CLOSE_S)));
+            let ends = now.after(CLOSE_S);
+            mailbox.ends = mailbox.ends.or(Some(ends));
         }
     }
 

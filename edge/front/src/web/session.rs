@@ -1,6 +1,5 @@
 //! What one connection says, and what comes of it.
 
-use std::collections::HashSet;
 use std::mem::take;
 
 use tracker::counters::{Drop, Kind};
@@ -22,8 +21,8 @@ pub(super) struct Session {
     reader: Reader,
     /// Input that is not looked at yet: the beginning of a frame, or all that had to wait.
     rest: Vec<u8>,
-    /// The torrents it is in, and as whom.
-    peers: HashSet<(InfoHash, PeerId)>,
+    /// The torrents it is in, and as whom: sorted, since most connections have one or two.
+    peers: Vec<(InfoHash, PeerId)>,
     pace: Pace,
 }
 
@@ -65,7 +64,7 @@ impl Session {
             family,
             reader: Reader::of_client(),
             rest,
-            peers: HashSet::new(),
+            peers: Vec::new(),
             pace: Pace::default(),
         }
     }
@@ -171,8 +170,11 @@ impl Session {
         announce: &Announce<'_>,
     ) -> Result<(), Refusal> {
         let Announce { info_hash, peer_id, event, .. } = *announce;
-        let is_new = !self.peers.contains(&(info_hash, peer_id));
-        if is_new && event != Event::Stopped && self.peers.len() >= worker.options.torrents_max {
+        let place = self.peers.binary_search(&(info_hash, peer_id));
+        if place.is_err()
+            && event != Event::Stopped
+            && self.peers.len() >= worker.options.torrents_max
+        {
             return Err(Refusal::TooManyTorrents);
         }
         let ask = WebAsk {
@@ -186,10 +188,15 @@ impl Session {
         };
         let mut chosen = WebChosen::new();
         let accepted = worker.tracker.announce_web(now, &mut worker.random, &ask, &mut chosen)?;
-        if event == Event::Stopped {
-            self.peers.remove(&(info_hash, peer_id));
-        } else if is_new {
-            self.peers.insert((info_hash, peer_id));
+        match (place, event) {
+            (Ok(at), Event::Stopped) => _ = self.peers.remove(at),
+            (Err(at), event) if event != Event::Stopped => {
+                if self.peers.capacity() == 0 {
+                    self.peers.reserve_exact(1);
+                }
+                self.peers.insert(at, (info_hash, peer_id));
+            }
+            _ => {}
         }
         worker.hub.put(now, self.key, |out| {
             ws::text_with(out, |out| {
