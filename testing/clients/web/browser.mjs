@@ -58,7 +58,9 @@ server.listen(0, '127.0.0.1', () => {
     '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--disable-dev-shm-usage',
     // It asks nobody but the page's server and the tracker.
     '--no-first-run', '--no-default-browser-check', '--disable-background-networking',
-    '--disable-component-update', '--disable-sync', '--disable-default-apps',
+    '--disable-component-update', '--disable-sync', '--disable-default-apps', '--disable-extensions',
+    // It misses a desktop, and would fill the log with that.
+    '--log-level=3',
     // Peers get addresses, not mDNS names.
     '--disable-features=WebRtcHideLocalIpsWithMdns',
     `--user-data-dir=${folder}.profile`,

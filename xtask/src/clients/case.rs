@@ -33,14 +33,14 @@ enum Plot {
 
 use Plot::{Refusal, Script as Scripted, Transfer};
 
-/// All of them; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
+/// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
 /// inside a namespace, whatever the tracker; libtorrent stands for v6.
 #[rustfmt::skip]
 pub(super) const CASES: &[Case] = &[
-    Case { name: "aria2-http", plot: Transfer(Pair([Aria2, Aria2], Http, V4)) },
-    Case { name: "aria2-udp", plot: Transfer(Pair([Aria2, Aria2], Udp, V4)) },
     Case { name: "transmission-http", plot: Transfer(Pair([Transmission, Transmission], Http, V4)) },
     Case { name: "transmission-udp", plot: Transfer(Pair([Transmission, Transmission], Udp, V4)) },
+    Case { name: "aria2-http", plot: Transfer(Pair([Aria2, Aria2], Http, V4)) },
+    Case { name: "aria2-udp", plot: Transfer(Pair([Aria2, Aria2], Udp, V4)) },
     Case { name: "libtorrent-http", plot: Transfer(Pair([Libtorrent, Libtorrent], Http, V4)) },
     Case { name: "libtorrent-udp", plot: Transfer(Pair([Libtorrent, Libtorrent], Udp, V4)) },
     Case { name: "libtorrent-http6", plot: Transfer(Pair([Libtorrent, Libtorrent], Http, V6)) },
