@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// How many cases run at once: most of the time they wait, but browsers do not.
-const LANES: usize = 8;
+const LANES: usize = 6;
 
 /// Runs the cases whose names hold one of `names`, or all.
 pub(crate) fn run(names: &[&str]) -> Result<Tally> {

@@ -14,15 +14,15 @@ const torrent = Buffer.from('a torrent for all of').toString('hex')
 const udp = join(`udp://${tracker}/announce`, torrent)
 const http = join(`http://${tracker}/announce`, torrent)
 const ws = join(`ws://${tracker}/`, torrent)
-const everybody = [udp, http, ws]
+const everybody = { udp, http, ws }
 
 const plainPeers = []
 for (const client of [udp, http]) client.on('peer', peer => plainPeers.push(peer))
 ws.on('peer', () => assert.fail('the ws peer is told of a peer, where there is no other ws peer'))
 
 async function expect (complete, incomplete, downloaded) {
-  for (const client of everybody) {
-    assert.deepEqual(await scrape(client), { complete, incomplete, downloaded }, client._trackers[0].announceUrl)
+  for (const [name, client] of Object.entries(everybody)) {
+    assert.deepEqual({ name, ...await scrape(client) }, { name, complete, incomplete, downloaded })
   }
 }
 

@@ -7,6 +7,8 @@ import { setTimeout } from 'node:timers'
 
 // Peers that connect to nobody: only what the tracker says of them is of interest.
 let count = 0
+// What was asked last, for when no answer comes.
+let asked
 
 /** A peer of a torrent. Peers with the same URL share a socket if they speak ws. */
 export function join (url, infoHash) {
@@ -21,6 +23,7 @@ export function join (url, infoHash) {
 
 /** Announces: `start`, `update`, `complete`, `stop`. Gives the counts of the answer. */
 export async function announce (client, event, options) {
+  asked = `${event} of ${client.peerId}`
   const answer = once(client, 'update')
   client[event]({ numwant: 0, ...options })
   const [{ complete, incomplete }] = await answer
@@ -29,6 +32,7 @@ export async function announce (client, event, options) {
 
 /** Scrapes this client's torrent. */
 export async function scrape (client) {
+  asked = `scrape of ${client.peerId}`
   const answer = once(client, 'scrape')
   client.scrape()
   return counts((await answer)[0])
@@ -36,6 +40,7 @@ export async function scrape (client) {
 
 /** Scrapes several torrents at once, with a client of its own. */
 export function scrapeAll (url, infoHashes) {
+  asked = `scrape of ${infoHashes}`
   return new Promise((resolve, reject) => {
     Client.scrape({ announce: url, infoHash: infoHashes }, (error, answers) => {
       if (error) reject(error)
@@ -54,4 +59,4 @@ function fail (why) {
 }
 
 // An answer that does not come is a wrong one.
-setTimeout(() => fail('no answer'), 20_000).unref()
+setTimeout(() => fail(`no answer to ${asked}`), 90_000).unref()

@@ -57,7 +57,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Longer than all waits of a case together. Then the process ends, and the namespaces with it.
-const CASE_MAX: Duration = Duration::from_secs(240);
+const CASE_MAX: Duration = Duration::from_secs(480);
 /// How much of a log is shown when a case fails.
 const LOG_LINES: usize = 20;
 

@@ -34,9 +34,9 @@ use Protocol::{Http, Udp, Ws};
 pub(super) struct Pair(pub(super) [Client; 2], pub(super) Protocol, pub(super) Family);
 
 /// Transmission alone waits 10 s between announce and first connection; on a busy machine more.
-const TRANSFER_MAX: Duration = Duration::from_secs(90);
-/// Two browsers and a dozen other clients may start at once.
-const START_MAX: Duration = Duration::from_secs(60);
+const TRANSFER_MAX: Duration = Duration::from_secs(120);
+/// A browser needs seconds of CPU time before it says a word, and others compile meanwhile.
+const START_MAX: Duration = Duration::from_secs(120);
 const REPLY_MAX: Duration = Duration::from_secs(30);
 /// Every case has a network of its own, so all may share one content.
 const PAYLOAD_SEED: u64 = 9;

@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Script(pub(super) &'static str);
 
-const SCRIPT_MAX: Duration = Duration::from_secs(60);
+const SCRIPT_MAX: Duration = Duration::from_secs(120);
 
 impl Script {
     /// Runs it beside a tracker with defaults. It must end with 0.
