@@ -11,7 +11,6 @@ use std::mem::take;
 use std::rc::Rc;
 
 use slab::Slab;
-use tokio::net::TcpStream;
 use tracker::Offers;
 use tracker::counters::{Counters, Drop, Ledger};
 use types::{ConnectionKey, Tick, limits};
@@ -19,7 +18,7 @@ use wire::ws::{self, CloseCode};
 
 use super::WebOptions;
 use super::exchange::{Content, Exchange, Letter, Packet, Place};
-use crate::stream::Stream;
+use crate::stream::{Socket, Stream};
 
 /// The mailboxes of a worker's connections, and the packets for other workers.
 pub(super) struct Hub {
@@ -38,7 +37,7 @@ pub(super) struct Hub {
 
 struct Mailbox {
     key: ConnectionKey,
-    stream: Rc<TcpStream>,
+    stream: Rc<Socket>,
     listener: usize,
     unsent: Vec<u8>,
     /// Since when the socket has taken nothing. Somebody waits to write on then.
@@ -96,7 +95,7 @@ impl Hub {
     pub(super) fn open(
         &mut self,
         now: Tick,
-        stream: Rc<TcpStream>,
+        stream: Rc<Socket>,
         listener: usize,
         unsent: Vec<u8>,
     ) -> ConnectionKey {
@@ -237,7 +236,7 @@ impl Hub {
         &mut self,
         now: Tick,
         exchange: &Exchange,
-    ) -> Vec<(ConnectionKey, Rc<TcpStream>)> {
+    ) -> Vec<(ConnectionKey, Rc<Socket>)> {
         let mut blocked = Vec::new();
         let mut due = take(&mut self.due);
         for at in due.drain(..) {
@@ -271,7 +270,7 @@ impl Hub {
         let mut sent = 0;
         let written = loop {
             let left = mailbox.unsent.get(sent..).unwrap_or_default();
-            if left.is_empty() {
+            if left.is_empty() && !mailbox.stream.is_pending() {
                 break Written::All;
             }
             match mailbox.stream.write_now(left) {
@@ -341,7 +340,7 @@ impl Hub {
             if is_overdue {
                 // Its task wakes up and finds the stream closed. One closed already needs no ending.
                 mailbox.ends = Some(Tick(u32::MAX));
-                let _ = net::hang_up(&*mailbox.stream);
+                let _ = mailbox.stream.hang_up();
             } else if !mailbox.pinged && now >= mailbox.heard.after(self.options.ping_s) {
                 mailbox.pinged = true;
                 silent.push(mailbox.key);
