@@ -51,10 +51,12 @@ impl Connection {
                 // Whatever goes wrong with its last frame: it is over.
                 let _ = self.part().await;
             }
-            self.web.turn(|worker, _| {
+            self.web.turn(|worker, now| {
                 if end.is_err() {
                     worker.hub.counters(self.listener).drop(Drop::Reset);
                 }
+                // Who only says no more may still listen.
+                worker.hub.write(now, self.key);
                 worker.hub.remove(self.key);
             });
         }
