@@ -249,6 +249,7 @@ impl<'a> Text<'a> {
     }
 
     /// The bytes that a string of 20 characters up to U+00FF stands for.
+    //= webtorrent#binary-strings
     #[inline]
     pub(super) fn twenty_bytes(self) -> Option<[u8; 20]> {
         let mut rest = self.raw.as_bytes();

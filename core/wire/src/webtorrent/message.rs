@@ -113,6 +113,7 @@ pub fn read(text: &str) -> Result<Message<'_>, BadMessage> {
 }
 
 /// Reads a client's message that came as bytes, which some clients send.
+//= webtorrent#json
 pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, BadMessage> {
     let text = simdutf8::basic::from_utf8(bytes);
     read(text.map_err(|_| BadMessage {
@@ -160,6 +161,7 @@ impl Scrape<'_> {
             }
             Ok(())
         };
+        //= webtorrent#scrape
         match self.info_hash {
             Value::Null => {}
             Value::Array(text) => {
@@ -228,6 +230,7 @@ impl<'a> Members<'a> {
                 "downloaded" => &mut found.downloaded,
                 "numwant" => &mut found.numwant,
                 "offers" => return offers(scanner, &mut found.offers),
+                //= webtorrent#unknown-keys
                 _ => return scanner.value().map(drop),
             };
             *place = scanner.value()?;
@@ -238,12 +241,14 @@ impl<'a> Members<'a> {
     }
 
     /// An announce, or the answer that clients send under the same name.
+    //= webtorrent#announce
     fn announce(self, info_hash: Option<InfoHash>) -> Result<Message<'a>, Refusal> {
         let info_hash = match self.info_hash {
             Value::Null => Err(Refusal::InfoHashMissing),
             _ => info_hash.ok_or(Refusal::InfoHashString),
         }?;
         let peer_id = PeerId(twenty_bytes(self.peer_id).ok_or(Refusal::PeerIdString)?);
+        //= webtorrent#answer
         let bad = Refusal::AnswerMalformed;
         match self.answer {
             Value::Null => {}
@@ -259,9 +264,11 @@ impl<'a> Members<'a> {
             info_hash,
             peer_id,
             event: event(self.event),
+            //= webtorrent#left-unknown
             left: number(self.left),
             uploaded: number(self.uploaded).unwrap_or(0),
             downloaded: number(self.downloaded).unwrap_or(0),
+            //= webtorrent#numwant
             want: number(self.numwant).map_or(Want::Default, |number| {
                 Want::Peers(u16::try_from(number).unwrap_or(u16::MAX))
             }),
@@ -271,6 +278,7 @@ impl<'a> Members<'a> {
 }
 
 /// Takes the value of `offers`.
+//= webtorrent#offers
 fn offers<'a>(scanner: &mut Scanner<'a>, found: &mut Option<Offers<'a>>) -> Option<()> {
     let offers = found.insert(Offers::new());
     if scanner.peek()? != b'[' {
@@ -323,6 +331,7 @@ pub(super) fn word<'b>(value: Value<'b>, room: &'b mut [u8; 16]) -> &'b str {
     }
 }
 
+//= webtorrent#events
 fn event(value: Value<'_>) -> Event {
     match word(value, &mut [0; 16]) {
         "started" => Event::Started,
