@@ -166,6 +166,11 @@ impl Identifier {
 }
 
 /// Every byte as a character of a JSON string, and its length.
+#[expect(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "the compiler does it, and would say so"
+)]
 static TABLE: [([u8; 8], usize); 256] = {
     let mut table = [([0; 8], 0); 256];
     let mut byte = 0;
