@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use front::http::{HttpOptions, Proxies};
+use front::web::WebOptions;
 use net::Engine;
 use tracker::Policy;
 use tracker::access::Mode;
@@ -82,6 +83,7 @@ impl Config {
                 write_timeout_s: settings.int("http.write_timeout_s"),
                 trusted_proxies,
                 dict_model: settings.flag("http.dict_model"),
+                web: settings.flag("http.websocket").then(|| web(settings)),
             },
             policy: policy(settings),
             access_mode: match settings.text("access.mode") {
@@ -136,6 +138,27 @@ impl Config {
                 blame(name, format!("must name a file when access.mode is `{mode}`"));
             }
         }
+        for path in settings.list("http.websocket_paths") {
+            if !path.starts_with('/') {
+                blame("http.websocket_paths", format!("`{path}`: a path begins with `/`"));
+            }
+        }
+        for name in ["http.websocket_origins_allow", "http.websocket_origins_deny"] {
+            for origin in settings.list(name) {
+                let host = origin.split_once("://").map_or("", |(_, host)| host);
+                if !origin.is_empty() && (host.is_empty() || host.contains('/')) {
+                    let text = "an origin has a scheme and a host and no path, as in \
+                                `https://example.org`";
+                    blame(name, format!("`{origin}`: {text}"));
+                }
+            }
+        }
+        if let Some(web) = &self.http.web
+            && web.idle_timeout_s <= web.ping_s
+        {
+            let text = "must be above http.websocket_ping_s, or no ping could be answered in time";
+            blame("http.websocket_idle_timeout_s", text.into());
+        }
         if self.user.is_empty() && !self.group.is_empty() {
             blame("process.group", "needs process.user as well".into());
         }
@@ -145,6 +168,21 @@ impl Config {
                 blame("admin.listen", format!("{address} is taken by [http] already"));
             }
         }
+    }
+}
+
+fn web(settings: &Settings) -> WebOptions {
+    WebOptions {
+        paths: settings.list("http.websocket_paths").to_vec(),
+        origins_allow: settings.list("http.websocket_origins_allow").to_vec(),
+        origins_deny: settings.list("http.websocket_origins_deny").to_vec(),
+        message_max: settings.size("http.websocket_message_bytes"),
+        messages_per_s: settings.int("http.websocket_messages_per_s"),
+        torrents_max: settings.size("http.websocket_torrents_max"),
+        unread_max: settings.size("http.websocket_unread_bytes"),
+        write_timeout_s: settings.int("http.write_timeout_s"),
+        ping_s: settings.int("http.websocket_ping_s"),
+        idle_timeout_s: settings.int("http.websocket_idle_timeout_s"),
     }
 }
 

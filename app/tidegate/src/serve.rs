@@ -120,21 +120,21 @@ fn listen_to_signals(happen: Sender<Happening>) -> Result<()> {
 }
 
 fn new_tracker(config: &Config) -> Result<Tracker> {
-    let mut secrets = [0; 32];
-    getrandom::fill(&mut secrets).context("the system gives no random numbers")?;
-    let (store_key, connection_key) = secrets.split_at(16);
+    let mut secrets = [[0; 16]; 3];
+    getrandom::fill(secrets.as_flattened_mut()).context("the system gives no random numbers")?;
+    let [hash_key, connection_ids, offers] = secrets;
     let workers = workers::count(config.udp_workers) + workers::count(config.http_workers);
     let store = StoreOptions {
         // One for each thread that announces: two seldom want the same, and the jobs of a batch that
         // share a shard wait for memory together.
         shards: workers,
-        hash_key: store_key.try_into()?,
+        hash_key,
         peer_lifetime_s: config.policy.peer_lifetime_s,
         web_lifetime_s: config.policy.web_lifetime_s(),
         keep_peer_ids: config.http.dict_model,
         memory_budget: config.memory_budget,
     };
-    let keys = Keys { connection_ids: connection_key.try_into()? };
+    let keys = Keys { connection_ids, offers };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 

@@ -15,13 +15,16 @@ pub enum Kind {
     Announce,
     /// A scrape, or its answer.
     Scrape,
+    /// WebTorrent: an answer to an offer, or one that was passed on.
+    Answer,
     /// Anything else: requests that are none of the above, answers that are errors.
     Other,
 }
 
 impl Kind {
     /// Every kind, in the order of [`Kind::index`].
-    pub const ALL: [Self; 4] = [Self::Connect, Self::Announce, Self::Scrape, Self::Other];
+    pub const ALL: [Self; 5] =
+        [Self::Connect, Self::Announce, Self::Scrape, Self::Answer, Self::Other];
 
     /// The place in tables.
     pub fn index(self) -> usize {
@@ -34,6 +37,7 @@ impl Kind {
             Self::Connect => "connect",
             Self::Announce => "announce",
             Self::Scrape => "scrape",
+            Self::Answer => "answer",
             Self::Other => "other",
         }
     }
@@ -66,11 +70,23 @@ pub enum Drop {
     ConnectionLimit,
     /// TCP: the connection broke.
     Reset,
+    /// WebSocket: a request for one that is not as RFC 6455 has it.
+    BadUpgrade,
+    /// WebSocket: a page of a site that may not use the tracker.
+    ForbiddenOrigin,
+    /// WebSocket: the client broke RFC 6455.
+    BadFrame,
+    /// WebSocket: a message above the limit.
+    MessageTooBig,
+    /// WebSocket: the client did not read what was sent to it.
+    SlowReader,
+    /// WebTorrent: an answer to an offer that is not outstanding.
+    StrayAnswer,
 }
 
 impl Drop {
     /// Every reason, in the order of [`Drop::index`].
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 18] = [
         Self::TooShort,
         Self::Oversize,
         Self::NotATracker,
@@ -83,6 +99,12 @@ impl Drop {
         Self::TimedOut,
         Self::ConnectionLimit,
         Self::Reset,
+        Self::BadUpgrade,
+        Self::ForbiddenOrigin,
+        Self::BadFrame,
+        Self::MessageTooBig,
+        Self::SlowReader,
+        Self::StrayAnswer,
     ];
 
     /// The place in tables.
@@ -105,6 +127,12 @@ impl Drop {
             Self::TimedOut => "timed_out",
             Self::ConnectionLimit => "connection_limit",
             Self::Reset => "reset",
+            Self::BadUpgrade => "bad_upgrade",
+            Self::ForbiddenOrigin => "forbidden_origin",
+            Self::BadFrame => "bad_frame",
+            Self::MessageTooBig => "message_too_big",
+            Self::SlowReader => "slow_reader",
+            Self::StrayAnswer => "stray_answer",
         }
     }
 }
@@ -124,7 +152,7 @@ pub struct Counters {
     pub bytes_in: u64,
     /// Payload bytes sent.
     pub bytes_out: u64,
-    /// Peers given in answers.
+    /// Peers given in answers; WebTorrent: offers passed on.
     pub peers_sent: u64,
     /// TCP connections accepted.
     pub connections_opened: u64,
@@ -182,6 +210,8 @@ pub enum Protocol {
     Udp,
     /// BEP 3.
     Http,
+    /// WebTorrent.
+    Web,
 }
 
 impl Protocol {
@@ -190,6 +220,7 @@ impl Protocol {
         match self {
             Self::Udp => "udp",
             Self::Http => "http",
+            Self::Web => "ws",
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod access;
 mod connection_id;
 pub mod counters;
 mod policy;
+mod web;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use types::{
 };
 
 pub use policy::{Options, Policy};
-pub use swarm::{Options as StoreOptions, Random, Totals};
+pub use swarm::{Options as StoreOptions, Random, Totals, WebChosen};
+pub use web::{OfferName, Offers, WebAccepted, WebAsk};
 
 use access::Access;
 use connection_id::ConnectionIds;
@@ -32,6 +34,8 @@ use connection_id::ConnectionIds;
 pub struct Keys {
     /// Keys the connection ids. Nodes that share it accept each other's ids.
     pub connection_ids: [u8; 16],
+    /// Keys the names of WebTorrent offers on their way.
+    pub offers: [u8; 16],
 }
 
 /// What differs between the protocols that announce.
@@ -93,6 +97,7 @@ pub struct Tracker {
     store: Store,
     access: Access,
     connection_ids: ConnectionIds,
+    offer_key: [u8; 16],
     policy: ArcSwap<Policy>,
 }
 
@@ -103,6 +108,7 @@ impl Tracker {
             store: Store::new(&options.store),
             access: Access::default(),
             connection_ids: ConnectionIds::new(keys.connection_ids),
+            offer_key: keys.offers,
             policy: ArcSwap::from_pointee(options.policy),
         }
     }
@@ -202,9 +208,10 @@ impl Tracker {
         self.store.sweep(now, parts);
     }
 
-    /// Seconds without an announce after which a peer is forgotten.
-    pub fn peer_lifetime_s(&self) -> u32 {
-        self.policy.load().peer_lifetime_s
+    /// Seconds without an announce after which a peer of any kind may be forgotten.
+    pub fn peer_lifetime_min_s(&self) -> u32 {
+        let policy = self.policy.load();
+        policy.peer_lifetime_s.min(policy.web_lifetime_s())
     }
 
     /// What the store holds now.

@@ -23,8 +23,7 @@ pub struct Policy {
     pub interval_jitter_s: u32,
     /// Seconds without an announce after which a peer is gone.
     pub peer_lifetime_s: u32,
-    /// Seconds between the announces of a WebTorrent client. One that has been silent for twice as
-    /// long is gone.
+    /// Seconds between the announces of a WebTorrent client.
     pub websocket_interval_s: u32,
     /// Peers given to a client that does not say how many it wants.
     pub numwant_default: u16,
@@ -50,9 +49,10 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Seconds without an announce after which a WebTorrent peer is gone.
+    /// Seconds without an announce after which a WebTorrent peer is gone. With the sweep's round
+    /// after it, that makes two intervals.
     pub fn web_lifetime_s(&self) -> u32 {
-        self.websocket_interval_s.saturating_mul(2)
+        self.websocket_interval_s.saturating_mul(3) / 2
     }
 
     /// How many peers an announce gets that asks for `want`.

@@ -34,7 +34,7 @@ impl Answers for Seen {
 const POLICY: AnnouncePolicy =
     AnnouncePolicy { peers_max: 100, families: Families::Own, with_ids: false };
 
-fn tracker(policy: Policy) -> Tracker {
+pub(crate) fn tracker(policy: Policy) -> Tracker {
     let store = swarm::Options {
         shards: 4,
         hash_key: [3; 16],
@@ -43,7 +43,7 @@ fn tracker(policy: Policy) -> Tracker {
         keep_peer_ids: true,
         memory_budget: None,
     };
-    Tracker::new(&Options { policy, store }, &Keys { connection_ids: [5; 16] })
+    Tracker::new(&Options { policy, store }, &Keys { connection_ids: [5; 16], offers: [6; 16] })
 }
 
 fn ask(host: u8, hash: u8) -> Ask {

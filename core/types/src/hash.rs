@@ -10,7 +10,7 @@ pub struct InfoHash(pub [u8; 20]);
 
 /// What a client calls itself: 20 bytes of its own choice (BEP 3, BEP 20). Spoofable, so never an
 /// identity in plain swarms.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct PeerId(pub [u8; 20]);
 

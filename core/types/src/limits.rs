@@ -31,6 +31,11 @@ pub const HTTP_HEADERS_MAX: usize = 64;
 /// Hashes answered in one HTTP scrape: more do not fit [`HTTP_HEAD_MAX`] by much.
 pub const SCRAPE_HASHES_HTTP_MAX: usize = 256;
 
+/// Workers that one protocol has.
+pub const WORKERS_MAX: usize = 1024;
+/// Connections that one worker holds.
+pub const CONNECTIONS_MAX: usize = 10_000_000;
+
 /// Bytes of one WebSocket message, whatever is configured. Offers from a host with many addresses
 /// make 24 KB; 64 KiB must pass.
 pub const WS_MESSAGE_MAX: usize = 128 * 1024;
@@ -40,10 +45,17 @@ pub const WS_FRAGMENTS_MAX: u32 = 4096;
 
 /// Offers taken of one WebTorrent announce; more are cut. Clients send 5 to 10.
 pub const WEB_OFFERS_MAX: usize = 64;
+/// Seconds in which an offer must be answered. Clients give up after 50.
+pub const OFFER_LIFETIME_S: u32 = 60;
+/// Offers that one connection may answer; of more, the oldest are forgotten.
+pub const OFFERS_OUTSTANDING_MAX: usize = 1024;
 /// Hashes answered in one WebTorrent scrape; more are cut. Repeats are looked for one by one.
 pub const SCRAPE_HASHES_WEB_MAX: usize = 128;
 /// Objects and arrays within each other in one JSON message. A real one has four.
 pub const JSON_DEPTH_MAX: u32 = 32;
+
+/// Bytes on their way from all workers to another one that is too busy to take them.
+pub const EXCHANGE_BYTES_MAX: usize = 64 << 20;
 
 /// Entries of one access list. 20 bytes each: 2 GB at the most.
 pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;

@@ -38,6 +38,8 @@ pub enum Refusal {
     OfferMalformed,
     /// WebTorrent: `answer` is no object, or `to_peer_id` or `offer_id` do not say for whom.
     AnswerMalformed,
+    /// WebTorrent: the connection is in as many torrents as it may be.
+    TooManyTorrents,
 }
 
 /// When a refused client may come back (BEP 31).
@@ -53,7 +55,7 @@ pub enum Retry {
 
 impl Refusal {
     /// Every refusal, in the order of [`Refusal::index`].
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::NotAllowed,
         Self::Denied,
         Self::PortZero,
@@ -71,6 +73,7 @@ impl Refusal {
         Self::PeerIdString,
         Self::OfferMalformed,
         Self::AnswerMalformed,
+        Self::TooManyTorrents,
     ];
 
     /// The place in tables of counters.
@@ -104,6 +107,7 @@ impl Refusal {
             Self::AnswerMalformed => {
                 "an answer must be an object, and needs to_peer_id and offer_id: strings of 20 characters from U+0000 to U+00FF"
             }
+            Self::TooManyTorrents => "too many torrents on one connection",
         }
     }
 
@@ -127,6 +131,7 @@ impl Refusal {
             Self::PeerIdString => "peer_id_string",
             Self::OfferMalformed => "offer_malformed",
             Self::AnswerMalformed => "answer_malformed",
+            Self::TooManyTorrents => "too_many_torrents",
         }
     }
 

@@ -170,7 +170,10 @@ mod tests {
             keep_peer_ids: false,
             memory_budget: None,
         };
-        let tracker = Tracker::new(&Options { policy, store }, &Keys { connection_ids: [0; 16] });
+        let tracker = Tracker::new(
+            &Options { policy, store },
+            &Keys { connection_ids: [0; 16], offers: [0; 16] },
+        );
         Figures {
             tracker: Arc::new(tracker),
             board: Arc::default(),

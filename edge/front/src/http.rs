@@ -1,9 +1,11 @@
-//! HTTP: one worker is one thread with its own runtime, listeners and connections.
+//! HTTP, and the way to WebTorrent: one worker is one thread with its own runtime, listeners and
+//! connections.
 //!
 //! ```text
 //! accept ─▶ read at once ─▶ Desk (bytes -> wire::http -> tracker -> bytes) ─▶ write at once ─▶ close
 //!                              ▲                                                │ kept alive, or incomplete
 //!                              └─────────── a task per connection ◀─────────────┘
+//!                                                     └─ an upgrade: to `web`
 //! ```
 //!
 //! Most clients open a connection for a single announce. Where the kernel can wait for the request
@@ -19,7 +21,7 @@ mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +34,9 @@ use tracker::counters::{Drop, Ledger};
 use tracker::{Random, Tracker};
 
 use crate::Clock;
+use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
 use connection::{Connection, Connections};
-use desk::{Client, Desk, Turn};
+use desk::{Client, Desk, Next, Turn};
 
 pub use client::{ParseProxyError, Proxies};
 
@@ -52,6 +55,8 @@ pub struct HttpOptions {
     pub trusted_proxies: Proxies,
     /// Whether `compact=0` is honoured with the dict model (BEP 3); the store must keep peer ids.
     pub dict_model: bool,
+    /// How WebTorrent is served, if it is.
+    pub web: Option<WebOptions>,
 }
 
 impl Default for HttpOptions {
@@ -63,6 +68,7 @@ impl Default for HttpOptions {
             write_timeout_s: 20,
             trusted_proxies: Proxies::default(),
             dict_model: false,
+            web: Some(WebOptions::default()),
         }
     }
 }
@@ -71,14 +77,26 @@ impl Default for HttpOptions {
 pub struct HttpWorker {
     /// Where requests are decided.
     pub tracker: Arc<Tracker>,
-    /// Bound listeners, each with its account.
-    pub listeners: Vec<(TcpListener, Ledger)>,
+    /// What it listens on.
+    pub listeners: Vec<HttpListener>,
     /// How to serve.
     pub options: HttpOptions,
     /// The process's clock.
     pub clock: Clock,
     /// Seeds the choice of peers.
     pub seed: u64,
+    /// The way to the other workers' WebTorrent clients.
+    pub place: Place,
+}
+
+/// A listener of one worker.
+pub struct HttpListener {
+    /// Bound and listening.
+    pub socket: TcpListener,
+    /// The account of its HTTP requests.
+    pub http: Ledger,
+    /// The account of its WebSockets.
+    pub web: Ledger,
 }
 
 /// How often deadlines are looked at and figures published.
@@ -98,15 +116,32 @@ pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> 
 }
 
 async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<()> {
-    let (listeners, ledgers): (Vec<_>, Vec<_>) = worker.listeners.into_iter().unzip();
+    let (mut listeners, mut ledgers, mut web_ledgers) = (Vec::new(), Vec::new(), Vec::new());
+    for listener in worker.listeners {
+        listeners.push(listener.socket);
+        ledgers.push(listener.http);
+        web_ledgers.push(listener.web);
+    }
+    let mut random = Random::new(worker.seed);
+    let web = Rc::new(Web::new(WebParts {
+        tracker: Arc::clone(&worker.tracker),
+        clock: worker.clock,
+        random: Random::new(random.next()),
+        ledgers: web_ledgers,
+        place: worker.place,
+        options: worker.options.web.clone().unwrap_or_default(),
+    }));
+    tokio::task::spawn_local(Rc::clone(&web).flush_all());
+    tokio::task::spawn_local(Rc::clone(&web).receive_all());
     let shared = Rc::new(Shared {
         desk: RefCell::new(Desk::new(
             worker.tracker,
             worker.clock,
-            Random::new(worker.seed),
+            random,
             ledgers,
             &worker.options,
         )),
+        web,
         connections: Connections::default(),
         options: worker.options,
         stopping: Cell::new(false),
@@ -131,8 +166,9 @@ async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<
     }
     acceptors.iter().for_each(tokio::task::JoinHandle::abort);
     shared.stopping.set(true);
+    shared.web.close_all();
     let deadline = Instant::now() + DRAIN_TIME;
-    while !shared.connections.is_empty() && Instant::now() < deadline {
+    while shared.held() > 0 && Instant::now() < deadline {
         shared.connections.close_idle();
         shared.scan();
         sleep(Duration::from_millis(10)).await;
@@ -144,6 +180,7 @@ async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<
 /// What a worker's connections have in common.
 struct Shared {
     desk: RefCell<Desk>,
+    web: Rc<Web>,
     connections: Connections,
     options: HttpOptions,
     /// Whether each answer is its connection's last.
@@ -159,6 +196,12 @@ impl Shared {
             desk.ledger(listener).now.drop(Drop::TimedOut);
         });
         desk.publish();
+        self.web.scan();
+    }
+
+    /// Connections held, of both kinds.
+    fn held(&self) -> usize {
+        self.connections.len() + self.web.len()
     }
 
     fn count_drop(&self, listener: usize, reason: Drop) {
@@ -197,7 +240,7 @@ async fn accept_all(shared: Rc<Shared>, listener: usize, socket: AsyncFd<TcpList
 
 /// Serves what a new connection has sent already, and keeps it only if there may be more.
 fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, from: SocketAddr) {
-    if shared.connections.len() >= shared.options.connections_max {
+    if shared.held() >= shared.options.connections_max {
         shared.count_drop(listener, Drop::ConnectionLimit);
         return;
     }
@@ -207,15 +250,32 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
         desk.ledger(listener).now.connections_opened += 1;
         desk.turn(client, Turn::first(), &stream)
     };
-    match first {
-        Ok(turn) if !turn.is_over() => {
-            if Connection::start(shared, stream, client, turn).is_ok() {
-                return;
-            }
-            shared.count_drop(listener, Drop::Reset);
-        }
-        Ok(_) => {}
-        Err(_) => shared.count_drop(listener, Drop::Reset),
+    let goes_on = match first {
+        Ok(turn) => match turn.next {
+            Next::Upgrade(ip) => tokio::net::TcpStream::from_std(stream)
+                .map(|stream| upgrade(shared, listener, stream, ip, turn)),
+            _ if turn.is_over() => Ok(()),
+            _ => match Connection::start(shared, stream, client, turn) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+        },
+        Err(error) => Err(error),
+    };
+    if goes_on.is_err() {
+        shared.count_drop(listener, Drop::Reset);
     }
     shared.desk.borrow_mut().ledger(listener).now.connections_closed += 1;
+}
+
+/// Hands a connection over to WebTorrent: for HTTP it has ended.
+fn upgrade(
+    shared: &Shared,
+    listener: usize,
+    stream: tokio::net::TcpStream,
+    ip: IpAddr,
+    turn: Turn,
+) {
+    let Turn { unsent, rest, .. } = turn;
+    shared.web.start(Upgraded { stream, listener, ip, unsent, rest });
 }

@@ -6,6 +6,8 @@
 
 mod clock;
 pub mod http;
+mod stream;
 pub mod udp;
+pub mod web;
 
 pub use clock::Clock;

@@ -76,7 +76,12 @@ pub(crate) const KEYS: &[Key] = &[
         r#"["0.0.0.0:6969", "[::]:6969"]"#,
         "Where to listen; [] is off. A v6 address takes no v4 traffic.",
     ),
-    key("udp.workers", Kind::Int(0, 1024), "0", "Threads; 0 is one for each core."),
+    key(
+        "udp.workers",
+        Kind::Int(0, limits::WORKERS_MAX as u32),
+        "0",
+        "Threads; 0 is one for each core.",
+    ),
     key(
         "udp.engine",
         Kind::Choice(&["auto", "mmsg", "portable", "uring", "xdp"]),
@@ -98,8 +103,65 @@ pub(crate) const KEYS: &[Key] = &[
         r#"["0.0.0.0:6969", "[::]:6969"]"#,
         "Where to listen; [] is off.",
     ),
-    key("http.workers", Kind::Int(0, 1024), "0", "Threads; 0 is one for each core."),
-    key("http.websocket", Kind::Dormant, "true", "WebTorrent on the same port: not built yet."),
+    key(
+        "http.workers",
+        Kind::Int(0, limits::WORKERS_MAX as u32),
+        "0",
+        "Threads; 0 is one for each core.",
+    ),
+    key("http.websocket", Kind::Flag, "true", "WebTorrent on the same ports."),
+    key(
+        "http.websocket_paths",
+        Kind::List,
+        "[]",
+        "Paths on which WebSockets are made, as in [\"/\", \"/announce\"]; [] is all paths that\n\
+         mean nothing in HTTP.",
+    ),
+    key(
+        "http.websocket_origins_allow",
+        Kind::List,
+        "[]",
+        "Sites whose pages may use the tracker, as in [\"https://example.org\"]; [] is all. An\n\
+         empty text stands for clients that are no web pages.",
+    ),
+    key("http.websocket_origins_deny", Kind::List, "[]", "Sites whose pages may not."),
+    key(
+        "http.websocket_message_bytes",
+        Kind::Int(1024, limits::WS_MESSAGE_MAX as u32),
+        "131072",
+        "The longest message taken. A browser on a host with many addresses sends 24 kB.",
+    ),
+    key(
+        "http.websocket_messages_per_s",
+        Kind::Int(0, u32::MAX),
+        "1000",
+        "Messages taken from one connection in a second, the others wait; 0 is no limit.",
+    ),
+    key(
+        "http.websocket_torrents_max",
+        Kind::Int(1, 10_000_000),
+        "10000",
+        "Torrents that one connection may be in.",
+    ),
+    key(
+        "http.websocket_unread_bytes",
+        Kind::Int(64 * 1024, 1 << 30),
+        "262144",
+        "Bytes kept for a client that does not read; more close it. http.write_timeout_s holds\n\
+         too.",
+    ),
+    key(
+        "http.websocket_ping_s",
+        Kind::Int(1, DAY_S),
+        "45",
+        "Seconds of silence after which a client is pinged, which keeps proxies content, too.",
+    ),
+    key(
+        "http.websocket_idle_timeout_s",
+        Kind::Int(1, DAY_S),
+        "110",
+        "Seconds of silence after which a client is gone.",
+    ),
     key(
         "http.trusted_proxies",
         Kind::List,
@@ -109,7 +171,7 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key(
         "http.connections_max",
-        Kind::Int(1, 10_000_000),
+        Kind::Int(1, limits::CONNECTIONS_MAX as u32),
         "50000",
         "Connections that each worker holds; more are closed as they come.",
     ),
@@ -187,7 +249,7 @@ pub(crate) const KEYS: &[Key] = &[
         "tracker.websocket_interval_s",
         Kind::Int(1, limits::PEER_LIFETIME_S_MAX / 2),
         "120",
-        "Seconds between a WebTorrent client's announces. One that is silent for twice as long\n\
+        "Seconds between a WebTorrent client's announces. One that is silent for two intervals\n\
          is forgotten.",
     ),
     live(

@@ -76,6 +76,10 @@ impl Bound {
             let Some(address) = sockets.first().and_then(|s| s.local_addr().ok()) else { continue };
             let _ = writeln!(text, "  http   {address}  ({} workers)", sockets.len());
             let _ = writeln!(urls, "  announce to http://{}/announce", host(address));
+            if let Some(web) = &config.http.web {
+                let path = web.paths.first().map_or("/", String::as_str);
+                let _ = writeln!(urls, "  WebTorrent  ws://{}{path}", host(address));
+            }
         }
         for address in self.admin.iter().filter_map(|listener| listener.local_addr().ok()) {
             let _ = writeln!(text, "  admin  http://{address}/metrics");

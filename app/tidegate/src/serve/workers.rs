@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use admin::{Figures, Process, Status};
 use anyhow::{Context, Result};
 use front::Clock;
-use front::http::HttpWorker;
+use front::http::{HttpListener, HttpWorker};
 use front::udp::UdpFront;
+use front::web::Place;
 use net::UdpSocket;
 use net::process::{cores, pin_to_core, usage};
 use tokio::sync::watch;
@@ -115,18 +116,22 @@ impl Workers {
         listeners: Vec<Vec<TcpListener>>,
         config: &Config,
     ) -> Result<()> {
-        for (number, sockets) in transpose(listeners).into_iter().enumerate() {
-            let with_ledger = |socket: TcpListener| {
+        let workers = transpose(listeners);
+        let places = Place::for_workers(workers.len());
+        for (number, (sockets, place)) in workers.into_iter().zip(places).enumerate() {
+            let with_ledgers = |socket: TcpListener| {
                 let address = socket.local_addr()?;
-                let listener = Listener { protocol: Protocol::Http, address };
-                anyhow::Ok((socket, self.board.register(listener)))
+                let [http, web] = [Protocol::Http, Protocol::Web]
+                    .map(|protocol| self.board.register(Listener { protocol, address }));
+                anyhow::Ok(HttpListener { socket, http, web })
             };
             let worker = HttpWorker {
                 tracker: Arc::clone(&self.tracker),
-                listeners: sockets.into_iter().map(with_ledger).collect::<Result<_>>()?,
+                listeners: sockets.into_iter().map(with_ledgers).collect::<Result<_>>()?,
                 options: config.http.clone(),
                 clock: self.clock,
                 seed: seed()?,
+                place,
             };
             let stop = self.stop_async.subscribe();
             self.start(format!("http-{number}"), move || Ok(front::http::serve(worker, stop)?))?;
@@ -150,7 +155,7 @@ impl Workers {
         self.start("sweep".into(), move || {
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(SWEEP_PERIOD);
-                let pass_s = (tracker.peer_lifetime_s() / 4).clamp(1, SWEEP_PASS_S);
+                let pass_s = (tracker.peer_lifetime_min_s() / 4).clamp(1, SWEEP_PASS_S);
                 let steps_s = (1000 / SWEEP_PERIOD.as_millis()) as u32;
                 tracker.sweep(clock.now(), pass_s * steps_s);
             }

@@ -1,16 +1,17 @@
 //! Connections that stay: kept alive, or with a request that is still coming.
 
 use std::cell::{Cell, RefCell};
-use std::io::{self, Read, Write};
+use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 
-use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tracker::counters::Drop;
 use types::Tick;
 
-use super::desk::{Client, Next, Stream, Turn};
-use super::{HttpOptions, Shared};
+use super::desk::{Client, Next, Turn};
+use super::{HttpOptions, Shared, upgrade};
+use crate::stream::{Stream, readable, writable};
 
 /// Seconds for which input is thrown away behind a last answer.
 const DRAIN_S: u32 = 2;
@@ -53,19 +54,29 @@ impl Connection {
     async fn run(self: Rc<Self>, shared: Rc<Shared>, place: usize, first: Turn) {
         let end = self.talk(&shared, first).await;
         shared.connections.remove(place);
-        let mut desk = shared.desk.borrow_mut();
-        let counters = &mut desk.ledger(self.client.listener).now;
-        counters.connections_closed += 1;
-        if end.is_err() && !self.overdue.get() {
-            counters.drop(Drop::Reset);
+        {
+            let mut desk = shared.desk.borrow_mut();
+            let counters = &mut desk.ledger(self.client.listener).now;
+            counters.connections_closed += 1;
+            if end.is_err() && !self.overdue.get() {
+                counters.drop(Drop::Reset);
+            }
+        }
+        // Nobody else holds it once it is out of the list.
+        if let (Ok(Some((ip, turn))), Some(this)) = (end, Rc::into_inner(self)) {
+            upgrade(&shared, this.client.listener, this.stream, ip, turn);
         }
     }
 
-    async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<()> {
+    /// Gives what is left when the connection becomes a WebSocket.
+    async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
         let options = &shared.options;
         let now = || shared.desk.borrow().clock.now();
         let mut turn = first;
         loop {
+            if let Next::Upgrade(ip) = turn.next {
+                return Ok(Some((ip, turn)));
+            }
             if !turn.unsent.is_empty() {
                 self.deadline.set(now().after(options.write_timeout_s));
                 self.write_all(&turn.unsent).await?;
@@ -73,9 +84,11 @@ impl Connection {
                 turn.answered = turn.answered.max(1);
             }
             match turn.next {
-                Next::Close => return Ok(()),
-                Next::Drain => return self.drain(now().after(DRAIN_S)).await,
-                Next::Read => {}
+                Next::Close => return Ok(None),
+                Next::Drain => {
+                    return self.drain(shared, now().after(DRAIN_S)).await.map(|()| None);
+                }
+                Next::Read | Next::Upgrade(_) => {}
             }
             if !turn.more {
                 self.await_input(&turn, options, now).await?;
@@ -103,14 +116,14 @@ impl Connection {
             self.deadline.set(now().after(wait_s));
         }
         self.idle.set(turn.rest.is_empty());
-        let ready = self.stream.readable().await;
+        let ready = readable(&self.stream).await;
         self.idle.set(false);
         ready
     }
 
     async fn write_all(&self, mut left: &[u8]) -> io::Result<()> {
         while !left.is_empty() {
-            self.stream.writable().await?;
+            writable(&self.stream).await?;
             match self.stream.write_now(left) {
                 Ok(len) => left = left.get(len..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -121,13 +134,12 @@ impl Connection {
     }
 
     /// Says that nothing more comes from here, and throws away what comes from there.
-    async fn drain(&self, deadline: Tick) -> io::Result<()> {
+    async fn drain(&self, shared: &Shared, deadline: Tick) -> io::Result<()> {
         self.deadline.set(deadline);
         net::finish(&self.stream)?;
-        let mut trash = [0; 512];
         loop {
-            self.stream.readable().await?;
-            match self.stream.read_now(&mut trash) {
+            readable(&self.stream).await?;
+            match shared.desk.borrow_mut().discard(&self.stream) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -143,37 +155,6 @@ impl Connection {
     }
 }
 
-impl Stream for TcpStream {
-    /// A short read means that the socket is empty: saying so spares the read that would only find
-    /// that out.
-    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut short = None;
-        let read = self.try_io(Interest::READABLE, || {
-            let len = net::receive(self, buffer)?;
-            if (1..buffer.len()).contains(&len) {
-                short = Some(len);
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Ok(len)
-        });
-        short.map_or(read, Ok)
-    }
-
-    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.try_write(bytes)
-    }
-}
-
-impl Stream for std::net::TcpStream {
-    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        (&mut &*self).read(buffer)
-    }
-
-    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        (&mut &*self).write(bytes)
-    }
-}
-
 /// The connections of a worker that have tasks.
 #[derive(Default)]
 pub(super) struct Connections {
@@ -183,10 +164,6 @@ pub(super) struct Connections {
 impl Connections {
     pub(super) fn len(&self) -> usize {
         self.all.borrow().len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     fn insert(&self, connection: Rc<Connection>) -> usize {

@@ -12,17 +12,25 @@ use types::{
     Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits,
 };
 use wire::http::{
-    self, AnnounceReply, Fault, Head, PeerModel, Request, Response, ScrapeQuery, Target,
+    self, AnnounceReply, Fault, Head, PeerModel, Request, Response, ScrapeQuery, Status, Target,
+    Upgrade,
 };
+use wire::ws::switching_protocols;
 
 use super::HttpOptions;
 use super::client::Proxies;
 use crate::Clock;
+use crate::stream::Stream;
+use crate::web::WebOptions;
 
 /// Answers collected before they must leave: pipelined requests behind them wait their turn.
 const OUT_MAX: usize = 256 * 1024;
 /// What one read takes at most.
 const READ_MAX: usize = 64 * 1024;
+
+/// What a browser is told on a path for WebSockets.
+const WEB_PATH: &str = "this is a BitTorrent tracker: WebTorrent clients connect here by WebSocket, \
+                        others announce to /announce\n";
 
 /// What a worker answers with. One for all its connections.
 pub(super) struct Desk {
@@ -32,6 +40,7 @@ pub(super) struct Desk {
     ledgers: Vec<Ledger>,
     proxies: Proxies,
     dict_model: bool,
+    web: Option<WebOptions>,
     read_buffer: Box<[u8]>,
     out: Vec<u8>,
     body: Vec<u8>,
@@ -47,14 +56,8 @@ pub(super) enum Next {
     /// It ends too, but more input may be on its way: closing at once would make the kernel throw
     /// the answer away with it.
     Drain,
-}
-
-/// A connected socket that never waits.
-pub(super) trait Stream {
-    /// Bytes that have come; `WouldBlock` when there are none, 0 when none will come.
-    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// How many of `bytes` the socket took; `WouldBlock` when it is full.
-    fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
+    /// It becomes a WebSocket, of the client at this address.
+    Upgrade(IpAddr),
 }
 
 /// What a turn leaves behind.
@@ -108,6 +111,7 @@ impl Desk {
             ledgers,
             proxies: options.trusted_proxies.clone(),
             dict_model: options.dict_model,
+            web: options.web.clone(),
             read_buffer: vec![0; READ_MAX].into(),
             out: Vec::with_capacity(READ_MAX),
             body: Vec::with_capacity(READ_MAX),
@@ -161,6 +165,12 @@ impl Desk {
         self.send(client, turn, stream)
     }
 
+    /// Reads once, and throws away what has come. The shared buffer serves for that, too: one of its
+    /// own would make every connection's task larger.
+    pub(super) fn discard(&mut self, stream: &impl Stream) -> io::Result<usize> {
+        stream.read_now(&mut self.read_buffer)
+    }
+
     /// Answers the requests in `input`, into `self.out`; what is left of it is appended to `rest`.
     fn answer_all(&mut self, client: Client, input: &[u8], mut rest: Vec<u8>) -> Turn {
         self.out.clear();
@@ -169,11 +179,9 @@ impl Desk {
             match http::read_head(left) {
                 Head::Partial => break,
                 Head::Whole(request) => {
-                    let keep_alive = request.keep_alive && client.may_stay;
-                    self.answer(client, &request, keep_alive);
+                    next = self.answer(client, &request);
                     left = left.get(request.consumed..).unwrap_or_default();
                     answered += 1;
-                    next = if keep_alive { Next::Read } else { Next::Close };
                 }
                 Head::Fault(fault) => {
                     self.reject(client, fault);
@@ -186,7 +194,7 @@ impl Desk {
             next = Next::Drain;
         }
         let more = next == Next::Read && self.out.len() >= OUT_MAX && !left.is_empty();
-        if next == Next::Read {
+        if matches!(next, Next::Read | Next::Upgrade(_)) {
             rest.extend_from_slice(left);
         }
         Turn { next, rest, more, unsent: Vec::new(), answered }
@@ -227,9 +235,15 @@ impl Desk {
     }
 
     /// Answers a request.
-    fn answer(&mut self, client: Client, request: &Request<'_>, keep_alive: bool) {
-        let response = Response { method: request.method, keep_alive };
+    fn answer(&mut self, client: Client, request: &Request<'_>) -> Next {
         let ip = self.proxies.client(client.peer, request);
+        let takes_upgrades = self.web.as_ref().is_some_and(|web| web.serves(request));
+        if takes_upgrades && request.upgrade != Upgrade::None {
+            return self.upgrade(client, request, ip);
+        }
+        let keep_alive = request.keep_alive && client.may_stay;
+        let response = Response { method: request.method, keep_alive };
+        let next = if keep_alive { Next::Read } else { Next::Close };
         let kind = match request.target {
             Target::Announce(_) => Kind::Announce,
             Target::Scrape(_) => Kind::Scrape,
@@ -242,7 +256,12 @@ impl Desk {
             Target::Scrape(query) => self.scrape(request.key, query),
             Target::Unknown => {
                 self.ledger(client.listener).now.response(family(ip), Kind::Other);
-                return response.not_found(&mut self.out);
+                if self.web.as_ref().is_some_and(|web| web.names(request)) {
+                    response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
+                } else {
+                    response.not_found(&mut self.out);
+                }
+                return next;
             }
         };
         let counters = &mut self.ledgers[client.listener].now;
@@ -258,6 +277,38 @@ impl Desk {
             }
         }
         response.ok(&mut self.out, &self.body);
+        next
+    }
+
+    /// Answers a request for a WebSocket.
+    fn upgrade(&mut self, client: Client, request: &Request<'_>, ip: IpAddr) -> Next {
+        let counters = &mut self.ledgers[client.listener].now;
+        counters.request(family(ip), Kind::Other);
+        counters.response(family(ip), Kind::Other);
+        let (key, origin) = match request.upgrade {
+            Upgrade::WebSocket { key, origin } => (key, origin),
+            Upgrade::Broken(broken) => {
+                counters.drop(Drop::BadUpgrade);
+                http::broken_upgrade(&mut self.out, broken);
+                return Next::Drain;
+            }
+            Upgrade::None => return Next::Close,
+        };
+        let last = Response { method: request.method, keep_alive: false };
+        if !self.web.as_ref().is_some_and(|web| web.admits(origin)) {
+            //= rfc6455#origin
+            counters.drop(Drop::ForbiddenOrigin);
+            http::forbidden_origin(&mut self.out);
+        } else if let Err(refusal) = self.tracker.admit(request.key) {
+            counters.refuse(refusal);
+            last.text(&mut self.out, Status::Forbidden, refusal.text());
+        } else if !client.may_stay {
+            last.text(&mut self.out, Status::Unavailable, "the tracker is stopping\n");
+        } else {
+            switching_protocols(&mut self.out, key);
+            return Next::Upgrade(ip);
+        }
+        Next::Drain
     }
 
     fn announce(

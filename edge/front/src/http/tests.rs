@@ -36,19 +36,21 @@ impl Server {
             keep_peer_ids: options.dict_model,
             memory_budget: None,
         };
-        let keys = Keys { connection_ids: [5; 16] };
+        let keys = Keys { connection_ids: [5; 16], offers: [6; 16] };
         let tracker = Arc::new(Tracker::new(&Options { policy, store }, &keys));
         let board = Arc::new(Board::default());
         let socket = bind_tcp(([127, 0, 0, 1], 0).into(), 1, &TcpOptions::default());
         let socket = socket.unwrap().remove(0);
         let address = socket.local_addr().unwrap();
-        let ledger = board.register(Listener { protocol: Protocol::Http, address });
+        let [http, web] = [Protocol::Http, Protocol::Web]
+            .map(|protocol| board.register(Listener { protocol, address }));
         let worker = HttpWorker {
             tracker,
-            listeners: vec![(socket, ledger)],
+            listeners: vec![HttpListener { socket, http, web }],
             options,
             clock: Clock::start(),
             seed: 1,
+            place: Place::for_workers(1).remove(0),
         };
         let (stop, stopped) = watch::channel(false);
         let worker = Some(std::thread::spawn(move || serve(worker, stopped)));
@@ -155,14 +157,14 @@ fn broken_http_is_answered_and_closed() {
         (get("/announce", "").replace("GET", "POST"), "405 Method Not Allowed\r\nAllow: GET, HEAD"),
         ("\x16\x03\x01\r\n\r\n".into(), "400 Bad Request"),
         (get(&format!("/{long}"), ""), "414 URI Too Long"),
-        (get("/", &format!("X: {long}\r\n")), "431 Request Header Fields Too Large"),
-        (get("/", &"A: b\r\n".repeat(100)), "431 Request Header Fields Too Large"),
+        (get("/none", &format!("X: {long}\r\n")), "431 Request Header Fields Too Large"),
+        (get("/none", &"A: b\r\n".repeat(100)), "431 Request Header Fields Too Large"),
     ] {
         let answer = server.talk(&text);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{answer}");
         assert!(answer.contains("Connection: close\r\n"));
     }
-    assert!(server.talk(&get("/", CLOSE)).starts_with("HTTP/1.1 404 Not Found\r\n"));
+    assert!(server.talk(&get("/none", CLOSE)).starts_with("HTTP/1.1 404 Not Found\r\n"));
     let counters = server.end();
     assert_eq!(counters.drops[Drop::HeadTooLarge.index()], 3);
     assert_eq!(counters.drops[Drop::BadHttp.index()], 2);

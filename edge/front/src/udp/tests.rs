@@ -28,7 +28,10 @@ fn tracker() -> Arc<Tracker> {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    Arc::new(Tracker::new(&Options { policy, store }, &Keys { connection_ids: [5; 16] }))
+    Arc::new(Tracker::new(
+        &Options { policy, store },
+        &Keys { connection_ids: [5; 16], offers: [6; 16] },
+    ))
 }
 
 /// A handler for one socket, and where its figures go.
@@ -251,9 +254,9 @@ fn peers_find_each_other_over_both_families() {
         assert_eq!(answer(&first.ask(&announce(id, stopped))), (0, 1, &[][..]));
         let counters = server.finish();
         let family = usize::from(stride == 18);
-        assert_eq!(counters.requests[family], [2, 4, 1, 0]);
-        assert_eq!(counters.responses[family], [2, 4, 1, 0]);
-        assert_eq!(counters.requests[1 - family], [0; 4]);
+        assert_eq!(counters.requests[family], [2, 4, 1, 0, 0]);
+        assert_eq!(counters.responses[family], [2, 4, 1, 0, 0]);
+        assert_eq!(counters.requests[1 - family], [0; 5]);
         assert_eq!(counters.bytes_in, 2 * 16 + 4 * 98 + 76);
         assert_eq!(counters.bytes_out, 2 * 16 + 4 * 20 + stride as u64 + 44);
         assert_eq!(counters.peers_sent, 1);
@@ -394,7 +397,7 @@ fn unverified_bytes_out_never_exceed_bytes_in() {
     assert!(answered.iter().all(|answered| *answered > 1000), "connects are answered");
     let counters = total(&board);
     assert_eq!(counters.bytes_out, 16 * answered.iter().sum::<u64>());
-    assert_eq!(counters.responses, answered.map(|answered| [answered, 0, 0, 0]));
+    assert_eq!(counters.responses, answered.map(|answered| [answered, 0, 0, 0, 0]));
 }
 
 /// Replies fit one datagram that no link has to split, whatever is asked.
@@ -515,7 +518,7 @@ fn mixed_batches_keep_every_answer_with_its_request() {
         assert_eq!(u32_at(reply, 0), action, "{number}");
     }
     let counters = total(&board);
-    assert_eq!(counters.responses[0], [100, 150, 100, 50]);
+    assert_eq!(counters.responses[0], [100, 150, 100, 0, 50]);
     assert_eq!(counters.drops[Drop::BadConnectionId.index()], 100);
 }
 

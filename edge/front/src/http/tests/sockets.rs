@@ -38,13 +38,15 @@ impl Server {
         let listener = listener.into_iter().next().unwrap();
         let address = listener.local_addr().unwrap();
         let (tracker, board) = (tracker(options.dict_model), Arc::new(Board::default()));
-        let ledger = board.register(Listener { protocol: Protocol::Http, address });
+        let [http, web] = [Protocol::Http, Protocol::Web]
+            .map(|protocol| board.register(Listener { protocol, address }));
         let worker = HttpWorker {
             tracker: Arc::clone(&tracker),
-            listeners: vec![(listener, ledger)],
+            listeners: vec![HttpListener { socket: listener, http, web }],
             options,
             clock: Clock::start(),
             seed: 7,
+            place: Place::for_workers(1).remove(0),
         };
         let (stop, stopped) = watch::channel(false);
         let worker = std::thread::spawn(move || serve(worker, stopped).unwrap());
@@ -94,7 +96,10 @@ fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
         keep_peer_ids,
         memory_budget: None,
     };
-    Arc::new(Tracker::new(&Options { policy, store }, &Keys { connection_ids: [5; 16] }))
+    Arc::new(Tracker::new(
+        &Options { policy, store },
+        &Keys { connection_ids: [5; 16], offers: [6; 16] },
+    ))
 }
 
 /// A connection, and what has come over it.

@@ -89,16 +89,16 @@ fn connections_above_the_limit_are_closed() {
     let server = Server::with("127.0.0.1:0", options);
     let mut held: Vec<Client> = (0..2).map(|_| server.client()).collect();
     for client in &mut held {
-        assert_eq!(client.ask(get("/", "")).status, 404);
+        assert_eq!(client.ask(get("/none", "")).status, 404);
     }
     let mut third = server.client();
-    third.say(get("/", ""));
+    third.say(get("/none", ""));
     third.hear_end_or_reset();
-    assert_eq!(held[0].ask(get("/", "")).status, 404);
+    assert_eq!(held[0].ask(get("/none", "")).status, 404);
     // One that leaves makes room.
     held.pop();
     wait_until("a place is free", || server.counters().connections_closed == 1);
-    assert_eq!(server.client().ask(get("/", "")).status, 404);
+    assert_eq!(server.client().ask(get("/none", "")).status, 404);
     let counters = server.finish();
     assert_eq!(counters.drops[Drop::ConnectionLimit.index()], 1);
     assert_eq!(counters.connections_opened, 3);
@@ -120,13 +120,13 @@ fn a_half_closed_client_gets_its_answers() {
 fn a_reset_harms_nobody_else() {
     let server = Server::start();
     let mut good = server.client();
-    good.ask(get("/", ""));
+    good.ask(get("/none", ""));
     for _ in 0..20 {
         // Closing with unread answers resets the connection.
         server.client().say(get(&announce(1, ""), "").repeat(100));
     }
     wait_until("all are gone", || server.counters().connections_closed == 20);
-    assert_eq!(good.ask(get("/", "")).status, 404);
+    assert_eq!(good.ask(get("/none", "")).status, 404);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_thousand_idle_connections_are_no_burden() {
     }
     // They were all kept, and all still work.
     for client in &mut idle {
-        assert_eq!(client.ask(get("/", "")).status, 404);
+        assert_eq!(client.ask(get("/none", "")).status, 404);
     }
     assert_eq!(server.finish().connections_opened, 1001);
 }
@@ -172,7 +172,7 @@ fn stopping_waits_for_a_request_under_way() {
     let mut client = server.client();
     let request = get(&announce(1, ""), "");
     let (first, rest) = request.split_at(40);
-    let before = get("/", "");
+    let before = get("/none", "");
     client.ask(&before);
     client.say(first);
     let due = (before.len() + first.len()) as u64;

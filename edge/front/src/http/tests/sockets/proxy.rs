@@ -46,6 +46,6 @@ fn peers_of_both_families_stand_in_one_answer() {
         assert_eq!(proxy.ask(stop).status, 200);
     }
     let counters = server.finish();
-    assert_eq!((counters.requests[0], counters.requests[1]), ([0, 3, 0, 0], [0, 3, 0, 0]));
+    assert_eq!((counters.requests[0], counters.requests[1]), ([0, 3, 0, 0, 0], [0, 3, 0, 0, 0]));
     assert_eq!(counters.peers_sent, 5);
 }

@@ -1,0 +1,220 @@
+//! What differs for WebTorrent: a peer gives its offers to the tracker, which chooses who gets them,
+//! and an answer finds its way back by the offer it answers.
+
+use std::collections::VecDeque;
+
+use swarm::siphash::siphash;
+use swarm::{Action, Random, WebChosen, WebJob};
+use types::{
+    ConnectionKey, Event, InfoHash, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick, Want,
+    WebPeer, limits,
+};
+
+use crate::{Pass, Policy, Tracker};
+
+/// One WebTorrent announce.
+#[derive(Clone, Copy, Debug)]
+pub struct WebAsk {
+    /// That the client may ask.
+    pub pass: Pass,
+    /// The torrent.
+    pub info_hash: InfoHash,
+    /// Who announces.
+    pub peer: WebPeer,
+    /// Why.
+    pub event: Event,
+    /// The role it claims.
+    pub role: Role,
+    /// How many peers it asks for.
+    pub want: Want,
+    /// How many offers it brings: it gets no more peers than that.
+    pub offers: u16,
+}
+
+/// The answer to an accepted WebTorrent announce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebAccepted {
+    /// The torrent's figures.
+    pub counts: SwarmCounts,
+    /// When the client should announce again, seconds.
+    pub interval_s: u32,
+}
+
+/// Stands for an offer on its way: a keyed hash of the torrent, the offer's id, who made it and who
+/// was given it. Who has not seen all of that cannot answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfferName(u64);
+
+impl Tracker {
+    /// Serves a WebTorrent announce. The peers to which its offers should go are put into `chosen`,
+    /// each once, in random order.
+    pub fn announce_web(
+        &self,
+        now: Tick,
+        random: &mut Random,
+        ask: &WebAsk,
+        chosen: &mut WebChosen,
+    ) -> Result<WebAccepted, Refusal> {
+        self.access.load().admit(&ask.info_hash)?;
+        let policy = self.policy.load();
+        let job = web_job(ask, &policy);
+        let counts = self.store.announce_web(now, random, &job, chosen);
+        Ok(WebAccepted { counts, interval_s: policy.websocket_interval_s })
+    }
+
+    /// Removes a WebTorrent peer whose connection has ended, if it is there.
+    pub fn leave_web(&self, info_hash: &InfoHash, peer: WebPeer) {
+        self.store.leave_web(info_hash, peer);
+    }
+
+    /// The name of the offer `id` that `from` makes to `to`.
+    pub fn name_offer(
+        &self,
+        info_hash: &InfoHash,
+        id: &OfferId,
+        from: &PeerId,
+        to: &PeerId,
+    ) -> OfferName {
+        let mut message = [0; 80];
+        let parts = [&info_hash.0, &id.0, &from.0, &to.0];
+        for (room, part) in message.as_chunks_mut::<20>().0.iter_mut().zip(parts) {
+            *room = *part;
+        }
+        OfferName(siphash::<1, 3>(&self.offer_key, &message))
+    }
+}
+
+fn web_job(ask: &WebAsk, policy: &Policy) -> WebJob {
+    let (action, want) = match ask.event {
+        Event::Stopped => (Action::Stop, 0),
+        event => (
+            Action::Update { completed: event == Event::Completed },
+            policy.peers(ask.want).min(ask.offers).min(limits::WEB_OFFERS_MAX as u16),
+        ),
+    };
+    WebJob { info_hash: ask.info_hash, peer: ask.peer, role: ask.role, action, want }
+}
+
+/// The offers that one connection was given and may answer, oldest first.
+#[derive(Debug, Default)]
+pub struct Offers(VecDeque<Outstanding>);
+
+#[derive(Debug)]
+struct Outstanding {
+    name: OfferName,
+    from: ConnectionKey,
+    until: Tick,
+}
+
+impl Offers {
+    /// Remembers an offer that `from` made. Above [`limits::OFFERS_OUTSTANDING_MAX`] the oldest is
+    /// forgotten.
+    pub fn expect(&mut self, now: Tick, name: OfferName, from: ConnectionKey) {
+        if self.0.len() >= limits::OFFERS_OUTSTANDING_MAX {
+            self.0.pop_front();
+        }
+        let until = now.after(limits::OFFER_LIFETIME_S);
+        self.0.push_back(Outstanding { name, from, until });
+    }
+
+    /// Who made the offer, if it was given here and is not too old. Only the first answer finds out.
+    pub fn take(&mut self, now: Tick, name: OfferName) -> Option<ConnectionKey> {
+        let at = self.0.iter().position(|offer| offer.name == name)?;
+        let offer = self.0.remove(at)?;
+        (now <= offer.until).then_some(offer.from)
+    }
+
+    /// Forgets offers that are too old, and gives memory back when none is left.
+    pub fn expire(&mut self, now: Tick) {
+        while self.0.front().is_some_and(|offer| now > offer.until) {
+            self.0.pop_front();
+        }
+        if self.0.is_empty() {
+            self.0 = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::tracker;
+
+    const HASH: InfoHash = InfoHash([1; 20]);
+
+    fn ask(peer: u8, event: Event, offers: u16) -> WebAsk {
+        WebAsk {
+            pass: Pass(()),
+            info_hash: HASH,
+            peer: peer_number(peer),
+            event,
+            role: Role::Leecher,
+            want: Want::Default,
+            offers,
+        }
+    }
+
+    fn peer_number(number: u8) -> WebPeer {
+        WebPeer { connection: ConnectionKey(number.into()), peer_id: PeerId([number; 20]) }
+    }
+
+    fn announce(tracker: &Tracker, ask: &WebAsk) -> (Result<WebAccepted, Refusal>, WebChosen) {
+        let mut chosen = WebChosen::new();
+        let answer = tracker.announce_web(Tick(0), &mut Random::new(1), ask, &mut chosen);
+        (answer, chosen)
+    }
+
+    #[test]
+    fn peers_are_no_more_than_offers_or_numwant_or_the_policy_allow() {
+        let tracker = tracker(Policy { numwant_max: 3, ..Policy::default() });
+        for peer in 1..=9 {
+            announce(&tracker, &ask(peer, Event::Started, 0)).0.unwrap();
+        }
+        let chosen = |ask| announce(&tracker, &ask).1.len();
+        assert_eq!(chosen(ask(9, Event::None, 2)), 2);
+        assert_eq!(chosen(ask(9, Event::None, 9)), 3);
+        let wanting = |want| WebAsk { want, ..ask(9, Event::None, 9) };
+        assert_eq!(chosen(wanting(Want::Peers(1))), 1);
+        assert_eq!(chosen(wanting(Want::Peers(0))), 0);
+        assert_eq!(chosen(ask(9, Event::Stopped, 9)), 0);
+        let (accepted, _) = announce(&tracker, &ask(8, Event::None, 0));
+        let accepted = accepted.unwrap();
+        assert_eq!((accepted.counts.leechers(), accepted.interval_s), (8, 120));
+    }
+
+    #[test]
+    fn offers_are_answered_once_and_in_time_by_whom_they_were_made_to() {
+        let tracker = tracker(Policy::default());
+        let [one, two] = [1, 2].map(|number| PeerId([number; 20]));
+        let name = tracker.name_offer(&HASH, &OfferId([3; 20]), &one, &two);
+        for other in [
+            tracker.name_offer(&InfoHash([9; 20]), &OfferId([3; 20]), &one, &two),
+            tracker.name_offer(&HASH, &OfferId([9; 20]), &one, &two),
+            tracker.name_offer(&HASH, &OfferId([3; 20]), &two, &one),
+        ] {
+            assert_ne!(name, other);
+        }
+        let mut offers = Offers::default();
+        assert_eq!(offers.take(Tick(0), name), None);
+        offers.expect(Tick(0), name, ConnectionKey(7));
+        assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S), name), Some(ConnectionKey(7)));
+        assert_eq!(offers.take(Tick(1), name), None);
+        offers.expect(Tick(0), name, ConnectionKey(7));
+        assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S + 1), name), None);
+    }
+
+    #[test]
+    fn outstanding_offers_are_bounded_and_expire() {
+        let mut offers = Offers::default();
+        let count = limits::OFFERS_OUTSTANDING_MAX as u64 + 1;
+        for number in 0..count {
+            offers.expect(Tick(5), OfferName(number), ConnectionKey(number));
+        }
+        assert_eq!(offers.take(Tick(5), OfferName(0)), None);
+        assert_eq!(offers.take(Tick(5), OfferName(1)), Some(ConnectionKey(1)));
+        offers.expire(Tick(5 + limits::OFFER_LIFETIME_S));
+        assert_eq!(offers.0.len(), limits::OFFERS_OUTSTANDING_MAX - 1);
+        offers.expire(Tick(6 + limits::OFFER_LIFETIME_S));
+        assert_eq!((offers.0.len(), offers.0.capacity()), (0, 0));
+    }
+}

@@ -1,0 +1,243 @@
+//! WebTorrent: clients hand each other offers and answers over the WebSockets they keep open here.
+//!
+//! ```text
+//! HTTP request for an upgrade ─▶ Connection (a task) ─▶ Session (frames -> messages -> tracker)
+//!                                                          │ replies, offers, answers
+//!                   socket ◀─ flush, once a turn ◀─ Hub (a mailbox for each connection)
+//!                                                          │ for another worker's connections
+//!                                                          ▼
+//!                                                       Exchange
+//! ```
+//!
+//! The connections live on the HTTP workers' threads and runtimes. An idle one holds no buffers. What
+//! a turn of the reactor brings for a connection, from however many others, leaves in one write.
+//!
+//! A WebTorrent peer is a connection and a peer id: the same id on a second connection is another
+//! peer, so that nobody can take over, or end, what is somebody else's. An answer goes to the
+//! connection that made the offer, and only if the offer was given to the one that answers.
+
+mod connection;
+mod exchange;
+mod hub;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tracker::counters::{Drop, Ledger};
+use tracker::{Random, Tracker};
+use types::{Family, limits};
+use wire::http::Request;
+use wire::url::Target;
+use wire::ws::CloseCode;
+
+use crate::Clock;
+use exchange::Packet;
+use hub::{Hub, Written};
+
+pub use exchange::Place;
+
+/// How WebTorrent is served.
+#[derive(Clone, Debug)]
+pub struct WebOptions {
+    /// Paths on which WebSockets are made. None means any that is not HTTP's.
+    pub paths: Vec<String>,
+    /// The sites whose pages may connect, as in `https://example.org`; none means all. An empty one
+    /// stands for clients that are no pages.
+    pub origins_allow: Vec<String>,
+    /// The sites whose pages may not.
+    pub origins_deny: Vec<String>,
+    /// Bytes that a message may have.
+    pub message_max: usize,
+    /// Messages and control frames looked at in a second, of one connection; 0 is no bound. What is
+    /// more waits.
+    pub messages_per_s: u32,
+    /// Torrents that one connection may be in.
+    pub torrents_max: usize,
+    /// Bytes that may wait for a client that does not read.
+    pub unread_max: usize,
+    /// Seconds that a client may take to read anything.
+    pub write_timeout_s: u32,
+    /// Seconds of silence after which a client is pinged.
+    pub ping_s: u32,
+    /// Seconds of silence after which a client is gone.
+    pub idle_timeout_s: u32,
+}
+
+impl Default for WebOptions {
+    fn default() -> Self {
+        Self {
+            paths: Vec::new(),
+            origins_allow: Vec::new(),
+            origins_deny: Vec::new(),
+            message_max: limits::WS_MESSAGE_MAX,
+            messages_per_s: 1000,
+            torrents_max: 10_000,
+            unread_max: 256 * 1024,
+            write_timeout_s: 20,
+            ping_s: 45,
+            idle_timeout_s: 110,
+        }
+    }
+}
+
+impl WebOptions {
+    /// Whether the request's path is one for WebSockets.
+    pub(crate) fn serves(&self, request: &Request<'_>) -> bool {
+        if self.paths.is_empty() {
+            request.target == Target::Unknown && !request.path.starts_with(b"/health")
+        } else {
+            self.paths.iter().any(|path| path.as_bytes() == request.path)
+        }
+    }
+
+    /// Whether the request's path is there for WebSockets, and not only taken for want of another
+    /// meaning.
+    pub(crate) fn names(&self, request: &Request<'_>) -> bool {
+        self.serves(request) && (request.path == b"/" || !self.paths.is_empty())
+    }
+
+    /// Whether a page of this site may connect, or what is no page.
+    pub(crate) fn admits(&self, origin: Option<&[u8]>) -> bool {
+        let origin = origin.unwrap_or_default();
+        let lists = |list: &[String]| {
+            list.iter().any(|entry| entry.as_bytes().eq_ignore_ascii_case(origin))
+        };
+        let is_allowed = self.origins_allow.is_empty() || lists(&self.origins_allow);
+        is_allowed && !lists(&self.origins_deny)
+    }
+}
+
+/// A connection that becomes a WebSocket.
+pub(crate) struct Upgraded {
+    pub(crate) stream: TcpStream,
+    pub(crate) listener: usize,
+    /// The client's address, as the edge established it.
+    pub(crate) ip: IpAddr,
+    /// What of the answer to its request the socket did not take yet.
+    pub(crate) unsent: Vec<u8>,
+    /// What it has sent behind its request.
+    pub(crate) rest: Vec<u8>,
+}
+
+/// What a worker's WebTorrent is made of.
+pub(crate) struct WebParts {
+    pub(crate) tracker: Arc<Tracker>,
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    /// One for each listener.
+    pub(crate) ledgers: Vec<Ledger>,
+    pub(crate) place: Place,
+    pub(crate) options: WebOptions,
+}
+
+/// One worker's WebTorrent.
+pub(crate) struct Web {
+    place: Place,
+    worker: RefCell<Worker>,
+    /// Rung when something is to be flushed.
+    due: Notify,
+}
+
+/// What a worker's sessions share.
+pub(crate) struct Worker {
+    tracker: Arc<Tracker>,
+    clock: Clock,
+    random: Random,
+    options: WebOptions,
+    read_buffer: Box<[u8]>,
+    hub: Hub,
+}
+
+/// What one read takes at most: some messages with offers.
+const READ_MAX: usize = 64 * 1024;
+
+impl Web {
+    /// No connections yet.
+    pub(crate) fn new(parts: WebParts) -> Self {
+        let WebParts { tracker, clock, random, ledgers, place, options } = parts;
+        let hub = Hub::new(&place, options.clone(), ledgers);
+        let read_buffer = vec![0; READ_MAX].into();
+        let worker = Worker { tracker, clock, random, options, read_buffer, hub };
+        Self { place, worker: RefCell::new(worker), due: Notify::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.worker.borrow().hub.len()
+    }
+
+    /// Serves a connection from here on.
+    pub(crate) fn start(self: &Rc<Self>, upgraded: Upgraded) {
+        connection::start(self, upgraded);
+    }
+
+    /// Flushes whenever that is due, for ever.
+    pub(crate) async fn flush_all(self: Rc<Self>) {
+        loop {
+            self.due.notified().await;
+            let blocked = {
+                let mut worker = self.worker.borrow_mut();
+                let now = worker.clock.now();
+                worker.hub.flush(now, &self.place.exchange)
+            };
+            for (key, stream) in blocked {
+                tokio::task::spawn_local(Rc::clone(&self).unblock(key, stream));
+            }
+        }
+    }
+
+    /// Takes in what other workers send, for ever.
+    pub(crate) async fn receive_all(self: Rc<Self>) {
+        let Place { number, exchange } = &self.place;
+        let mut packet = Packet::default();
+        loop {
+            exchange.arrived(*number).await;
+            packet = exchange.collect(*number, packet);
+            self.turn(|worker, now| worker.hub.receive(now, &packet));
+        }
+    }
+
+    /// Writes on whenever the socket takes more, until all is out.
+    async fn unblock(self: Rc<Self>, key: types::ConnectionKey, stream: Rc<TcpStream>) {
+        while stream.writable().await.is_ok() {
+            let mut worker = self.worker.borrow_mut();
+            let now = worker.clock.now();
+            if worker.hub.write(now, key) != Written::Blocked {
+                return;
+            }
+        }
+    }
+
+    /// Deadlines and figures, a few times a second.
+    pub(crate) fn scan(&self) {
+        self.turn(|worker, now| worker.hub.scan(now));
+    }
+
+    /// Tells all clients that the tracker stops.
+    pub(crate) fn close_all(&self) {
+        self.turn(|worker, now| {
+            worker.hub.close_all(now, CloseCode::GOING_AWAY, "the tracker is stopping");
+        });
+    }
+
+    /// Does something, and sees to it that what comes of it is flushed.
+    fn turn<T>(&self, work: impl FnOnce(&mut Worker, types::Tick) -> T) -> T {
+        let mut worker = self.worker.borrow_mut();
+        let now = worker.clock.now();
+        let result = work(&mut worker, now);
+        if worker.hub.is_due() {
+            self.due.notify_one();
+        }
+        result
+    }
+}
+
+fn family(ip: IpAddr) -> Family {
+    if ip.to_canonical().is_ipv4() { Family::V4 } else { Family::V6 }
+}

@@ -1,0 +1,265 @@
+//! What one connection says, and what comes of it.
+
+use std::mem::take;
+
+use tracker::counters::{Drop, Kind};
+use tracker::{WebAsk, WebChosen};
+use types::{
+    ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits,
+};
+use wire::webtorrent::{self, Announce, Answer, BadMessage, Message, Relay, Scrape};
+use wire::ws::{self, CloseCode, Fault, Reader};
+
+use super::Worker;
+use super::exchange::Content;
+
+/// A connection's side of the protocol: bytes in, frames into mailboxes.
+pub(super) struct Session {
+    key: ConnectionKey,
+    listener: usize,
+    family: Family,
+    reader: Reader,
+    /// Input that is not looked at yet: the beginning of a frame, or all that had to wait.
+    rest: Vec<u8>,
+    /// The torrents it is in, and as whom: sorted, since most connections have one or two.
+    peers: Vec<(InfoHash, PeerId)>,
+    pace: Pace,
+}
+
+/// How a session goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// When more has come.
+    Read,
+    /// After a pause: it says too much.
+    Pause,
+    /// Not at all. A close frame is in its mailbox.
+    End,
+}
+
+/// What the client has said in this second.
+#[derive(Default)]
+struct Pace {
+    second: Tick,
+    messages: u32,
+}
+
+impl Pace {
+    /// Whether one more message may be looked at now.
+    fn admits(&mut self, now: Tick, per_s: u32) -> bool {
+        if self.second != now {
+            *self = Self { second: now, messages: 0 };
+        }
+        self.messages += 1;
+        per_s == 0 || self.messages <= per_s
+    }
+}
+
+impl Session {
+    /// A session that begins with `rest`.
+    pub(super) fn new(key: ConnectionKey, listener: usize, family: Family, rest: Vec<u8>) -> Self {
+        Self {
+            key,
+            listener,
+            family,
+            reader: Reader::of_client(),
+            rest,
+            peers: Vec::new(),
+            pace: Pace::default(),
+        }
+    }
+
+    /// Serves what has come, behind what was left.
+    pub(super) fn receive(&mut self, worker: &mut Worker, now: Tick, fresh: &mut [u8]) -> Next {
+        if self.rest.is_empty() {
+            let (consumed, next) = self.serve(worker, now, fresh);
+            self.rest.extend_from_slice(fresh.get(consumed..).unwrap_or_default());
+            return next;
+        }
+        let mut input = take(&mut self.rest);
+        input.extend_from_slice(fresh);
+        let (consumed, next) = self.serve(worker, now, &mut input);
+        if consumed < input.len() {
+            input.drain(..consumed);
+            self.rest = input;
+        }
+        next
+    }
+
+    /// Serves message by message, and says how many bytes are done with.
+    fn serve(&mut self, worker: &mut Worker, now: Tick, input: &mut [u8]) -> (usize, Next) {
+        let mut at = 0;
+        while let Some(input) = input.get_mut(at..).filter(|input| !input.is_empty()) {
+            if !self.pace.admits(now, worker.options.messages_per_s) {
+                return (at, Next::Pause);
+            }
+            let read = self.reader.read(input, worker.options.message_max);
+            at += read.consumed;
+            match read.event {
+                ws::Event::Partial { .. } => break,
+                ws::Event::Text(text) => self.message(worker, now, webtorrent::read(&text)),
+                ws::Event::Binary(bytes) => {
+                    self.message(worker, now, webtorrent::read_binary(&bytes));
+                }
+                ws::Event::Ping(payload) => {
+                    worker.hub.put(now, self.key, |out| ws::pong(out, payload));
+                }
+                ws::Event::Pong(_) => {}
+                ws::Event::Close(code) => {
+                    worker.hub.close(now, self.key, code.unwrap_or(CloseCode::NORMAL), "");
+                }
+                ws::Event::Fault(fault) => {
+                    let counters = worker.hub.counters(self.listener);
+                    counters.drop(match fault {
+                        Fault::TooBig => Drop::MessageTooBig,
+                        _ => Drop::BadFrame,
+                    });
+                    worker.hub.close(now, self.key, fault.code(), fault.text());
+                }
+            }
+            if worker.hub.is_ending(self.key) {
+                return (at, Next::End);
+            }
+        }
+        (at, Next::Read)
+    }
+
+    fn message(
+        &mut self,
+        worker: &mut Worker,
+        now: Tick,
+        message: Result<Message<'_>, BadMessage>,
+    ) {
+        let done = match message {
+            Ok(Message::Announce(announce)) => {
+                self.count(worker, Kind::Announce);
+                let about = (Some(webtorrent::Action::Announce), Some(announce.info_hash));
+                self.announce(worker, now, &announce).map_err(|refusal| (refusal, about))
+            }
+            Ok(Message::Answer(answer)) => {
+                self.count(worker, Kind::Answer);
+                self.answer(worker, now, &answer);
+                Ok(())
+            }
+            Ok(Message::Scrape(scrape)) => {
+                self.count(worker, Kind::Scrape);
+                let about = (Some(webtorrent::Action::Scrape), None);
+                self.scrape(worker, now, &scrape).map_err(|refusal| (refusal, about))
+            }
+            Err(bad) => {
+                self.count(worker, Kind::Other);
+                Err((bad.refusal, (bad.action, bad.info_hash)))
+            }
+        };
+        if let Err((refusal, (action, info_hash))) = done {
+            let counters = worker.hub.counters(self.listener);
+            counters.refuse(refusal);
+            counters.response(self.family, Kind::Other);
+            worker.hub.put(now, self.key, |out| {
+                ws::text_with(out, |out| {
+                    webtorrent::failure(out, refusal, action, info_hash.as_ref());
+                });
+            });
+        }
+    }
+
+    fn announce(
+        &mut self,
+        worker: &mut Worker,
+        now: Tick,
+        announce: &Announce<'_>,
+    ) -> Result<(), Refusal> {
+        let Announce { info_hash, peer_id, event, .. } = *announce;
+        let place = self.peers.binary_search(&(info_hash, peer_id));
+        if place.is_err()
+            && event != Event::Stopped
+            && self.peers.len() >= worker.options.torrents_max
+        {
+            return Err(Refusal::TooManyTorrents);
+        }
+        let ask = WebAsk {
+            pass: worker.tracker.admit(None)?,
+            info_hash,
+            peer: WebPeer { connection: self.key, peer_id },
+            event,
+            role: announce.role(),
+            want: announce.want,
+            offers: announce.offers.len() as u16,
+        };
+        let mut chosen = WebChosen::new();
+        let accepted = worker.tracker.announce_web(now, &mut worker.random, &ask, &mut chosen)?;
+        match (place, event) {
+            (Ok(at), Event::Stopped) => _ = self.peers.remove(at),
+            (Err(at), event) if event != Event::Stopped => {
+                if self.peers.capacity() == 0 {
+                    self.peers.reserve_exact(1);
+                }
+                self.peers.insert(at, (info_hash, peer_id));
+            }
+            _ => {}
+        }
+        worker.hub.put(now, self.key, |out| {
+            ws::text_with(out, |out| {
+                let interval_s = accepted.interval_s;
+                webtorrent::announce_reply(out, &info_hash, &accepted.counts, interval_s);
+            });
+        });
+        if !chosen.is_empty() {
+            let relay = Relay::new(&info_hash, &peer_id);
+            for (to, offer) in chosen.iter().zip(&announce.offers) {
+                let name = worker.tracker.name_offer(&info_hash, &offer.id, &peer_id, &to.peer_id);
+                let content = Content::Offer { name, from: self.key };
+                worker.hub.deliver(now, to.connection, content, |out| relay.offer(out, offer));
+            }
+        }
+        let counters = worker.hub.counters(self.listener);
+        counters.response(self.family, Kind::Announce);
+        counters.peers_sent += chosen.len() as u64;
+        Ok(())
+    }
+
+    /// Passes an answer on, if the offer was made, and made to this peer. If not, nobody waits for it:
+    /// it may be late, or a try to reach somebody's browser.
+    fn answer(&mut self, worker: &mut Worker, now: Tick, answer: &Answer<'_>) {
+        let Answer { info_hash, peer_id, to_peer_id, offer_id, json } = answer;
+        let name = worker.tracker.name_offer(info_hash, offer_id, to_peer_id, peer_id);
+        let offers = worker.hub.offers(self.key);
+        let Some(from) = offers.and_then(|offers| offers.take(now, name)) else {
+            return worker.hub.counters(self.listener).drop(Drop::StrayAnswer);
+        };
+        let relay = Relay::new(info_hash, peer_id);
+        worker.hub.deliver(now, from, Content::Answer, |out| relay.answer(out, offer_id, json));
+        worker.hub.counters(self.listener).response(self.family, Kind::Answer);
+    }
+
+    fn scrape(
+        &mut self,
+        worker: &mut Worker,
+        now: Tick,
+        scrape: &Scrape<'_>,
+    ) -> Result<(), Refusal> {
+        let pass = worker.tracker.admit(None)?;
+        let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
+        let hashes = scrape.read_into(&mut room)?;
+        let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
+        let counts = counts.get_mut(..hashes.len()).unwrap_or_default();
+        worker.tracker.scrape(pass, hashes, counts)?;
+        worker.hub.put(now, self.key, |out| {
+            ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
+        });
+        worker.hub.counters(self.listener).response(self.family, Kind::Scrape);
+        Ok(())
+    }
+
+    fn count(&self, worker: &mut Worker, kind: Kind) {
+        worker.hub.counters(self.listener).request(self.family, kind);
+    }
+
+    /// Leaves all torrents.
+    pub(super) fn leave(&mut self, worker: &Worker) {
+        for (info_hash, peer_id) in take(&mut self.peers) {
+            let peer = WebPeer { connection: self.key, peer_id };
+            worker.tracker.leave_web(&info_hash, peer);
+        }
+    }
+}
