@@ -42,9 +42,11 @@ pub(super) struct Turn<'a> {
 pub(super) struct Heard {
     /// Bytes that are done with.
     pub(super) consumed: usize,
-    /// The pending request was answered: with the interval that the tracker asks for.
-    pub(super) answered: Option<Option<Duration>>,
-    /// It was the first.
+    /// Whether the pending request was answered.
+    pub(super) answered: bool,
+    /// How long the tracker asks to wait for the next one, if it does.
+    pub(super) interval: Option<Duration>,
+    /// Whether it was the first.
     pub(super) joined: bool,
 }
 
@@ -220,7 +222,8 @@ impl Peer {
         let Some(since) = self.pending.take() else { return };
         turn.crowd.latencies.record(turn.now.saturating_duration_since(since));
         self.ahead = std::mem::take(&mut self.behind);
-        heard.answered = Some(interval_s.map(Duration::from_secs));
+        heard.answered = true;
+        heard.interval = interval_s.map(Duration::from_secs);
         heard.joined = !std::mem::replace(&mut self.joined, true);
     }
 

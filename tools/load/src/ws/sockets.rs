@@ -12,7 +12,7 @@ use mio::{Events, Interest, Poll, Token};
 use types::limits;
 
 use super::crowd::Crowd;
-use super::peer::{Ended, Heard, Peer, Turn};
+use super::peer::{Ended, Peer, Turn};
 use super::{Options, PATIENCE, PROBE, Pace, TICK, Tally};
 use crate::latencies::Latencies;
 
@@ -93,6 +93,8 @@ impl Sockets {
             let index = self.sockets.len();
             let mut stream = TcpStream::connect(self.crowd.url.address)
                 .with_context(|| format!("cannot open connection {index}"))?;
+            // What is said in a turn leaves in one write, so nothing is gained by waiting for more.
+            stream.set_nodelay(true)?;
             let interests = Interest::READABLE | Interest::WRITABLE;
             self.poll.registry().register(&mut stream, Token(index), interests)?;
             let mut unsent = Vec::new();
@@ -227,16 +229,16 @@ impl Sockets {
         };
         socket.unread.clear();
         socket.unread.extend_from_slice(input.get(heard.consumed..).unwrap_or_default());
-        if let Some(interval) = heard.answered {
+        if heard.answered {
             self.joined += usize::from(heard.joined);
             match self.pace {
                 Pace::Busy { .. } if self.started => socket.peer.ask(&mut turn),
                 Pace::Busy { .. } => {}
                 Pace::Idle { ping_every } => {
                     // Without an interval, what most trackers say.
-                    let due = now + interval.unwrap_or(Duration::from_secs(120));
+                    let due = now + heard.interval.unwrap_or(Duration::from_secs(120));
                     self.duties.push(Reverse((due, index, Duty::Ask)));
-                    if let (Some(every), Heard { joined: true, .. }) = (ping_every, heard) {
+                    if let Some(every) = ping_every.filter(|_| heard.joined) {
                         self.duties.push(Reverse((now + every, index, Duty::Ping)));
                     }
                 }
