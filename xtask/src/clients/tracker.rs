@@ -1,7 +1,7 @@
 //! The tracker under test, and what it says about itself.
 
 use super::torrent::Torrent;
-use crate::workspace::root;
+use crate::workspace::release;
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ pub(super) struct Counts {
 pub(super) fn binary() -> PathBuf {
     match std::env::var_os("TIDEGATE_BINARY") {
         Some(path) => path.into(),
-        None => root().join("target/release/tidegate"),
+        None => release().join("tidegate"),
     }
 }
 
