@@ -208,6 +208,12 @@ pub fn read(text: &str) -> Option<Reply<'_>> {
     }
 }
 
+/// Reads the string that stands for 20 bytes at the start of `text`, behind whitespace. With it, who
+/// has found a key by itself need not read the rest of a message.
+pub fn identifier(text: &str) -> Option<[u8; 20]> {
+    twenty_bytes(Scanner::new(text).value()?)
+}
+
 fn files_of(text: &str) -> Option<Vec<File>> {
     let mut files = Vec::new();
     Scanner::new(text).members(|scanner, hash| {
@@ -239,4 +245,22 @@ fn members<'a, const N: usize>(
         Some(())
     })?;
     Some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identifier_is_read_wherever_it_stands() {
+        let bytes: [u8; 20] = std::array::from_fn(|at| (at * 13) as u8);
+        let mut text = b" ".to_vec();
+        binary(&mut text, &bytes);
+        text.extend_from_slice(b",\"offer\":{}}");
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(identifier(&text), Some(bytes));
+        for bad in ["", "7", "\"19 characters, alas\"", "\"20 characters, no end"] {
+            assert_eq!(identifier(bad), None, "{bad}");
+        }
+    }
 }
