@@ -2,7 +2,7 @@
 
 use super::case::wait_for;
 use super::torrent::Torrent;
-use crate::workspace::root;
+use crate::workspace::release;
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ pub(super) struct Counts {
 pub(super) fn binary() -> PathBuf {
     match std::env::var_os("TIDEGATE_BINARY") {
         Some(path) => path.into(),
-        None => root().join("target/release/tidegate"),
+        None => release().join("tidegate"),
     }
 }
 
