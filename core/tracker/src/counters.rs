@@ -68,6 +68,12 @@ pub enum Drop {
     TimedOut,
     /// TCP: a connection above the limit.
     ConnectionLimit,
+    /// TCP: a connection above the limit of its client's prefix.
+    PrefixConnectionLimit,
+    /// UDP: a connect above the limit of its prefix.
+    ConnectRate,
+    /// UDP: an announce or scrape above the limit of its prefix.
+    RequestRate,
     /// TCP: the connection broke.
     Reset,
     /// WebSocket: a request for one that is not as RFC 6455 has it.
@@ -86,7 +92,7 @@ pub enum Drop {
 
 impl Drop {
     /// Every reason, in the order of [`Drop::index`].
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::TooShort,
         Self::Oversize,
         Self::NotATracker,
@@ -98,6 +104,9 @@ impl Drop {
         Self::BadHttp,
         Self::TimedOut,
         Self::ConnectionLimit,
+        Self::PrefixConnectionLimit,
+        Self::ConnectRate,
+        Self::RequestRate,
         Self::Reset,
         Self::BadUpgrade,
         Self::ForbiddenOrigin,
@@ -126,6 +135,9 @@ impl Drop {
             Self::BadHttp => "bad_http",
             Self::TimedOut => "timed_out",
             Self::ConnectionLimit => "connection_limit",
+            Self::PrefixConnectionLimit => "prefix_connection_limit",
+            Self::ConnectRate => "connect_rate",
+            Self::RequestRate => "request_rate",
             Self::Reset => "reset",
             Self::BadUpgrade => "bad_upgrade",
             Self::ForbiddenOrigin => "forbidden_origin",

@@ -172,7 +172,7 @@ mod tests {
         };
         let tracker = Tracker::new(
             &Options { policy, store },
-            &Keys { connection_ids: [0; 16], offers: [0; 16] },
+            &Keys { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
         );
         Figures {
             tracker: Arc::new(tracker),

@@ -244,6 +244,9 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
         shared.count_drop(listener, Drop::ConnectionLimit);
         return;
     }
+    let Some(seat) = shared.desk.borrow().seat(from.ip()) else {
+        return shared.count_drop(listener, Drop::PrefixConnectionLimit);
+    };
     let client = Client { listener, peer: from.ip(), may_stay: !shared.stopping.get() };
     let first = {
         let mut desk = shared.desk.borrow_mut();
@@ -252,10 +255,12 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
     };
     let goes_on = match first {
         Ok(turn) => match turn.next {
-            Next::Upgrade(ip) => tokio::net::TcpStream::from_std(stream)
-                .map(|stream| upgrade(shared, listener, stream, ip, turn)),
+            Next::Upgrade(ip) => tokio::net::TcpStream::from_std(stream).map(|stream| {
+                drop(seat);
+                upgrade(shared, listener, stream, ip, turn);
+            }),
             _ if turn.is_over() => Ok(()),
-            _ => match Connection::start(shared, stream, client, turn) {
+            _ => match Connection::start(shared, stream, client, seat, turn) {
                 Ok(()) => return,
                 Err(error) => Err(error),
             },
@@ -268,7 +273,8 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
     shared.desk.borrow_mut().ledger(listener).now.connections_closed += 1;
 }
 
-/// Hands a connection over to WebTorrent: for HTTP it has ended.
+/// Hands a connection over to WebTorrent: for HTTP it has ended, and given up its seat. The one that
+/// it takes is the client's, whoever brought the connection here.
 fn upgrade(
     shared: &Shared,
     listener: usize,
@@ -276,6 +282,9 @@ fn upgrade(
     ip: IpAddr,
     turn: Turn,
 ) {
+    let Some(seat) = shared.desk.borrow().seat(ip) else {
+        return shared.count_drop(listener, Drop::PrefixConnectionLimit);
+    };
     let Turn { unsent, rest, .. } = turn;
-    shared.web.start(Upgraded { stream, listener, ip, unsent, rest });
+    shared.web.start(Upgraded { stream, listener, ip, seat, unsent, rest });
 }

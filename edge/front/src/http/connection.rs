@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use tokio::net::TcpStream;
+use tracker::Seat;
 use tracker::counters::Drop;
 use types::Tick;
 
@@ -20,6 +21,8 @@ const DRAIN_S: u32 = 2;
 pub(super) struct Connection {
     stream: TcpStream,
     client: Client,
+    /// Taken as long as it lasts.
+    seat: Seat,
     /// When it is ended, unless something happens before.
     deadline: Cell<Tick>,
     /// Whether it waits for the first byte of a request.
@@ -35,6 +38,7 @@ impl Connection {
         shared: &Rc<Shared>,
         stream: std::net::TcpStream,
         client: Client,
+        seat: Seat,
         first: Turn,
     ) -> io::Result<()> {
         // The first request has no longer than any other, even before its first byte.
@@ -42,6 +46,7 @@ impl Connection {
         let connection = Rc::new(Self {
             stream: TcpStream::from_std(stream)?,
             client,
+            seat,
             deadline: Cell::new(deadline),
             idle: Cell::new(false),
             overdue: Cell::new(false),
@@ -64,6 +69,7 @@ impl Connection {
         }
         // Nobody else holds it once it is out of the list.
         if let (Ok(Some((ip, turn))), Some(this)) = (end, Rc::into_inner(self)) {
+            drop(this.seat);
             upgrade(&shared, this.client.listener, this.stream, ip, turn);
         }
     }

@@ -98,7 +98,7 @@ fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
     };
     Arc::new(Tracker::new(
         &Options { policy, store },
-        &Keys { connection_ids: [5; 16], offers: [6; 16] },
+        &Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
     ))
 }
 
