@@ -43,6 +43,7 @@ impl Reloader {
         let (live, fixed) = config::changes(&self.settings, &settings);
         let (allow, deny) = (lists.allow.len(), lists.deny.len());
         self.tracker.reconfigure(&config.policy);
+        self.tracker.limiter().replace(config.limits.clone());
         self.tracker.access().replace(lists);
         (self.log)(config.log_level);
         let list =

@@ -3,6 +3,7 @@
 mod ending;
 mod hostile;
 mod signalling;
+mod too_many;
 mod upgrading;
 
 use std::io::{ErrorKind, Read, Write};
@@ -14,8 +15,8 @@ use std::time::{Duration, Instant};
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
 use tracker::counters::{Board, Counters, Kind, Listener, Protocol};
-use tracker::{Keys, Options, Policy, StoreOptions};
-use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts};
+use tracker::{Asked, Keys, Options, Policy, StoreOptions};
+use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick};
 use wire::webtorrent::client::{File, Reply};
 use wire::webtorrent::{Announce, Answer, Offer, client};
 use wire::ws::{self, Reader};
