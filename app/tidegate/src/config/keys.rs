@@ -303,7 +303,7 @@ pub(crate) const KEYS: &[Key] = &[
         "Announces that may come at once, as when a client starts; 0 is ten seconds' worth.",
     ),
     live("limits.scrapes_per_s", Kind::Int(0, RATE_MAX), "0", "The same for scrapes."),
-    live("limits.scrapes_burst", Kind::Int(0, RATE_MAX), "0", ""),
+    live("limits.scrapes_burst", Kind::Int(0, RATE_MAX), "0", "The same for scrapes."),
     live(
         "limits.connects_per_s",
         Kind::Int(0, RATE_MAX),
@@ -311,7 +311,7 @@ pub(crate) const KEYS: &[Key] = &[
         "The same for UDP connects, which come before a client's address is verified: who forges\n\
          another's address can use these up for it. Few clients connect more than once a minute.",
     ),
-    live("limits.connects_burst", Kind::Int(0, RATE_MAX), "0", ""),
+    live("limits.connects_burst", Kind::Int(0, RATE_MAX), "0", "The same for UDP connects."),
     live(
         "limits.prefix_v4_bits",
         Kind::Int(0, 32),

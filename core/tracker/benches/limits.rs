@@ -1,0 +1,90 @@
+//! What the limits cost a request that they let through, and one that they refuse.
+//!
+//! `cargo bench -p tidegate-tracker --bench limits`. Best of some rounds, one thread; a round goes
+//! through as many addresses as the case has, in an order that no prefetcher guesses.
+#![allow(clippy::print_stdout, missing_docs)]
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
+
+use swarm::Random;
+use tidegate_tracker::{
+    Asked, Keys, Limits, Networks, Options, Policy, Rate, StoreOptions, Tracker,
+};
+use types::Tick;
+
+const ROUNDS: u32 = 15;
+const CHECKS: usize = 1 << 21;
+
+struct Case {
+    name: &'static str,
+    limits: Limits,
+    addresses: Vec<IpAddr>,
+}
+
+fn main() {
+    let off = Limits::default();
+    let on = limited(Rate { per_s: 100_000_000, burst: 100_000_000 });
+    let hit = limited(Rate { per_s: 1, burst: 1 });
+    let exempt = Networks::parse(["127.0.0.0/8", "172.16.0.0/12", "fc00::/7"]);
+    let exempt = Limits { exempt: exempt.unwrap_or_default(), ..hit.clone() };
+    let cases = [
+        Case { name: "off", limits: off, addresses: v4(1) },
+        Case { name: "on, one v4 prefix", limits: on.clone(), addresses: v4(1) },
+        Case { name: "on, one v6 prefix", limits: on.clone(), addresses: v6(1) },
+        Case { name: "on, 10,000 v4 prefixes", limits: on.clone(), addresses: v4(10_000) },
+        Case { name: "on, 1,000,000 v4 prefixes", limits: on.clone(), addresses: v4(1_000_000) },
+        Case { name: "on, 1,000,000 v6 prefixes", limits: on, addresses: v6(1_000_000) },
+        Case { name: "over the limit, one v4 prefix", limits: exempt, addresses: v4(1) },
+    ];
+    println!("{:<32} {:>8}", "", "ns each");
+    for case in cases {
+        println!("{:<32} {:>8.1}", case.name, best_ns(&case));
+    }
+}
+
+fn limited(announces: Rate) -> Limits {
+    Limits { announces, ..Limits::default() }
+}
+
+fn best_ns(case: &Case) -> f64 {
+    let tracker = tracker();
+    tracker.limiter().replace(case.limits.clone());
+    let mut best = f64::INFINITY;
+    for round in 0..ROUNDS {
+        let start = Instant::now();
+        for address in case.addresses.iter().cycle().take(CHECKS) {
+            let pass = tracker.admit(Tick(round), *address, Asked::Announce, None);
+            // A pass is all that is wanted; that it is given must not be known beforehand.
+            let _ = black_box(pass);
+        }
+        best = best.min(start.elapsed().as_nanos() as f64 / CHECKS as f64);
+    }
+    best
+}
+
+fn tracker() -> Tracker {
+    let policy = Policy::default();
+    let store = StoreOptions {
+        shards: 1,
+        hash_key: [1; 16],
+        peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
+        keep_peer_ids: false,
+        memory_budget: None,
+    };
+    let keys = Keys { connection_ids: [2; 16], offers: [3; 16], limits: [4; 16] };
+    Tracker::new(&Options { policy, store }, &keys)
+}
+
+fn v4(count: usize) -> Vec<IpAddr> {
+    let mut random = Random::new(1);
+    (0..count).map(|_| Ipv4Addr::from_bits(random.next() as u32).into()).collect()
+}
+
+fn v6(count: usize) -> Vec<IpAddr> {
+    let mut random = Random::new(2);
+    let mut address = || u128::from(random.next()) << 64 | u128::from(random.next());
+    (0..count).map(|_| Ipv6Addr::from_bits(address()).into()).collect()
+}
