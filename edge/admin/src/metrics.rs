@@ -212,7 +212,7 @@ pub(super) mod tests {
         for line in [
             "tidegate_requests_total{listener=\"[::1]:6969\",protocol=\"udp\",family=\"v6\",kind=\"announce\"} 1",
             "tidegate_drops_total{listener=\"[::1]:6969\",protocol=\"udp\",reason=\"bad_connection_id\"} 1",
-            "tidegate_limit_buckets{kind=\"scrape\"} 131072",
+            "tidegate_limit_buckets{kind=\"scrape\"} 65536",
             "tidegate_limit_buckets_used{kind=\"scrape\"} 0",
             "tidegate_build_info{version=\"1.2.3\"} 1",
             "tidegate_peers{family=\"v4\",role=\"seeder\"} 0",

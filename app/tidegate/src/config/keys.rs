@@ -330,10 +330,10 @@ pub(crate) const KEYS: &[Key] = &[
         r#"["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"]"#,
         "Addresses and networks for which neither these limits hold nor that of connections.",
     ),
-    live(
+    key(
         "limits.buckets",
         Kind::Int(1, limits::BUCKETS_MAX),
-        "131072",
+        "65536",
         "Prefixes remembered for each of the three rates, 8 bytes each. Who asks most is\n\
          remembered longest; too small a table limits less, and harms nobody.",
     ),

@@ -12,8 +12,10 @@
 //! 3. Two prefixes of the same set and tag share a bucket: one in 2^20 of the pairs of a set. With
 //!    every bucket of the table held by a flood, that is a chance of 8 in 2^20 to be limited for
 //!    somebody else's requests, until the key is drawn anew.
-//! 4. A bucket is one atomic word, read and exchanged without order: workers share it without a lock.
-//!    Refusing writes nothing, so a flood from one prefix leaves its line in every core's cache.
+//! 4. A bucket is one atomic word, read and written without order, and not even exchanged: that would
+//!    make each request wait for the bucket's line, where now the processor goes on. When two workers
+//!    change a bucket within the same nanoseconds, one request is not counted. Refusing writes
+//!    nothing: under a flood the bucket stays what it is, and its line in every core's cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -90,12 +92,8 @@ impl Bucket {
 impl Buckets {
     /// At least `count` buckets, all free.
     pub(super) fn new(count: u32) -> Self {
-        Self { sets: (0..Self::rounded(count) / WAYS).map(|_| Set::default()).collect() }
-    }
-
-    /// How many a table of at least `count` has.
-    pub(super) fn rounded(count: u32) -> usize {
-        (count as usize).next_power_of_two().max(WAYS)
+        let sets = (count as usize).div_ceil(WAYS).next_power_of_two();
+        Self { sets: (0..sets).map(|_| Set::default()).collect() }
     }
 
     /// How many there are.
@@ -109,20 +107,12 @@ impl Buckets {
     pub(super) fn take(&self, name: u64, now: Tick, rate: Rate) -> bool {
         let Some(set) = self.sets.get(name as usize & (self.sets.len() - 1)) else { return true };
         let tag = (name >> (u64::BITS - TAG_BITS)) as u32;
-        // A turn that fails is one in which another worker has changed the set.
-        loop {
-            let Some((place, word, bucket)) = choose(set, tag, now, rate.per_s) else {
-                return true;
-            };
-            if bucket.debt >= rate.burst {
-                return false;
-            }
-            let new = Bucket { debt: bucket.debt + 1, ..bucket }.pack();
-            if place.compare_exchange_weak(word, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-            {
-                return true;
-            }
+        let Some((place, bucket)) = choose(set, tag, now, rate.per_s) else { return true };
+        if bucket.debt >= rate.burst {
+            return false;
         }
+        place.store(Bucket { debt: bucket.debt + 1, ..bucket }.pack(), Ordering::Relaxed);
+        true
     }
 
     /// How many are in use at `now`, if `per_s` is taken from them each second.
@@ -134,23 +124,22 @@ impl Buckets {
     }
 }
 
-/// The bucket of `tag`, or the one with the least debt, made `tag`'s: its place, what is there, and
-/// what it comes to at `now`.
+/// The bucket of `tag`, or the one with the least debt, made `tag`'s: its place, and what it comes to
+/// at `now`.
 #[inline]
-fn choose(set: &Set, tag: u32, now: Tick, per_s: u32) -> Option<(&AtomicU64, u64, Bucket)> {
+fn choose(set: &Set, tag: u32, now: Tick, per_s: u32) -> Option<(&AtomicU64, Bucket)> {
     let at = second(now);
-    let mut least: Option<(&AtomicU64, u64, u32)> = None;
+    let mut least: Option<(&AtomicU64, u32)> = None;
     for place in &set.0 {
-        let word = place.load(Ordering::Relaxed);
-        let bucket = Bucket::unpack(word).drained(at, per_s);
+        let bucket = Bucket::unpack(place.load(Ordering::Relaxed)).drained(at, per_s);
         if bucket.tag == tag {
-            return Some((place, word, bucket));
+            return Some((place, bucket));
         }
-        if least.is_none_or(|(.., debt)| bucket.debt < debt) {
-            least = Some((place, word, bucket.debt));
+        if least.is_none_or(|(_, debt)| bucket.debt < debt) {
+            least = Some((place, bucket.debt));
         }
     }
-    least.map(|(place, word, _)| (place, word, Bucket { tag, at, debt: 0 }))
+    least.map(|(place, _)| (place, Bucket { tag, at, debt: 0 }))
 }
 
 #[inline]
