@@ -176,12 +176,13 @@ pub fn read(text: &str) -> Option<Reply<'_>> {
         reason,
     ] = members;
     let action = match word(action, &mut [0; 16]) {
-        "announce" => Some(Action::Announce),
-        "scrape" => Some(Action::Scrape),
+        b"announce" => Some(Action::Announce),
+        b"scrape" => Some(Action::Scrape),
         _ => None,
     };
     let info_hash = twenty_bytes(info_hash).map(InfoHash);
     if let Value::String(Text { raw: reason, .. }) = reason {
+        let reason = std::str::from_utf8(reason).ok()?;
         return Some(Reply::Failure { action, info_hash, reason });
     }
     if let (Some(Action::Scrape), Value::Object(files)) = (action, files) {
@@ -239,7 +240,7 @@ fn members<'a, const N: usize>(
         let value = scanner.value()?;
         let mut room = [0; 16];
         let key = key.word(&mut room);
-        let named = values.iter_mut().zip(names).filter(|(_, name)| *name == key);
+        let named = values.iter_mut().zip(names).filter(|(_, name)| name.as_bytes() == key);
         named.for_each(|(slot, _)| *slot = value);
         Some(())
     })?;
