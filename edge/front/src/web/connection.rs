@@ -10,8 +10,8 @@ use types::ConnectionKey;
 
 use super::hub::Written;
 use super::session::{Next, Session};
-use super::{Drop, Upgraded, Web, family};
-use crate::stream::{Socket, Stream};
+use super::{Upgraded, Web, family};
+use crate::stream::{Socket, Stream, reason};
 
 /// How long a client that says too much is not listened to.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -52,8 +52,8 @@ impl Connection {
                 let _ = self.part().await;
             }
             self.web.turn(|worker, _| {
-                if end.is_err() {
-                    worker.hub.counters(self.listener).drop(Drop::Reset);
+                if let Err(error) = &end {
+                    worker.hub.counters(self.listener).drop(reason(error));
                 }
                 worker.hub.remove(self.key);
             });
