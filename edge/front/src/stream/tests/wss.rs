@@ -217,6 +217,10 @@ fn who_ends_tls_but_not_tcp_is_gone() {
     let server = Server::start();
     let mut web = Web::connect(&server);
     web.join(1);
+    // With a last frame, so that the end is not all that is read.
+    let mut frame = Vec::new();
+    ws::client::ping(&mut frame, MASK, b"bye");
+    web.client.tls.conn.writer().write_all(&frame).unwrap();
     web.client.tls.conn.send_close_notify();
     web.client.tls.flush().unwrap();
     wait_until("it is gone", || server.tracker.totals().web.leechers == 0);
