@@ -13,8 +13,8 @@ use front::http::{HttpOptions, Proxies};
 use front::web::WebOptions;
 use net::Engine;
 use net::tls::CertificateFiles;
-use tracker::Policy;
 use tracker::access::Mode;
+use tracker::{Limits, Networks, Policy, Rate};
 
 use keys::{KEYS, Key};
 
@@ -43,6 +43,7 @@ pub(crate) struct Config {
     pub(crate) tls_listen: Listen,
     pub(crate) certificates: Vec<CertificateFiles>,
     pub(crate) policy: Policy,
+    pub(crate) limits: Limits,
     pub(crate) access_mode: Mode,
     pub(crate) allow: PathBuf,
     pub(crate) deny: PathBuf,
@@ -63,6 +64,11 @@ impl Config {
         let trusted_proxies = proxies.unwrap_or_else(|error| {
             problems.push(settings.problem("http.trusted_proxies", error.to_string()));
             Proxies::default()
+        });
+        let exempt = settings.list("limits.exempt");
+        let exempt = Networks::parse(exempt.iter().map(String::as_str)).unwrap_or_else(|error| {
+            problems.push(settings.problem("limits.exempt", error.to_string()));
+            Networks::default()
         });
         let mut addresses = |name| addresses(settings, name, &mut problems);
         let [udp, http, tls, admin] =
@@ -91,6 +97,7 @@ impl Config {
             tls_listen: Listen { addresses: tls, is_default: false },
             certificates: certificates(settings),
             policy: policy(settings),
+            limits: limits(settings, exempt),
             access_mode: match settings.text("access.mode") {
                 "allow" => Mode::Allow,
                 "deny" => Mode::Deny,
@@ -124,6 +131,19 @@ impl Config {
                  forgotten in between",
                 policy.peer_lifetime_s
             ));
+        }
+        for (rate, name) in [
+            (self.limits.connects, "connects"),
+            (self.limits.announces, "announces"),
+            (self.limits.scrapes, "scrapes"),
+        ] {
+            if rate.burst < rate.per_s {
+                doubts.push(format!(
+                    "limits.{name}_burst is below limits.{name}_per_s: {} may come at once all the \
+                     same",
+                    rate.per_s
+                ));
+            }
         }
         doubts
     }
@@ -223,6 +243,25 @@ fn policy(settings: &Settings) -> Policy {
         numwant_default: peers("tracker.numwant_default"),
         numwant_max: peers("tracker.numwant_max"),
         connection_id_lifetime_s: settings.int("tracker.connection_id_lifetime_s"),
+    }
+}
+
+fn limits(settings: &Settings, exempt: Networks) -> Limits {
+    let rate = |per_s, burst| {
+        let (per_s, burst) = (settings.int(per_s), settings.int(burst));
+        Rate { per_s, burst: if burst == 0 { per_s.saturating_mul(10) } else { burst } }
+    };
+    // Their keys' ranges fit.
+    let bits = |name| u8::try_from(settings.int(name)).unwrap_or(u8::MAX);
+    Limits {
+        connects: rate("limits.connects_per_s", "limits.connects_burst"),
+        announces: rate("limits.announces_per_s", "limits.announces_burst"),
+        scrapes: rate("limits.scrapes_per_s", "limits.scrapes_burst"),
+        connections: settings.int("http.connections_per_prefix_max"),
+        prefix_v4: bits("limits.prefix_v4_bits"),
+        prefix_v6: bits("limits.prefix_v6_bits"),
+        buckets: settings.int("limits.buckets"),
+        exempt,
     }
 }
 

@@ -173,7 +173,7 @@ fn tracker() -> Arc<Tracker> {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let keys = Keys { connection_ids: [5; 16], offers: [6; 16] };
+    let keys = Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
     Arc::new(Tracker::new(&Options { policy, store }, &keys))
 }
 

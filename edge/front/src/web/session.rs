@@ -1,23 +1,23 @@
 //! What one connection says, and what comes of it.
 
 use std::mem::take;
+use std::net::IpAddr;
 
 use tracker::counters::{Drop, Kind};
-use tracker::{WebAsk, WebChosen};
-use types::{
-    ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits,
-};
+use tracker::{Asked, WebAsk, WebChosen};
+use types::{ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits};
 use wire::webtorrent::{self, Announce, Answer, BadMessage, Message, Relay, Scrape};
 use wire::ws::{self, CloseCode, Fault, Reader};
 
-use super::Worker;
 use super::exchange::Content;
+use super::{Worker, family};
 
 /// A connection's side of the protocol: bytes in, frames into mailboxes.
 pub(super) struct Session {
     key: ConnectionKey,
     listener: usize,
-    family: Family,
+    /// The client's address, as the edge established it.
+    ip: IpAddr,
     reader: Reader,
     /// Input that is not looked at yet: the beginning of a frame, or all that had to wait.
     rest: Vec<u8>,
@@ -57,11 +57,11 @@ impl Pace {
 
 impl Session {
     /// A session that begins with `rest`.
-    pub(super) fn new(key: ConnectionKey, listener: usize, family: Family, rest: Vec<u8>) -> Self {
+    pub(super) fn new(key: ConnectionKey, listener: usize, ip: IpAddr, rest: Vec<u8>) -> Self {
         Self {
             key,
             listener,
-            family,
+            ip,
             reader: Reader::of_client(),
             rest,
             peers: Vec::new(),
@@ -154,7 +154,7 @@ impl Session {
         if let Err((refusal, (action, info_hash))) = done {
             let counters = worker.hub.counters(self.listener);
             counters.refuse(refusal);
-            counters.response(self.family, Kind::Other);
+            counters.response(family(self.ip), Kind::Other);
             worker.hub.put(now, self.key, |out| {
                 ws::text_with(out, |out| {
                     webtorrent::failure(out, refusal, action, info_hash.as_ref());
@@ -178,7 +178,7 @@ impl Session {
             return Err(Refusal::TooManyTorrents);
         }
         let ask = WebAsk {
-            pass: worker.tracker.admit(None)?,
+            pass: worker.tracker.admit(now, self.ip, Asked::Announce, None)?,
             info_hash,
             peer: WebPeer { connection: self.key, peer_id },
             event,
@@ -213,7 +213,7 @@ impl Session {
             }
         }
         let counters = worker.hub.counters(self.listener);
-        counters.response(self.family, Kind::Announce);
+        counters.response(family(self.ip), Kind::Announce);
         counters.peers_sent += chosen.len() as u64;
         Ok(())
     }
@@ -229,7 +229,7 @@ impl Session {
         };
         let relay = Relay::new(info_hash, peer_id);
         worker.hub.deliver(now, from, Content::Answer, |out| relay.answer(out, offer_id, json));
-        worker.hub.counters(self.listener).response(self.family, Kind::Answer);
+        worker.hub.counters(self.listener).response(family(self.ip), Kind::Answer);
     }
 
     fn scrape(
@@ -238,7 +238,7 @@ impl Session {
         now: Tick,
         scrape: &Scrape<'_>,
     ) -> Result<(), Refusal> {
-        let pass = worker.tracker.admit(None)?;
+        let pass = worker.tracker.admit(now, self.ip, Asked::Scrape, None)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let hashes = scrape.read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
@@ -247,12 +247,12 @@ impl Session {
         worker.hub.put(now, self.key, |out| {
             ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
         });
-        worker.hub.counters(self.listener).response(self.family, Kind::Scrape);
+        worker.hub.counters(self.listener).response(family(self.ip), Kind::Scrape);
         Ok(())
     }
 
     fn count(&self, worker: &mut Worker, kind: Kind) {
-        worker.hub.counters(self.listener).request(self.family, kind);
+        worker.hub.counters(self.listener).request(family(self.ip), kind);
     }
 
     /// Leaves all torrents.
