@@ -3,8 +3,10 @@
 //! `cargo xtask bench udp|udp-announce|http|http-close [--runs N] [--seconds N] [--rivals FOLDER]
 //! [--write]`. The tracker is pinned to core 0 and the load to core 1; runs are interleaved (A B A
 //! B) because machines drift; what counts is responses per second of the tracker's own CPU time.
+//! `cargo xtask bench flood` is another kind of thing: [`flood`].
 //! The store's own figures come from `cargo bench -p tidegate-swarm --bench store`.
 
+pub(crate) mod flood;
 mod load;
 mod machine;
 mod subject;
@@ -50,6 +52,9 @@ impl Run {
 
 /// Runs the benchmark named first in `arguments`.
 pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
+    if let ["flood", options @ ..] = arguments {
+        return flood::flood(options);
+    }
     let plan = parse(arguments)?;
     let mut build = command(&["cargo", "build", "--release", "--package", "tidegate"]);
     build.env("CARGO_TERM_QUIET", "true");
@@ -73,7 +78,7 @@ pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
 
 fn parse(arguments: &[&str]) -> Result<Plan> {
     let mut words = arguments.iter().copied();
-    let name = words.next().context("which: udp, udp-announce, http or http-close?")?;
+    let name = words.next().context("which: udp, udp-announce, http, http-close or flood?")?;
     let mut plan = Plan {
         load: Load::parse(name)?,
         runs: 5,

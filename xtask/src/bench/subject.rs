@@ -15,6 +15,8 @@ use crate::workspace::root;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Tidegate,
+    /// With limits that the load does not reach.
+    TidegateLimited,
     AquaticUdp,
     AquaticUdpUring,
     AquaticHttp,
@@ -50,6 +52,7 @@ impl Subject {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Tidegate => "tidegate",
+            Self::TidegateLimited => "tidegate (limits)",
             Self::AquaticUdp => "aquatic_udp (mio)",
             Self::AquaticUdpUring => "aquatic_udp (io_uring)",
             Self::AquaticHttp => "aquatic_http",
@@ -60,7 +63,7 @@ impl Subject {
     /// may keep another from its port for a minute.
     pub(super) fn address(self) -> &'static str {
         match self {
-            Self::Tidegate => "127.0.0.1:3000",
+            Self::Tidegate | Self::TidegateLimited => "127.0.0.1:3000",
             Self::AquaticUdp | Self::AquaticUdpUring => "127.0.0.1:3001",
             Self::AquaticHttp => "127.0.0.1:3002",
         }
@@ -68,7 +71,9 @@ impl Subject {
 
     pub(super) fn version(self) -> String {
         match self {
-            Self::Tidegate => format!("tidegate {}", env!("CARGO_PKG_VERSION")),
+            Self::Tidegate | Self::TidegateLimited => {
+                format!("{} {}", self.name(), env!("CARGO_PKG_VERSION"))
+            }
             _ => format!("{} 0.9.0 (cargo)", self.name()),
         }
     }
@@ -79,10 +84,17 @@ impl Subject {
         let aquatic = |network: &str| {
             format!("log_level = \"off\"\n[network]\naddress = \"{address}\"\n{network}\n")
         };
-        match self {
-            Self::Tidegate => format!(
+        let tidegate = |more: &str| {
+            format!(
                 "[udp]\nlisten = [\"{address}\"]\nworkers = 1\n[http]\nlisten = [\"{address}\"]\nworkers = 1\n\
-                 [admin]\nlisten = []\n[log]\nlevel = \"warn\"\n"
+                 [admin]\nlisten = []\n[log]\nlevel = \"warn\"\n{more}"
+            )
+        };
+        match self {
+            Self::Tidegate => tidegate(""),
+            Self::TidegateLimited => tidegate(
+                "[limits]\nexempt = []\nannounces_per_s = 1000000\nscrapes_per_s = 1000000\n\
+                 connects_per_s = 1000000\n",
             ),
             Self::AquaticUdp => aquatic("use_io_uring = false"),
             Self::AquaticUdpUring => aquatic("use_io_uring = true"),
@@ -92,12 +104,8 @@ impl Subject {
 
     /// Starts it on core 0 and waits until it serves.
     pub(super) fn start(self, rivals: &Path) -> Result<Running> {
-        let folder = root().join("target/bench");
-        fs::create_dir_all(&folder)?;
-        let configuration = folder.join("tracker.toml");
-        fs::write(&configuration, self.configuration())?;
         let (program, arguments) = match self {
-            Self::Tidegate => {
+            Self::Tidegate | Self::TidegateLimited => {
                 (root().join("target/release/tidegate"), ["serve", "--config"].as_slice())
             }
             Self::AquaticUdp | Self::AquaticUdpUring => {
@@ -105,21 +113,30 @@ impl Subject {
             }
             Self::AquaticHttp => (rivals.join("aquatic_http"), ["-c"].as_slice()),
         };
-        let log = File::create(folder.join("tracker.log"))?;
-        let child = Command::new("taskset")
-            .args(["-c", "0"])
-            .arg(&program)
-            .args(arguments)
-            .arg(&configuration)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
-        let mut running = Running { child };
+        let mut running = spawn(&program, arguments, &self.configuration())?;
         running.wait_until_it_listens(self)?;
         Ok(running)
     }
+}
+
+/// Starts a tracker on core 0, whose configuration is a file behind its other arguments.
+pub(super) fn spawn(program: &Path, arguments: &[&str], configuration: &str) -> Result<Running> {
+    let folder = root().join("target/bench");
+    fs::create_dir_all(&folder)?;
+    let file = folder.join("tracker.toml");
+    fs::write(&file, configuration)?;
+    let log = File::create(folder.join("tracker.log"))?;
+    let child = Command::new("taskset")
+        .args(["-c", "0"])
+        .arg(program)
+        .args(arguments)
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    Ok(Running { child })
 }
 
 impl Running {
@@ -132,7 +149,7 @@ impl Running {
                 bail!("{} ended at once ({status}): {log}", subject.name());
             }
             let ready = match subject {
-                Subject::Tidegate | Subject::AquaticHttp => {
+                Subject::Tidegate | Subject::TidegateLimited | Subject::AquaticHttp => {
                     TcpStream::connect(subject.address()).is_ok()
                 }
                 Subject::AquaticUdp | Subject::AquaticUdpUring => {
