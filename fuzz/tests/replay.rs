@@ -52,3 +52,8 @@ fn http() {
 fn bencode() {
     replay("bencode", tidegate_fuzz::bencode);
 }
+
+#[test]
+fn proxy() {
+    replay("proxy", tidegate_fuzz::proxy);
+}
