@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use front::http::{HttpOptions, Proxies};
+use front::Proxies;
+use front::http::HttpOptions;
 use front::web::WebOptions;
 use net::Engine;
 use tracker::Policy;

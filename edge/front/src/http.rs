@@ -13,7 +13,6 @@
 //! without the reactor ever hearing of it. Buffers are shared by the worker's connections: an idle
 //! one keeps no bytes. Deadlines are kept by one scan a second, not by a timer each.
 
-mod client;
 mod connection;
 mod desk;
 #[cfg(test)]
@@ -32,13 +31,13 @@ use tokio::task::{LocalSet, yield_now};
 use tokio::time::{Instant, interval, sleep};
 use tracker::counters::{Drop, Ledger};
 use tracker::{Random, Tracker};
+use wire::http::ForwardedHeader;
 
-use crate::Clock;
+use crate::client::Caller;
 use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
+use crate::{Clock, Proxies};
 use connection::{Connection, Connections};
 use desk::{Client, Desk, Next, Turn};
-
-pub use client::{ParseProxyError, Proxies};
 
 /// How HTTP is served.
 #[derive(Clone, Debug)]
@@ -51,8 +50,12 @@ pub struct HttpOptions {
     pub idle_timeout_s: u32,
     /// Seconds that a client may take to read an answer.
     pub write_timeout_s: u32,
-    /// Whose `X-Forwarded-For` is believed.
+    /// Who is believed about whom they speak for.
     pub trusted_proxies: Proxies,
+    /// Whether their connections begin with a PROXY header.
+    pub proxy_protocol: bool,
+    /// The header in which they say so in requests.
+    pub forwarded_header: ForwardedHeader,
     /// Whether `compact=0` is honoured with the dict model (BEP 3); the store must keep peer ids.
     pub dict_model: bool,
     /// How WebTorrent is served, if it is.
@@ -67,6 +70,8 @@ impl Default for HttpOptions {
             idle_timeout_s: 60,
             write_timeout_s: 20,
             trusted_proxies: Proxies::default(),
+            proxy_protocol: false,
+            forwarded_header: ForwardedHeader::default(),
             dict_model: false,
             web: Some(WebOptions::default()),
         }
@@ -244,11 +249,14 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
         shared.count_drop(listener, Drop::ConnectionLimit);
         return;
     }
-    let client = Client { listener, peer: from.ip(), may_stay: !shared.stopping.get() };
+    let local = || stream.local_addr().ok().map(|address| address.ip());
+    let announced = shared.options.proxy_protocol.then_some(&shared.options.trusted_proxies);
+    let caller = Caller::new(from.ip(), local, announced);
+    let mut client = Client { listener, caller, may_stay: !shared.stopping.get() };
     let first = {
         let mut desk = shared.desk.borrow_mut();
         desk.ledger(listener).now.connections_opened += 1;
-        desk.turn(client, Turn::first(), &stream)
+        desk.turn(&mut client, Turn::first(), &stream)
     };
     let goes_on = match first {
         Ok(turn) => match turn.next {

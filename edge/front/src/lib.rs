@@ -4,10 +4,12 @@
 //! mean is `wire`'s business, what may happen is `tracker`'s, how bytes travel is `net`'s.
 #![forbid(unsafe_code)]
 
+mod client;
 mod clock;
 pub mod http;
 mod stream;
 pub mod udp;
 pub mod web;
 
+pub use client::{ParseProxyError, Proxies};
 pub use clock::Clock;

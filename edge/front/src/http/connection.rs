@@ -19,7 +19,7 @@ const DRAIN_S: u32 = 2;
 /// A connection with a task of its own.
 pub(super) struct Connection {
     stream: TcpStream,
-    client: Client,
+    client: Cell<Client>,
     /// When it is ended, unless something happens before.
     deadline: Cell<Tick>,
     /// Whether it waits for the first byte of a request.
@@ -41,7 +41,7 @@ impl Connection {
         let deadline = shared.desk.borrow().clock.now().after(shared.options.head_timeout_s);
         let connection = Rc::new(Self {
             stream: TcpStream::from_std(stream)?,
-            client,
+            client: Cell::new(client),
             deadline: Cell::new(deadline),
             idle: Cell::new(false),
             overdue: Cell::new(false),
@@ -56,7 +56,7 @@ impl Connection {
         shared.connections.remove(place);
         {
             let mut desk = shared.desk.borrow_mut();
-            let counters = &mut desk.ledger(self.client.listener).now;
+            let counters = &mut desk.ledger(self.client.get().listener).now;
             counters.connections_closed += 1;
             if end.is_err() && !self.overdue.get() {
                 counters.drop(Drop::Reset);
@@ -64,7 +64,7 @@ impl Connection {
         }
         // Nobody else holds it once it is out of the list.
         if let (Ok(Some((ip, turn))), Some(this)) = (end, Rc::into_inner(self)) {
-            upgrade(&shared, this.client.listener, this.stream, ip, turn);
+            upgrade(&shared, this.client.get().listener, this.stream, ip, turn);
         }
     }
 
@@ -93,9 +93,10 @@ impl Connection {
             if !turn.more {
                 self.await_input(&turn, options, now).await?;
             }
-            let client = Client { may_stay: !shared.stopping.get(), ..self.client };
+            let mut client = Client { may_stay: !shared.stopping.get(), ..self.client.get() };
             let had_begun = !turn.rest.is_empty();
-            turn = shared.desk.borrow_mut().turn(client, turn, &self.stream)?;
+            turn = shared.desk.borrow_mut().turn(&mut client, turn, &self.stream)?;
+            self.client.set(client);
             if !had_begun && !turn.rest.is_empty() {
                 self.deadline.set(now().after(options.head_timeout_s));
             }
@@ -179,7 +180,7 @@ impl Connections {
         for (_, connection) in self.all.borrow().iter() {
             if now > connection.deadline.get() && !connection.overdue.replace(true) {
                 connection.hang_up();
-                ended(connection.client.listener);
+                ended(connection.client.get().listener);
             }
         }
     }

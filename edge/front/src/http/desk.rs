@@ -12,16 +12,17 @@ use types::{
     Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits,
 };
 use wire::http::{
-    self, AnnounceReply, Fault, Head, PeerModel, Request, Response, ScrapeQuery, Status, Target,
-    Upgrade,
+    self, AnnounceReply, Fault, ForwardedHeader, Head, PeerModel, Request, Response, ScrapeQuery,
+    Status, Target, Upgrade,
 };
+use wire::proxy;
 use wire::ws::switching_protocols;
 
 use super::HttpOptions;
-use super::client::Proxies;
-use crate::Clock;
+use crate::client::{Caller, Heard};
 use crate::stream::Stream;
 use crate::web::WebOptions;
+use crate::{Clock, Proxies};
 
 /// Answers collected before they must leave: pipelined requests behind them wait their turn.
 const OUT_MAX: usize = 256 * 1024;
@@ -39,6 +40,7 @@ pub(super) struct Desk {
     random: Random,
     ledgers: Vec<Ledger>,
     proxies: Proxies,
+    forwarded_header: ForwardedHeader,
     dict_model: bool,
     web: Option<WebOptions>,
     read_buffer: Box<[u8]>,
@@ -90,8 +92,8 @@ impl Turn {
 #[derive(Clone, Copy)]
 pub(super) struct Client {
     pub(super) listener: usize,
-    /// The other end of the TCP connection.
-    pub(super) peer: IpAddr,
+    /// The other end.
+    pub(super) caller: Caller,
     /// Whether the connection may be kept.
     pub(super) may_stay: bool,
 }
@@ -110,6 +112,7 @@ impl Desk {
             random,
             ledgers,
             proxies: options.trusted_proxies.clone(),
+            forwarded_header: options.forwarded_header,
             dict_model: options.dict_model,
             web: options.web.clone(),
             read_buffer: vec![0; READ_MAX].into(),
@@ -133,7 +136,7 @@ impl Desk {
     /// writes once.
     pub(super) fn turn(
         &mut self,
-        client: Client,
+        client: &mut Client,
         mut last: Turn,
         stream: &impl Stream,
     ) -> io::Result<Turn> {
@@ -162,7 +165,7 @@ impl Desk {
         };
         self.ledger(client.listener).now.bytes_in += fresh.map_or(0, <[u8]>::len) as u64;
         self.read_buffer = buffer;
-        self.send(client, turn, stream)
+        self.send(*client, turn, stream)
     }
 
     /// Reads once, and throws away what has come. The shared buffer serves for that, too: one of its
@@ -172,9 +175,21 @@ impl Desk {
     }
 
     /// Answers the requests in `input`, into `self.out`; what is left of it is appended to `rest`.
-    fn answer_all(&mut self, client: Client, input: &[u8], mut rest: Vec<u8>) -> Turn {
+    fn answer_all(&mut self, client: &mut Client, input: &[u8], mut rest: Vec<u8>) -> Turn {
         self.out.clear();
-        let (mut left, mut next, mut answered) = (input, Next::Read, 0);
+        let mut left = match client.caller.hear(input) {
+            Heard::All(len) => input.get(len..).unwrap_or_default(),
+            Heard::Part => {
+                rest.extend_from_slice(input);
+                return Turn { rest, ..Turn::first() };
+            }
+            Heard::Nonsense => {
+                self.ledger(client.listener).now.drop(Drop::BadProxyHeader);
+                return Turn { next: Next::Close, ..Turn::first() };
+            }
+        };
+        let client = *client;
+        let (mut next, mut answered) = (Next::Read, 0);
         while next == Next::Read && !left.is_empty() && self.out.len() < OUT_MAX {
             match http::read_head(left) {
                 Head::Partial => break,
@@ -184,7 +199,7 @@ impl Desk {
                     answered += 1;
                 }
                 Head::Fault(fault) => {
-                    self.reject(client, fault);
+                    self.reject(client, fault, left);
                     next = Next::Drain;
                 }
             }
@@ -222,12 +237,13 @@ impl Desk {
     }
 
     /// Answers what is no request.
-    fn reject(&mut self, client: Client, fault: Fault) {
-        let family = family(client.peer);
+    fn reject(&mut self, client: Client, fault: Fault, input: &[u8]) {
+        let family = family(client.caller.ip());
         let counters = &mut self.ledger(client.listener).now;
         counters.request(family, Kind::Other);
         counters.response(family, Kind::Other);
         counters.drop(match fault {
+            _ if proxy::begins(input) => Drop::UntrustedProxy,
             Fault::UriTooLong | Fault::HeadersTooLarge => Drop::HeadTooLarge,
             Fault::BadRequest | Fault::MethodNotAllowed => Drop::BadHttp,
         });
@@ -236,7 +252,7 @@ impl Desk {
 
     /// Answers a request.
     fn answer(&mut self, client: Client, request: &Request<'_>) -> Next {
-        let ip = self.proxies.client(client.peer, request);
+        let ip = client.caller.client(request, &self.proxies, self.forwarded_header);
         let takes_upgrades = self.web.as_ref().is_some_and(|web| web.serves(request));
         if takes_upgrades && request.upgrade != Upgrade::None {
             return self.upgrade(client, request, ip);
@@ -330,7 +346,8 @@ impl Desk {
             families: Families::Both,
             with_ids: model == PeerModel::Dict,
         };
-        let ask = Ask { pass, from: ip, announce: query.announce, policy };
+        let near = client.caller.near;
+        let ask = Ask { pass, from: ip, near, announce: query.announce, policy };
         let body = &mut self.body;
         let mut answer = Answer { body, model, ip, state: Err(Refusal::Truncated), v4_left: 0 };
         let now = self.clock.now();
