@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use front::Proxies;
-use front::http::HttpOptions;
+use front::http::{ForwardedHeader, HttpOptions};
 use front::web::WebOptions;
 use net::Engine;
-use tracker::Policy;
 use tracker::access::Mode;
+use tracker::{Policy, PrivateAddresses};
 
 use keys::{KEYS, Key};
 
@@ -37,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) engine: Engine,
     pub(crate) receive_buffer: usize,
     pub(crate) pin_cores: bool,
+    /// Those that put Simple Proxy headers before datagrams, if that is on.
+    pub(crate) simple_proxies: Option<Proxies>,
     pub(crate) http_listen: Listen,
     pub(crate) http_workers: usize,
     pub(crate) http: HttpOptions,
@@ -56,12 +58,9 @@ impl Config {
     /// Checks what single keys cannot show, and converts. All problems are named at once.
     pub(crate) fn from_settings(settings: &Settings) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
-        let proxies = settings.list("http.trusted_proxies");
-        let proxies = Proxies::parse(proxies.iter().map(String::as_str));
-        let trusted_proxies = proxies.unwrap_or_else(|error| {
-            problems.push(settings.problem("http.trusted_proxies", error.to_string()));
-            Proxies::default()
-        });
+        let mut proxies = |name| proxies(settings, name, &mut problems);
+        let udp_proxies = proxies("udp.trusted_proxies");
+        let trusted_proxies = proxies("http.trusted_proxies");
         let mut addresses = |name| addresses(settings, name, &mut problems);
         let (udp, http, admin) =
             (addresses("udp.listen"), addresses("http.listen"), addresses("admin.listen"));
@@ -75,6 +74,7 @@ impl Config {
             },
             receive_buffer: settings.size("udp.receive_buffer_bytes"),
             pin_cores: settings.flag("udp.pin_cores"),
+            simple_proxies: settings.flag("udp.simple_proxy").then_some(udp_proxies),
             http_listen: Listen { addresses: http, is_default: settings.is_default("http.listen") },
             http_workers: settings.size("http.workers"),
             http: HttpOptions {
@@ -83,6 +83,11 @@ impl Config {
                 idle_timeout_s: settings.int("http.idle_timeout_s"),
                 write_timeout_s: settings.int("http.write_timeout_s"),
                 trusted_proxies,
+                proxy_protocol: settings.text("http.proxy_protocol") == "v1v2",
+                forwarded_header: match settings.text("http.forwarded_header") {
+                    "forwarded" => ForwardedHeader::Forwarded,
+                    _ => ForwardedHeader::XForwardedFor,
+                },
                 dict_model: settings.flag("http.dict_model"),
                 web: settings.flag("http.websocket").then(|| web(settings)),
             },
@@ -121,6 +126,14 @@ impl Config {
                 policy.peer_lifetime_s
             ));
         }
+        for (proxies, name) in [
+            (Some(&self.http.trusted_proxies), "http.trusted_proxies"),
+            (self.simple_proxies.as_ref(), "udp.trusted_proxies"),
+        ] {
+            if proxies.is_some_and(Proxies::holds_everybody) {
+                doubts.push(format!("{name} holds everybody: anybody may claim to be anybody"));
+            }
+        }
         doubts
     }
 
@@ -137,6 +150,14 @@ impl Config {
             if wanted && path.as_os_str().is_empty() {
                 let mode = settings.text("access.mode");
                 blame(name, format!("must name a file when access.mode is `{mode}`"));
+            }
+        }
+        for (is_on, name, by) in [
+            (self.http.proxy_protocol, "http.trusted_proxies", "http.proxy_protocol"),
+            (self.simple_proxies.is_some(), "udp.trusted_proxies", "udp.simple_proxy"),
+        ] {
+            if is_on && settings.list(name).is_empty() {
+                blame(name, format!("must name the proxies when {by} is on"));
             }
         }
         for path in settings.list("http.websocket_paths") {
@@ -201,7 +222,21 @@ fn policy(settings: &Settings) -> Policy {
         numwant_default: peers("tracker.numwant_default"),
         numwant_max: peers("tracker.numwant_max"),
         connection_id_lifetime_s: settings.int("tracker.connection_id_lifetime_s"),
+        private_addresses: match settings.text("tracker.private_addresses") {
+            "allow" => PrivateAddresses::Allow,
+            "deny" => PrivateAddresses::Deny,
+            _ => PrivateAddresses::Auto,
+        },
     }
+}
+
+/// The networks of a list of proxies.
+fn proxies(settings: &Settings, name: &'static str, problems: &mut Vec<Problem>) -> Proxies {
+    let proxies = Proxies::parse(settings.list(name).iter().map(String::as_str));
+    proxies.unwrap_or_else(|error| {
+        problems.push(settings.problem(name, error.to_string()));
+        Proxies::default()
+    })
 }
 
 /// The addresses of a list of listeners.

@@ -31,13 +31,14 @@ use tokio::task::{LocalSet, yield_now};
 use tokio::time::{Instant, interval, sleep};
 use tracker::counters::{Drop, Ledger};
 use tracker::{Random, Tracker};
-use wire::http::ForwardedHeader;
 
 use crate::client::Caller;
 use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
 use crate::{Clock, Proxies};
 use connection::{Connection, Connections};
 use desk::{Client, Desk, Next, Turn};
+
+pub use wire::http::ForwardedHeader;
 
 /// How HTTP is served.
 #[derive(Clone, Debug)]

@@ -119,7 +119,7 @@ mod tests {
     fn hops(header: ForwardedHeader, headers: &str) -> Vec<String> {
         let text = format!("GET / HTTP/1.1\r\n{headers}\r\n");
         let Head::Whole(request) = read_head(text.as_bytes()) else { panic!("{text}") };
-        let shown = |hop: Option<IpAddr>| hop.map_or("-".into(), |ip| ip.to_string());
+        let shown = |hop: Option<IpAddr>| hop.map_or_else(|| "-".into(), |ip| ip.to_string());
         request.hops(header).map(shown).collect()
     }
 

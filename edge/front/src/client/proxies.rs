@@ -43,6 +43,12 @@ impl Proxies {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
+    /// Whether all addresses of a family are trusted.
+    pub fn holds_everybody(&self) -> bool {
+        self.v4.contains(&(Ipv4Addr::UNSPECIFIED..=Ipv4Addr::BROADCAST))
+            || self.v6.contains(&(Ipv6Addr::UNSPECIFIED..=Ipv6Addr::from([u16::MAX; 8])))
+    }
+
     /// Whether `ip` is trusted. A v4-mapped v6 address is its v4 address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match ip.to_canonical() {
@@ -110,6 +116,10 @@ mod tests {
         let contains = |ip: &str| proxies.contains(ip.parse().unwrap());
         assert!(contains("192.0.2.7") && contains("::ffff:192.0.2.7") && contains("::1"));
         assert!(!contains("192.0.2.8") && !contains("::ffff:192.0.2.8"));
+        let everybody =
+            |texts: &[&str]| Proxies::parse(texts.iter().copied()).unwrap().holds_everybody();
+        assert!(proxies.holds_everybody() && everybody(&["128.0.0.0/1", "10.0.0.1", "0.0.0.0/1"]));
+        assert!(!everybody(&[]) && !everybody(&["0.0.0.0/1", "8000::/1"]));
     }
 
     #[test]
