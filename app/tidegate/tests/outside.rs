@@ -8,6 +8,8 @@ mod command_line;
 mod lists;
 #[path = "outside/process.rs"]
 mod process;
+#[path = "outside/proxies.rs"]
+mod proxies;
 #[path = "outside/serving.rs"]
 mod serving;
 #[path = "outside/talk.rs"]

@@ -98,9 +98,15 @@ impl Tracker {
     /// Serves on the loopback addresses of both families with `more` behind the listeners in its
     /// configuration. Lists that `more` names must be there already.
     pub(crate) fn start(directory: Directory, more: &str) -> Self {
+        Self::start_with(directory, more, &[])
+    }
+
+    /// The same with `variables` in its environment.
+    pub(crate) fn start_with(directory: Directory, more: &str, variables: &[(&str, &str)]) -> Self {
         let (port, admin_port) = (free_port(), free_port());
         let file = directory.write("tidegate.toml", &config(port, admin_port, more));
         let mut child = tidegate(&["--config", file.to_str().unwrap()])
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
