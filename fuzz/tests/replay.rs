@@ -57,3 +57,13 @@ fn bencode() {
 fn proxy() {
     replay("proxy", tidegate_fuzz::proxy);
 }
+
+#[test]
+fn ws() {
+    replay("ws", tidegate_fuzz::ws);
+}
+
+#[test]
+fn webtorrent() {
+    replay("webtorrent", tidegate_fuzz::webtorrent);
+}

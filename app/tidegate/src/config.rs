@@ -5,7 +5,7 @@ mod keys;
 mod read;
 mod show;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -13,6 +13,7 @@ use front::Proxies;
 use front::http::{ForwardedHeader, HttpOptions};
 use front::web::WebOptions;
 use net::Engine;
+use net::tls::CertificateFiles;
 use tracker::access::Mode;
 use tracker::{Policy, PrivateAddresses};
 
@@ -42,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) http_listen: Listen,
     pub(crate) http_workers: usize,
     pub(crate) http: HttpOptions,
+    pub(crate) tls_listen: Listen,
+    pub(crate) certificates: Vec<CertificateFiles>,
     pub(crate) policy: Policy,
     pub(crate) access_mode: Mode,
     pub(crate) allow: PathBuf,
@@ -62,8 +65,8 @@ impl Config {
         let udp_proxies = proxies("udp.trusted_proxies");
         let trusted_proxies = proxies("http.trusted_proxies");
         let mut addresses = |name| addresses(settings, name, &mut problems);
-        let (udp, http, admin) =
-            (addresses("udp.listen"), addresses("http.listen"), addresses("admin.listen"));
+        let [udp, http, tls, admin] =
+            ["udp.listen", "http.listen", "tls.listen", "admin.listen"].map(&mut addresses);
         let config = Self {
             udp_listen: Listen { addresses: udp, is_default: settings.is_default("udp.listen") },
             udp_workers: settings.size("udp.workers"),
@@ -91,6 +94,8 @@ impl Config {
                 dict_model: settings.flag("http.dict_model"),
                 web: settings.flag("http.websocket").then(|| web(settings)),
             },
+            tls_listen: Listen { addresses: tls, is_default: false },
+            certificates: certificates(settings),
             policy: policy(settings),
             access_mode: match settings.text("access.mode") {
                 "allow" => Mode::Allow,
@@ -184,13 +189,31 @@ impl Config {
         if self.user.is_empty() && !self.group.is_empty() {
             blame("process.group", "needs process.user as well".into());
         }
-        let mut seen = BTreeSet::new();
-        for address in self.http_listen.addresses.iter().chain(&self.admin_listen) {
-            if address.port() != 0 && !seen.insert(*address) {
-                blame("admin.listen", format!("{address} is taken by [http] already"));
+        if !self.tls_listen.addresses.is_empty() && self.certificates.is_empty() {
+            let text = "needs tls.certificates: a chain and a key";
+            blame("tls.listen", text.into());
+        }
+        let mut seen = BTreeMap::new();
+        for (name, section, addresses) in [
+            ("http.listen", "http", &self.http_listen.addresses),
+            ("tls.listen", "tls", &self.tls_listen.addresses),
+            ("admin.listen", "admin", &self.admin_listen),
+        ] {
+            for address in addresses.iter().filter(|address| address.port() != 0) {
+                if let Some(other) = seen.insert(*address, section) {
+                    blame(name, format!("{address} is taken by [{other}] already"));
+                }
             }
         }
     }
+}
+
+fn certificates(settings: &Settings) -> Vec<CertificateFiles> {
+    let files = |table: &Vec<String>| match table.as_slice() {
+        [chain, key] => Some(CertificateFiles { chain: chain.into(), key: key.into() }),
+        _ => None,
+    };
+    settings.tables("tls.certificates").iter().filter_map(files).collect()
 }
 
 fn web(settings: &Settings) -> WebOptions {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use net::process::{self, Identity};
+use net::tls::{Certificates, TlsConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 use tracing_subscriber::filter::LevelFilter;
@@ -25,6 +26,7 @@ use tracker::counters::Board;
 use tracker::{Keys, Options, StoreOptions, Tracker};
 
 use crate::access;
+use crate::certificates;
 use crate::config::{Config, Settings};
 use listeners::{Bound, bind};
 use reload::Reloader;
@@ -54,12 +56,17 @@ pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -
     let lists = access::read(&config)?;
     let tracker = Arc::new(new_tracker(&config)?);
     tracker.access().replace(lists);
+    let certificates = Arc::new(Certificates::default());
+    let certificate_watch = certificates::watch(&config);
+    let read = certificates::read(&config)?;
+    certificates::doubts(&config, &read).iter().for_each(|doubt| warn!("{doubt}"));
+    certificates.replace(read);
     let bound = bind(&config)?;
     let lines = bound.lines(&config);
     become_user(&config)?;
-    let board = Arc::new(Board::default());
-    let workers = start_workers(bound, &config, &tracker, &board, happen)?;
-    let reloader = Reloader { file, settings, config, tracker, watch, log };
+    let workers = start_workers(bound, &config, &tracker, &certificates, happen)?;
+    let reloader =
+        Reloader { file, settings, config, tracker, watch, certificates, certificate_watch, log };
     print(&lines)?;
     workers.figures().status.ready.store(true, Ordering::Relaxed);
     run(workers, reloader, &happenings)
@@ -70,6 +77,10 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
     if let Err(error) = access::read(config) {
         problems.push(format!("{error:#}"));
+    }
+    match certificates::read(config) {
+        Ok(read) => problems.extend(certificates::doubts(config, &read)),
+        Err(error) => problems.push(format!("{error:#}")),
     }
     if let Err(error) = bind(config) {
         problems.push(format!("{error:#}"));
@@ -156,16 +167,22 @@ fn start_workers(
     bound: Bound,
     config: &Config,
     tracker: &Arc<Tracker>,
-    board: &Arc<Board>,
+    certificates: &Arc<Certificates>,
     happen: Sender<Happening>,
 ) -> Result<Workers> {
-    let mut workers = Workers::new(tracker, board, move |ended| {
+    let board = Arc::new(Board::default());
+    let mut workers = Workers::new(tracker, &board, move |ended| {
         // Nobody listens any more once the process is going down.
         let _ = happen.send(Happening::Ended(ended));
     });
     workers.start_admin(bound.admin)?;
     workers.start_udp(bound.udp, config)?;
-    workers.start_http(bound.http, config)?;
+    let mut tcp: Vec<_> = bound.http.into_iter().map(|sockets| (sockets, None)).collect();
+    if !bound.tls.is_empty() {
+        let tls = TlsConfig::new(certificates);
+        tcp.extend(bound.tls.into_iter().map(|sockets| (sockets, Some(tls.clone()))));
+    }
+    workers.start_http(tcp, config)?;
     workers.start_sweep()?;
     Ok(workers)
 }

@@ -74,6 +74,8 @@ pub enum Drop {
     ConnectionLimit,
     /// TCP: the connection broke.
     Reset,
+    /// TLS: the client broke it, has no version or cipher in common, or speaks something else.
+    BadTls,
     /// WebSocket: a request for one that is not as RFC 6455 has it.
     BadUpgrade,
     /// WebSocket: a page of a site that may not use the tracker.
@@ -90,7 +92,7 @@ pub enum Drop {
 
 impl Drop {
     /// Every reason, in the order of [`Drop::index`].
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::TooShort,
         Self::Oversize,
         Self::NotATracker,
@@ -105,6 +107,7 @@ impl Drop {
         Self::TimedOut,
         Self::ConnectionLimit,
         Self::Reset,
+        Self::BadTls,
         Self::BadUpgrade,
         Self::ForbiddenOrigin,
         Self::BadFrame,
@@ -135,6 +138,7 @@ impl Drop {
             Self::TimedOut => "timed_out",
             Self::ConnectionLimit => "connection_limit",
             Self::Reset => "reset",
+            Self::BadTls => "bad_tls",
             Self::BadUpgrade => "bad_upgrade",
             Self::ForbiddenOrigin => "forbidden_origin",
             Self::BadFrame => "bad_frame",
@@ -162,6 +166,8 @@ pub struct Counters {
     pub bytes_out: u64,
     /// Peers given in answers; WebTorrent: offers passed on.
     pub peers_sent: u64,
+    /// TLS handshakes completed.
+    pub tls_handshakes: u64,
     /// TCP connections accepted.
     pub connections_opened: u64,
     /// TCP connections ended.
@@ -202,6 +208,7 @@ impl Counters {
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
         self.peers_sent += other.peers_sent;
+        self.tls_handshakes += other.tls_handshakes;
         self.connections_opened += other.connections_opened;
         self.connections_closed += other.connections_closed;
     }
@@ -218,8 +225,12 @@ pub enum Protocol {
     Udp,
     /// BEP 3.
     Http,
+    /// The same over TLS.
+    Https,
     /// WebTorrent.
-    Web,
+    Ws,
+    /// The same over TLS.
+    Wss,
 }
 
 impl Protocol {
@@ -228,7 +239,9 @@ impl Protocol {
         match self {
             Self::Udp => "udp",
             Self::Http => "http",
-            Self::Web => "ws",
+            Self::Https => "https",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
         }
     }
 }

@@ -49,10 +49,11 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         }
     }
     type Figure = fn(&Counters) -> u64;
-    let figures: [(&str, &str, &str, Figure); 5] = [
+    let figures: [(&str, &str, &str, Figure); 6] = [
         ("received_bytes_total", "counter", "Payload bytes received.", |c| c.bytes_in),
         ("sent_bytes_total", "counter", "Payload bytes sent.", |c| c.bytes_out),
         ("peers_sent_total", "counter", "Peers given in answers.", |c| c.peers_sent),
+        ("tls_handshakes_total", "counter", "TLS handshakes completed.", |c| c.tls_handshakes),
         ("connections_total", "counter", "Connections accepted.", |c| c.connections_opened),
         ("connections_open", "gauge", "Connections open now.", |c| {
             c.connections_opened.saturating_sub(c.connections_closed)

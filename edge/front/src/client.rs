@@ -62,11 +62,17 @@ impl Caller {
         Self { ip, near: is_near(ip, local), state }
     }
 
+    /// Whether a PROXY header must come first, and has not yet.
+    #[inline]
+    pub(crate) fn is_announced(&self) -> bool {
+        self.state == State::Announced
+    }
+
     /// Takes in `input`, all that has come so far of the connection's first bytes, before TLS and
     /// HTTP see it. Once everything is known this is always [`Heard::All`] of 0.
     #[inline]
     pub(crate) fn hear(&mut self, input: &[u8]) -> Heard {
-        if self.state == State::Announced { self.hear_header(input) } else { Heard::All(0) }
+        if self.is_announced() { self.hear_header(input) } else { Heard::All(0) }
     }
 
     //= proxy#no-guessing

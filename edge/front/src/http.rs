@@ -15,6 +15,7 @@
 
 mod connection;
 mod desk;
+mod greeting;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +26,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::tls::TlsConfig;
 use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{LocalSet, yield_now};
 use tokio::time::{Instant, interval, sleep};
@@ -33,6 +36,7 @@ use tracker::counters::{Drop, Ledger};
 use tracker::{Random, Tracker};
 
 use crate::client::Caller;
+use crate::stream::Socket;
 use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
 use crate::{Clock, Proxies};
 use connection::{Connection, Connections};
@@ -99,6 +103,8 @@ pub struct HttpWorker {
 pub struct HttpListener {
     /// Bound and listening.
     pub socket: TcpListener,
+    /// How it speaks TLS, if it does.
+    pub tls: Option<TlsConfig>,
     /// The account of its HTTP requests.
     pub http: Ledger,
     /// The account of its WebSockets.
@@ -122,9 +128,11 @@ pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> 
 }
 
 async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<()> {
-    let (mut listeners, mut ledgers, mut web_ledgers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut listeners, mut tls) = (Vec::new(), Vec::new());
+    let (mut ledgers, mut web_ledgers) = (Vec::new(), Vec::new());
     for listener in worker.listeners {
         listeners.push(listener.socket);
+        tls.push(listener.tls);
         ledgers.push(listener.http);
         web_ledgers.push(listener.web);
     }
@@ -148,6 +156,7 @@ async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<
             &worker.options,
         )),
         web,
+        tls,
         connections: Connections::default(),
         options: worker.options,
         stopping: Cell::new(false),
@@ -187,6 +196,8 @@ async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<
 struct Shared {
     desk: RefCell<Desk>,
     web: Rc<Web>,
+    /// How each listener speaks TLS, if it does.
+    tls: Vec<Option<TlsConfig>>,
     connections: Connections,
     options: HttpOptions,
     /// Whether each answer is its connection's last.
@@ -208,6 +219,10 @@ impl Shared {
     /// Connections held, of both kinds.
     fn held(&self) -> usize {
         self.connections.len() + self.web.len()
+    }
+
+    fn tls(&self, listener: usize) -> Option<&TlsConfig> {
+        self.tls.get(listener).and_then(Option::as_ref)
     }
 
     fn count_drop(&self, listener: usize, reason: Drop) {
@@ -254,37 +269,56 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
     let announced = shared.options.proxy_protocol.then_some(&shared.options.trusted_proxies);
     let caller = Caller::new(from.ip(), local, announced);
     let mut client = Client { listener, caller, may_stay: !shared.stopping.get() };
-    let first = {
-        let mut desk = shared.desk.borrow_mut();
-        desk.ledger(listener).now.connections_opened += 1;
-        desk.turn(&mut client, Turn::first(), &stream)
-    };
-    let goes_on = match first {
-        Ok(turn) => match turn.next {
-            Next::Upgrade(ip) => tokio::net::TcpStream::from_std(stream)
-                .map(|stream| upgrade(shared, listener, stream, ip, turn)),
-            _ if turn.is_over() => Ok(()),
-            _ => match Connection::start(shared, stream, client, turn) {
-                Ok(()) => return,
-                Err(error) => Err(error),
-            },
-        },
-        Err(error) => Err(error),
-    };
-    if goes_on.is_err() {
-        shared.count_drop(listener, Drop::Reset);
+    shared.desk.borrow_mut().ledger(listener).now.connections_opened += 1;
+    let first = greeting::take(&mut client.caller, &stream).and_then(|()| {
+        // A handshake takes several turns anyway, and a header that has not come must be waited for.
+        if client.caller.is_announced() || shared.tls(listener).is_some() {
+            return Ok(Turn::first());
+        }
+        shared.desk.borrow_mut().turn(client, Turn::first(), &stream)
+    });
+    let goes_on = first.and_then(|turn| go_on(shared, stream, client, turn));
+    if let Err(error) = &goes_on {
+        shared.count_drop(listener, reason(error));
     }
-    shared.desk.borrow_mut().ledger(listener).now.connections_closed += 1;
+    if !goes_on.unwrap_or(false) {
+        shared.desk.borrow_mut().ledger(listener).now.connections_closed += 1;
+    }
+}
+
+/// Why a connection ended.
+fn reason(error: &io::Error) -> Drop {
+    match error.kind() {
+        _ if error.raw_os_error().is_some() => Drop::Reset,
+        io::ErrorKind::InvalidInput => Drop::BadProxyHeader,
+        io::ErrorKind::PermissionDenied => Drop::UntrustedProxy,
+        io::ErrorKind::InvalidData => Drop::BadTls,
+        _ => Drop::Reset,
+    }
+}
+
+/// What becomes of a connection after its first turn. Gives whether it goes on as HTTP.
+fn go_on(
+    shared: &Rc<Shared>,
+    stream: std::net::TcpStream,
+    client: Client,
+    turn: Turn,
+) -> io::Result<bool> {
+    if turn.is_over() {
+        return Ok(false);
+    }
+    let listener = client.listener;
+    let stream = Socket::new(TcpStream::from_std(stream)?, shared.tls(listener))?;
+    if let Next::Upgrade(ip) = turn.next {
+        upgrade(shared, listener, stream, ip, turn);
+        return Ok(false);
+    }
+    Connection::start(shared, stream, client, turn);
+    Ok(true)
 }
 
 /// Hands a connection over to WebTorrent: for HTTP it has ended.
-fn upgrade(
-    shared: &Shared,
-    listener: usize,
-    stream: tokio::net::TcpStream,
-    ip: IpAddr,
-    turn: Turn,
-) {
+fn upgrade(shared: &Shared, listener: usize, stream: Socket, ip: IpAddr, turn: Turn) {
     let Turn { unsent, rest, .. } = turn;
     shared.web.start(Upgraded { stream, listener, ip, unsent, rest });
 }

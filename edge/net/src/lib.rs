@@ -19,6 +19,7 @@ mod option;
 pub mod process;
 pub mod sim;
 mod tcp;
+pub mod tls;
 mod udp;
 
 pub use bind::BindError;

@@ -30,16 +30,16 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// A list of texts.
     List,
+    /// A list of tables, each with these keys, whose values are texts.
+    Tables(&'static [&'static str]),
     /// Reserved for a part of tidegate that is not built yet: only the default is taken.
     Reserved,
-    /// Belongs to a reserved key, without which it does nothing: any value is taken.
-    Dormant,
 }
 
 impl Kind {
     /// Whether `config init` leaves the key out.
     pub(crate) fn is_reserved(self) -> bool {
-        matches!(self, Self::Reserved | Self::Dormant)
+        matches!(self, Self::Reserved)
     }
 }
 
@@ -47,7 +47,7 @@ impl Kind {
 pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("udp", "UDP trackers (BEP 15)."),
     ("http", "HTTP trackers (BEP 3)."),
-    ("tls", "HTTPS: not built yet."),
+    ("tls", "HTTPS, and WebTorrent over it (wss). The keys of [http] hold for it, too."),
     ("tracker", "What clients are told, whatever the protocol."),
     ("access", "Which torrents are served. Gates announces and scrapes alike."),
     ("limits", "What the tracker may take."),
@@ -222,8 +222,21 @@ pub(crate) const KEYS: &[Key] = &[
         "Honour compact=0 with lists of dictionaries and peer ids (BEP 3), for very old\n\
          clients. Peer ids are stored then, which takes tens of bytes for each peer.",
     ),
-    key("tls.listen", Kind::Reserved, "[]", ""),
-    key("tls.certificates", Kind::Dormant, "[]", ""),
+    key(
+        "tls.listen",
+        Kind::List,
+        "[]",
+        "Where to listen, as in [\"0.0.0.0:443\", \"[::]:443\"]; [] is off.",
+    ),
+    live(
+        "tls.certificates",
+        Kind::Tables(&["chain", "key"]),
+        "[]",
+        "PEM files, as in [{ chain = \"chain.pem\", key = \"key.pem\" }]: the certificate with those\n\
+         of the authorities between it and the root, and its key. Of several, clients get the one\n\
+         for the name they ask for, or else the first. Read again on SIGHUP and when a file\n\
+         changes; if something is wrong then, the certificates in force stay.",
+    ),
     live(
         "tracker.interval_s",
         Kind::Int(1, DAY_S),

@@ -93,12 +93,26 @@ fn parts_that_are_not_built_yet_are_said_to_be() {
         says("[udp]\nengine = \"xdp\"\n"),
         ["2: udp.engine = `\"xdp\"`: this engine is not built yet"]
     );
-    let tls = says("[tls]\nlisten = [\"0.0.0.0:443\"]\n");
-    assert_eq!(tls, ["2: tls.listen = (array): this part of tidegate is not built yet"]);
     assert!(says("[access]\nprivate = true\n")[0].contains("not built yet"));
-    let dormant = "[tls]\nlisten = []\ncertificates = [{ chain = \"a\", key = \"b\" }]\n[access]\nprivate = false\n\
-                   [http]\nwebsocket = true\n[state]\ndir = \"\"\n[limits]\n[tracker]\nwebsocket_interval_s = 120\n";
-    assert!(read(dormant).is_ok());
+    assert!(read("[access]\nprivate = false\n[state]\ndir = \"\"\n").is_ok());
+}
+
+#[test]
+fn certificates_are_tables_and_needed() {
+    let listen = "[tls]\nlisten = [\"0.0.0.0:443\"]\n";
+    assert_eq!(says(listen), ["2: tls.listen: needs tls.certificates: a chain and a key"]);
+    let tables =
+        "certificates = [{ chain = \"a\", key = \"b\" }, { key = \"d\", chain = \"c\" }]\n";
+    let settings = read(&format!("{listen}{tables}")).unwrap();
+    let config = Config::from_settings(&settings).unwrap();
+    let chains: Vec<_> = config.certificates.iter().map(|files| files.chain.clone()).collect();
+    assert_eq!(chains, [PathBuf::from("a"), PathBuf::from("c")]);
+    let shown = show(&settings);
+    assert!(shown.contains(r#"{ chain = "a", key = "b" }, { chain = "c", key = "d" }"#), "{shown}");
+    for wrong in ["[\"a\"]", "[{ chain = \"a\" }]", "[{ chain = \"a\", keys = \"b\" }]", "\"a\""] {
+        let text = format!("[tls]\ncertificates = {wrong}\n");
+        assert!(says(&text)[0].contains("a list of tables is due, as in [{ chain = "), "{text}");
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::config::{Config, Listen};
 pub(super) struct Bound {
     pub(super) udp: Vec<Vec<UdpSocket>>,
     pub(super) http: Vec<Vec<TcpListener>>,
+    pub(super) tls: Vec<Vec<TcpListener>>,
     pub(super) admin: Vec<TcpListener>,
 }
 
@@ -29,11 +30,13 @@ pub(super) fn bind(config: &Config) -> Result<Bound> {
     let udp = bind_all(&config.udp_listen, |at| bind_udp(at, udp_workers, &udp_options))?;
     let http =
         bind_all(&config.http_listen, |at| bind_tcp(at, http_workers, &TcpOptions::default()))?;
+    let tls =
+        bind_all(&config.tls_listen, |at| bind_tcp(at, http_workers, &TcpOptions::default()))?;
     let admin = Listen { addresses: config.admin_listen.clone(), is_default: false };
     // Its clients may be slow to ask: they must be accepted before they do.
     let options = TcpOptions { defer_accept: false, ..TcpOptions::default() };
     let admin = bind_all(&admin, |at| bind_tcp(at, 1, &options))?;
-    Ok(Bound { udp, http, admin: admin.into_iter().flatten().collect() })
+    Ok(Bound { udp, http, tls, admin: admin.into_iter().flatten().collect() })
 }
 
 /// Binds each address. Of the default list, those whose family the system lacks are left out.
@@ -79,6 +82,15 @@ impl Bound {
             if let Some(web) = &config.http.web {
                 let path = web.paths.first().map_or("/", String::as_str);
                 let _ = writeln!(urls, "  WebTorrent  ws://{}{path}", host(address));
+            }
+        }
+        for sockets in &self.tls {
+            let Some(address) = sockets.first().and_then(|s| s.local_addr().ok()) else { continue };
+            let _ = writeln!(text, "  https  {address}  ({} workers)", sockets.len());
+            let _ = writeln!(urls, "  announce to https://{}/announce", host(address));
+            if let Some(web) = &config.http.web {
+                let path = web.paths.first().map_or("/", String::as_str);
+                let _ = writeln!(urls, "  WebTorrent  wss://{}{path}", host(address));
             }
         }
         for address in self.admin.iter().filter_map(|listener| listener.local_addr().ok()) {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use admin::Figures;
+use net::tls::Certificates;
 use tracing::{Level, error, info, warn};
 use tracker::Tracker;
 
 use crate::access;
+use crate::certificates;
 use crate::config::{self, Config, Settings};
 
 /// Sets the level of the log.
@@ -21,6 +23,8 @@ pub(super) struct Reloader {
     pub(super) config: Config,
     pub(super) tracker: Arc<Tracker>,
     pub(super) watch: access::Watch,
+    pub(super) certificates: Arc<Certificates>,
+    pub(super) certificate_watch: access::Watch,
     pub(super) log: LogLevel,
 }
 
@@ -40,10 +44,17 @@ impl Reloader {
             Ok(lists) => lists,
             Err(error) => return failed(&format!("{error:#}")),
         };
+        let certificate_watch = certificates::watch(&config);
+        let certificates = match certificates::read(&config) {
+            Ok(certificates) => certificates,
+            Err(error) => return failed(&format!("{error:#}")),
+        };
+        certificates::doubts(&config, &certificates).iter().for_each(|doubt| warn!("{doubt}"));
         let (live, fixed) = config::changes(&self.settings, &settings);
         let (allow, deny) = (lists.allow.len(), lists.deny.len());
         self.tracker.reconfigure(&config.policy);
         self.tracker.access().replace(lists);
+        self.certificates.replace(certificates);
         (self.log)(config.log_level);
         let list =
             |names: &[&str]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
@@ -55,11 +66,27 @@ impl Reloader {
         self.settings.take_live(&settings);
         self.config = config;
         self.watch = watch;
+        self.certificate_watch = certificate_watch;
         figures.status.reloads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Reads the access lists again if a file has changed.
+    /// Reads the access lists again, or the certificates, if a file has changed.
     pub(super) fn follow_files(&mut self, figures: &Figures) {
+        if self.certificate_watch.has_changed() {
+            match certificates::read(&self.config) {
+                Ok(certificates) => {
+                    info!("certificates changed: {} in force", certificates.len());
+                    let doubts = certificates::doubts(&self.config, &certificates);
+                    doubts.iter().for_each(|doubt| warn!("{doubt}"));
+                    self.certificates.replace(certificates);
+                    figures.status.reloads.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    error!("the certificates in force stay: {error:#}");
+                    figures.status.reload_failures.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
         if !self.watch.has_changed() {
             return;
         }

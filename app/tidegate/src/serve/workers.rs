@@ -15,6 +15,7 @@ use front::udp::UdpFront;
 use front::web::Place;
 use net::UdpSocket;
 use net::process::{cores, pin_to_core, usage};
+use net::tls::TlsConfig;
 use tokio::sync::watch;
 use tracing::warn;
 use tracker::Tracker;
@@ -116,17 +117,24 @@ impl Workers {
 
     pub(super) fn start_http(
         &mut self,
-        listeners: Vec<Vec<TcpListener>>,
+        listeners: Vec<(Vec<TcpListener>, Option<TlsConfig>)>,
         config: &Config,
     ) -> Result<()> {
-        let workers = transpose(listeners);
+        let with_tls = |(sockets, tls): (Vec<TcpListener>, Option<TlsConfig>)| {
+            sockets.into_iter().map(|socket| (socket, tls.clone())).collect()
+        };
+        let workers = transpose(listeners.into_iter().map(with_tls).collect());
         let places = Place::for_workers(workers.len());
         for (number, (sockets, place)) in workers.into_iter().zip(places).enumerate() {
-            let with_ledgers = |socket: TcpListener| {
+            let with_ledgers = |(socket, tls): (TcpListener, Option<TlsConfig>)| {
                 let address = socket.local_addr()?;
-                let [http, web] = [Protocol::Http, Protocol::Web]
-                    .map(|protocol| self.board.register(Listener { protocol, address }));
-                anyhow::Ok(HttpListener { socket, http, web })
+                let protocols = match tls {
+                    None => [Protocol::Http, Protocol::Ws],
+                    Some(_) => [Protocol::Https, Protocol::Wss],
+                };
+                let [http, web] =
+                    protocols.map(|protocol| self.board.register(Listener { protocol, address }));
+                anyhow::Ok(HttpListener { socket, tls, http, web })
             };
             let worker = HttpWorker {
                 tracker: Arc::clone(&self.tracker),

@@ -5,20 +5,18 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use tokio::net::TcpStream;
-use tracker::counters::Drop;
 use types::Tick;
 
 use super::desk::{Client, Next, Turn};
-use super::{HttpOptions, Shared, upgrade};
-use crate::stream::{Stream, readable, writable};
+use super::{HttpOptions, Shared, greeting, reason, upgrade};
+use crate::stream::{Socket, Stream};
 
 /// Seconds for which input is thrown away behind a last answer.
 const DRAIN_S: u32 = 2;
 
 /// A connection with a task of its own.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Socket,
     client: Cell<Client>,
     /// When it is ended, unless something happens before.
     deadline: Cell<Tick>,
@@ -31,16 +29,11 @@ pub(super) struct Connection {
 impl Connection {
     /// Hands `stream` to the reactor, and to a task that goes on after its first turn. It counts as
     /// held from now on, not only once its task runs.
-    pub(super) fn start(
-        shared: &Rc<Shared>,
-        stream: std::net::TcpStream,
-        client: Client,
-        first: Turn,
-    ) -> io::Result<()> {
+    pub(super) fn start(shared: &Rc<Shared>, stream: Socket, client: Client, first: Turn) {
         // The first request has no longer than any other, even before its first byte.
         let deadline = shared.desk.borrow().clock.now().after(shared.options.head_timeout_s);
         let connection = Rc::new(Self {
-            stream: TcpStream::from_std(stream)?,
+            stream,
             client: Cell::new(client),
             deadline: Cell::new(deadline),
             idle: Cell::new(false),
@@ -48,18 +41,19 @@ impl Connection {
         });
         let place = shared.connections.insert(Rc::clone(&connection));
         tokio::task::spawn_local(connection.run(Rc::clone(shared), place, first));
-        Ok(())
     }
 
     async fn run(self: Rc<Self>, shared: Rc<Shared>, place: usize, first: Turn) {
-        let end = self.talk(&shared, first).await;
+        let end = self.meet(&shared, first).await;
         shared.connections.remove(place);
         {
             let mut desk = shared.desk.borrow_mut();
             let counters = &mut desk.ledger(self.client.get().listener).now;
             counters.connections_closed += 1;
-            if end.is_err() && !self.overdue.get() {
-                counters.drop(Drop::Reset);
+            if let Err(error) = &end
+                && !self.overdue.get()
+            {
+                counters.drop(reason(error));
             }
         }
         // Nobody else holds it once it is out of the list.
@@ -68,23 +62,32 @@ impl Connection {
         }
     }
 
-    /// Gives what is left when the connection becomes a WebSocket.
+    /// Finds out who it is, and talks to it. Gives what is left when the connection becomes a
+    /// WebSocket.
+    async fn meet(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
+        self.idle.set(true);
+        let goes_on = greeting::wait(&self.client, &self.stream).await;
+        self.idle.set(false);
+        if goes_on? { self.talk(shared, first).await } else { Ok(None) }
+    }
+
     async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
         let options = &shared.options;
         let now = || shared.desk.borrow().clock.now();
         let mut turn = first;
+        let mut handshaking = self.stream.is_handshaking();
         loop {
             if let Next::Upgrade(ip) = turn.next {
                 return Ok(Some((ip, turn)));
             }
-            if !turn.unsent.is_empty() {
+            if !turn.unsent.is_empty() || self.stream.is_pending() {
                 self.deadline.set(now().after(options.write_timeout_s));
                 self.write_all(&turn.unsent).await?;
                 turn.unsent = Vec::new();
                 turn.answered = turn.answered.max(1);
             }
             match turn.next {
-                Next::Close => return Ok(None),
+                Next::Close => return self.stream.say_goodbye().map(|()| None),
                 Next::Drain => {
                     return self.drain(shared, now().after(DRAIN_S)).await.map(|()| None);
                 }
@@ -93,10 +96,13 @@ impl Connection {
             if !turn.more {
                 self.await_input(&turn, options, now).await?;
             }
-            let mut client = Client { may_stay: !shared.stopping.get(), ..self.client.get() };
+            let client = Client { may_stay: !shared.stopping.get(), ..self.client.get() };
             let had_begun = !turn.rest.is_empty();
-            turn = shared.desk.borrow_mut().turn(&mut client, turn, &self.stream)?;
-            self.client.set(client);
+            turn = shared.desk.borrow_mut().turn(client, turn, &self.stream)?;
+            if handshaking && !self.stream.is_handshaking() {
+                handshaking = false;
+                shared.desk.borrow_mut().ledger(client.listener).now.tls_handshakes += 1;
+            }
             if !had_begun && !turn.rest.is_empty() {
                 self.deadline.set(now().after(options.head_timeout_s));
             }
@@ -117,14 +123,14 @@ impl Connection {
             self.deadline.set(now().after(wait_s));
         }
         self.idle.set(turn.rest.is_empty());
-        let ready = readable(&self.stream).await;
+        let ready = self.stream.readable().await;
         self.idle.set(false);
         ready
     }
 
     async fn write_all(&self, mut left: &[u8]) -> io::Result<()> {
-        while !left.is_empty() {
-            writable(&self.stream).await?;
+        while !left.is_empty() || self.stream.is_pending() {
+            self.stream.writable().await?;
             match self.stream.write_now(left) {
                 Ok(len) => left = left.get(len..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -137,9 +143,9 @@ impl Connection {
     /// Says that nothing more comes from here, and throws away what comes from there.
     async fn drain(&self, shared: &Shared, deadline: Tick) -> io::Result<()> {
         self.deadline.set(deadline);
-        net::finish(&self.stream)?;
+        self.stream.finish()?;
         loop {
-            readable(&self.stream).await?;
+            self.stream.readable().await?;
             match shared.desk.borrow_mut().discard(&self.stream) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
@@ -152,7 +158,7 @@ impl Connection {
     /// Ends it from outside: its task wakes up and finds the stream closed.
     fn hang_up(&self) {
         // A socket that is closed already needs no ending.
-        let _ = net::hang_up(&self.stream);
+        let _ = self.stream.hang_up();
     }
 }
 

@@ -19,7 +19,7 @@ use wire::proxy;
 use wire::ws::switching_protocols;
 
 use super::HttpOptions;
-use crate::client::{Caller, Heard};
+use crate::client::Caller;
 use crate::stream::Stream;
 use crate::web::WebOptions;
 use crate::{Clock, Proxies};
@@ -136,7 +136,7 @@ impl Desk {
     /// writes once.
     pub(super) fn turn(
         &mut self,
-        client: &mut Client,
+        client: Client,
         mut last: Turn,
         stream: &impl Stream,
     ) -> io::Result<Turn> {
@@ -165,7 +165,7 @@ impl Desk {
         };
         self.ledger(client.listener).now.bytes_in += fresh.map_or(0, <[u8]>::len) as u64;
         self.read_buffer = buffer;
-        self.send(*client, turn, stream)
+        self.send(client, turn, stream)
     }
 
     /// Reads once, and throws away what has come. The shared buffer serves for that, too: one of its
@@ -175,21 +175,9 @@ impl Desk {
     }
 
     /// Answers the requests in `input`, into `self.out`; what is left of it is appended to `rest`.
-    fn answer_all(&mut self, client: &mut Client, input: &[u8], mut rest: Vec<u8>) -> Turn {
+    fn answer_all(&mut self, client: Client, input: &[u8], mut rest: Vec<u8>) -> Turn {
         self.out.clear();
-        let mut left = match client.caller.hear(input) {
-            Heard::All(len) => input.get(len..).unwrap_or_default(),
-            Heard::Part => {
-                rest.extend_from_slice(input);
-                return Turn { rest, ..Turn::first() };
-            }
-            Heard::Nonsense => {
-                self.ledger(client.listener).now.drop(Drop::BadProxyHeader);
-                return Turn { next: Next::Close, ..Turn::first() };
-            }
-        };
-        let client = *client;
-        let (mut next, mut answered) = (Next::Read, 0);
+        let (mut left, mut next, mut answered) = (input, Next::Read, 0);
         while next == Next::Read && !left.is_empty() && self.out.len() < OUT_MAX {
             match http::read_head(left) {
                 Head::Partial => break,

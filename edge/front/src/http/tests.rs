@@ -42,11 +42,11 @@ impl Server {
         let socket = bind_tcp(([127, 0, 0, 1], 0).into(), 1, &TcpOptions::default());
         let socket = socket.unwrap().remove(0);
         let address = socket.local_addr().unwrap();
-        let [http, web] = [Protocol::Http, Protocol::Web]
+        let [http, web] = [Protocol::Http, Protocol::Ws]
             .map(|protocol| board.register(Listener { protocol, address }));
         let worker = HttpWorker {
             tracker,
-            listeners: vec![HttpListener { socket, http, web }],
+            listeners: vec![HttpListener { socket, tls: None, http, web }],
             options,
             clock: Clock::start(),
             seed: 1,

@@ -97,8 +97,6 @@ fn a_proxy_header_names_the_client_of_all_requests() {
         assert!(response.has([b"5:peers6:".as_slice(), &[192, 0, 2, 9, 0, 1]].concat()));
         let counters = server.finish();
         assert_eq!((counters.requests[0][1], counters.drops.iter().sum::<u64>()), (2, 0));
-        let sent = header.len() + get(&announce(1, ""), "").len();
-        assert!(counters.bytes_in > sent as u64);
     }
 }
 
@@ -117,7 +115,7 @@ fn a_proxy_header_may_come_byte_by_byte() {
     // And alone, with the request some time after it.
     let mut client = server.client();
     client.say(LINE);
-    wait_until("the header is there", || server.counters().bytes_in > 2 * LINE.len() as u64);
+    wait_until("it is accepted", || server.counters().connections_opened == 3);
     assert!(client.ask(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
 }
 
