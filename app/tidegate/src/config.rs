@@ -9,13 +9,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use front::Proxies;
 use front::http::{ForwardedHeader, HttpOptions};
 use front::web::WebOptions;
 use net::Engine;
 use net::tls::CertificateFiles;
 use tracker::access::Mode;
-use tracker::{Policy, PrivateAddresses};
+use tracker::{Limits, Networks, Policy, PrivateAddresses, Rate};
 
 use keys::{KEYS, Key};
 
@@ -39,13 +38,14 @@ pub(crate) struct Config {
     pub(crate) receive_buffer: usize,
     pub(crate) pin_cores: bool,
     /// Those that put Simple Proxy headers before datagrams, if that is on.
-    pub(crate) simple_proxies: Option<Proxies>,
+    pub(crate) simple_proxies: Option<Networks>,
     pub(crate) http_listen: Listen,
     pub(crate) http_workers: usize,
     pub(crate) http: HttpOptions,
     pub(crate) tls_listen: Listen,
     pub(crate) certificates: Vec<CertificateFiles>,
     pub(crate) policy: Policy,
+    pub(crate) limits: Limits,
     pub(crate) access_mode: Mode,
     pub(crate) allow: PathBuf,
     pub(crate) deny: PathBuf,
@@ -61,9 +61,10 @@ impl Config {
     /// Checks what single keys cannot show, and converts. All problems are named at once.
     pub(crate) fn from_settings(settings: &Settings) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
-        let mut proxies = |name| proxies(settings, name, &mut problems);
-        let udp_proxies = proxies("udp.trusted_proxies");
-        let trusted_proxies = proxies("http.trusted_proxies");
+        let mut networks = |name| networks(settings, name, &mut problems);
+        let udp_proxies = networks("udp.trusted_proxies");
+        let trusted_proxies = networks("http.trusted_proxies");
+        let exempt = networks("limits.exempt");
         let mut addresses = |name| addresses(settings, name, &mut problems);
         let [udp, http, tls, admin] =
             ["udp.listen", "http.listen", "tls.listen", "admin.listen"].map(&mut addresses);
@@ -97,6 +98,7 @@ impl Config {
             tls_listen: Listen { addresses: tls, is_default: false },
             certificates: certificates(settings),
             policy: policy(settings),
+            limits: limits(settings, exempt),
             access_mode: match settings.text("access.mode") {
                 "allow" => Mode::Allow,
                 "deny" => Mode::Deny,
@@ -135,8 +137,21 @@ impl Config {
             (Some(&self.http.trusted_proxies), "http.trusted_proxies"),
             (self.simple_proxies.as_ref(), "udp.trusted_proxies"),
         ] {
-            if proxies.is_some_and(Proxies::holds_everybody) {
+            if proxies.is_some_and(Networks::holds_everybody) {
                 doubts.push(format!("{name} holds everybody: anybody may claim to be anybody"));
+            }
+        }
+        for (rate, name) in [
+            (self.limits.connects, "connects"),
+            (self.limits.announces, "announces"),
+            (self.limits.scrapes, "scrapes"),
+        ] {
+            if rate.burst < rate.per_s {
+                doubts.push(format!(
+                    "limits.{name}_burst is below limits.{name}_per_s: {} may come at once all the \
+                     same",
+                    rate.per_s
+                ));
             }
         }
         doubts
@@ -253,13 +268,32 @@ fn policy(settings: &Settings) -> Policy {
     }
 }
 
-/// The networks of a list of proxies.
-fn proxies(settings: &Settings, name: &'static str, problems: &mut Vec<Problem>) -> Proxies {
-    let proxies = Proxies::parse(settings.list(name).iter().map(String::as_str));
-    proxies.unwrap_or_else(|error| {
+/// A list of networks.
+fn networks(settings: &Settings, name: &'static str, problems: &mut Vec<Problem>) -> Networks {
+    let networks = Networks::parse(settings.list(name).iter().map(String::as_str));
+    networks.unwrap_or_else(|error| {
         problems.push(settings.problem(name, error.to_string()));
-        Proxies::default()
+        Networks::default()
     })
+}
+
+fn limits(settings: &Settings, exempt: Networks) -> Limits {
+    let rate = |per_s, burst| {
+        let (per_s, burst) = (settings.int(per_s), settings.int(burst));
+        Rate { per_s, burst: if burst == 0 { per_s.saturating_mul(10) } else { burst } }
+    };
+    // Their keys' ranges fit.
+    let bits = |name| u8::try_from(settings.int(name)).unwrap_or(u8::MAX);
+    Limits {
+        connects: rate("limits.connects_per_s", "limits.connects_burst"),
+        announces: rate("limits.announces_per_s", "limits.announces_burst"),
+        scrapes: rate("limits.scrapes_per_s", "limits.scrapes_burst"),
+        connections: settings.int("http.connections_per_prefix_max"),
+        prefix_v4: bits("limits.prefix_v4_bits"),
+        prefix_v6: bits("limits.prefix_v6_bits"),
+        buckets: settings.int("limits.buckets"),
+        exempt,
+    }
 }
 
 /// The addresses of a list of listeners.

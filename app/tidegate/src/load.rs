@@ -19,7 +19,7 @@ pub(crate) enum Load {
 /// counted.
 #[derive(Args)]
 pub(crate) struct Ws {
-    /// The tracker: ws://HOST[:PORT][/PATH].
+    /// The tracker: `ws://HOST[:PORT][/PATH]`.
     url: String,
     /// Peers announce again when the tracker says they should, not at once, and send pings.
     #[arg(long)]

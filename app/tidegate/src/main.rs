@@ -1,7 +1,7 @@
 //! tidegate: a BitTorrent tracker.
 //!
 //! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
-//! keeps it running; [`load`] puts a tracker under load.
+//! keeps it running; [`mod@load`] puts a tracker under load.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -72,6 +72,12 @@ pub enum Drop {
     TimedOut,
     /// TCP: a connection above the limit.
     ConnectionLimit,
+    /// TCP: a connection above the limit of its client's prefix.
+    PrefixConnectionLimit,
+    /// UDP: a connect above the limit of its prefix.
+    ConnectRate,
+    /// UDP: an announce or scrape above the limit of its prefix.
+    RequestRate,
     /// TCP: the connection broke.
     Reset,
     /// TLS: the client broke it, has no version or cipher in common, or speaks something else.
@@ -92,7 +98,7 @@ pub enum Drop {
 
 impl Drop {
     /// Every reason, in the order of [`Drop::index`].
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::TooShort,
         Self::Oversize,
         Self::NotATracker,
@@ -106,6 +112,9 @@ impl Drop {
         Self::BadHttp,
         Self::TimedOut,
         Self::ConnectionLimit,
+        Self::PrefixConnectionLimit,
+        Self::ConnectRate,
+        Self::RequestRate,
         Self::Reset,
         Self::BadTls,
         Self::BadUpgrade,
@@ -137,6 +146,9 @@ impl Drop {
             Self::BadHttp => "bad_http",
             Self::TimedOut => "timed_out",
             Self::ConnectionLimit => "connection_limit",
+            Self::PrefixConnectionLimit => "prefix_connection_limit",
+            Self::ConnectRate => "connect_rate",
+            Self::RequestRate => "request_rate",
             Self::Reset => "reset",
             Self::BadTls => "bad_tls",
             Self::BadUpgrade => "bad_upgrade",

@@ -42,6 +42,8 @@ pub enum Refusal {
     AnswerMalformed,
     /// WebTorrent: the connection is in as many torrents as it may be.
     TooManyTorrents,
+    /// The client's prefix has asked for more than it may. Over UDP it is met with silence.
+    TooManyRequests,
 }
 
 /// When a refused client may come back (BEP 31).
@@ -57,7 +59,7 @@ pub enum Retry {
 
 impl Refusal {
     /// Every refusal, in the order of [`Refusal::index`].
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::NotAllowed,
         Self::Denied,
         Self::PortZero,
@@ -77,6 +79,7 @@ impl Refusal {
         Self::OfferMalformed,
         Self::AnswerMalformed,
         Self::TooManyTorrents,
+        Self::TooManyRequests,
     ];
 
     /// The place in tables of counters.
@@ -114,6 +117,7 @@ impl Refusal {
                 "an answer must be an object, and needs to_peer_id and offer_id: strings of 20 characters from U+0000 to U+00FF"
             }
             Self::TooManyTorrents => "too many torrents on one connection",
+            Self::TooManyRequests => "too many requests from your address or network: slow down",
         }
     }
 
@@ -139,6 +143,7 @@ impl Refusal {
             Self::OfferMalformed => "offer_malformed",
             Self::AnswerMalformed => "answer_malformed",
             Self::TooManyTorrents => "too_many_torrents",
+            Self::TooManyRequests => "too_many_requests",
         }
     }
 
@@ -148,6 +153,8 @@ impl Refusal {
             // Lists grow while clients run: come back, but seldom.
             Self::NotAllowed => Retry::Minutes(60),
             Self::Denied | Self::KeyUnexpected => Retry::Never,
+            // Seconds would do, but BEP 31 counts in minutes.
+            Self::TooManyRequests => Retry::Minutes(1),
             _ => Retry::Unsaid,
         }
     }

@@ -4,15 +4,12 @@
 //! address that it names is a trusted proxy as well, what stands in the HTTP request. Of a datagram
 //! it is the Simple Proxy header.
 
-mod proxies;
-
 use std::net::IpAddr;
 
+use tracker::Networks;
 use types::Scope;
 use wire::http::{ForwardedHeader, Request};
 use wire::proxy::{self, Opening};
-
-pub use proxies::{ParseProxyError, Proxies};
 
 /// The other end of a TCP connection, as far as its first bytes have told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +50,7 @@ impl Caller {
     pub(crate) fn new(
         peer: IpAddr,
         local: impl FnOnce() -> Option<IpAddr>,
-        proxies: Option<&Proxies>,
+        proxies: Option<&Networks>,
     ) -> Self {
         let ip = peer.to_canonical();
         //= proxy#trusted-only
@@ -103,7 +100,7 @@ impl Caller {
     pub(crate) fn client(
         &self,
         request: &Request<'_>,
-        proxies: &Proxies,
+        proxies: &Networks,
         header: ForwardedHeader,
     ) -> IpAddr {
         let mut known = self.ip;

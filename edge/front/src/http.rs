@@ -33,12 +33,12 @@ use tokio::sync::watch;
 use tokio::task::{LocalSet, yield_now};
 use tokio::time::{Instant, interval, sleep};
 use tracker::counters::{Drop, Ledger};
-use tracker::{Random, Tracker};
+use tracker::{Networks, Random, Seat, Tracker};
 
+use crate::Clock;
 use crate::client::Caller;
 use crate::stream::Socket;
 use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
-use crate::{Clock, Proxies};
 use connection::{Connection, Connections};
 use desk::{Client, Desk, Next, Turn};
 
@@ -56,7 +56,7 @@ pub struct HttpOptions {
     /// Seconds that a client may take to read an answer.
     pub write_timeout_s: u32,
     /// Who is believed about whom they speak for.
-    pub trusted_proxies: Proxies,
+    pub trusted_proxies: Networks,
     /// Whether their connections begin with a PROXY header.
     pub proxy_protocol: bool,
     /// The header in which they say so in requests.
@@ -74,7 +74,7 @@ impl Default for HttpOptions {
             head_timeout_s: 10,
             idle_timeout_s: 60,
             write_timeout_s: 20,
-            trusted_proxies: Proxies::default(),
+            trusted_proxies: Networks::default(),
             proxy_protocol: false,
             forwarded_header: ForwardedHeader::default(),
             dict_model: false,
@@ -269,15 +269,19 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
     let announced = shared.options.proxy_protocol.then_some(&shared.options.trusted_proxies);
     let caller = Caller::new(from.ip(), local, announced);
     let mut client = Client { listener, caller, may_stay: !shared.stopping.get() };
+    let greeted = greeting::take(&mut client.caller, &stream);
+    let Some(seat) = shared.desk.borrow().seat(client.caller.ip()) else {
+        return shared.count_drop(listener, Drop::PrefixConnectionLimit);
+    };
     shared.desk.borrow_mut().ledger(listener).now.connections_opened += 1;
-    let first = greeting::take(&mut client.caller, &stream).and_then(|()| {
+    let first = greeted.and_then(|()| {
         // A handshake takes several turns anyway, and a header that has not come must be waited for.
         if client.caller.is_announced() || shared.tls(listener).is_some() {
             return Ok(Turn::first());
         }
         shared.desk.borrow_mut().turn(client, Turn::first(), &stream)
     });
-    let goes_on = first.and_then(|turn| go_on(shared, stream, client, turn));
+    let goes_on = first.and_then(|turn| go_on(shared, stream, client, seat, turn));
     if let Err(error) = &goes_on {
         shared.count_drop(listener, reason(error));
     }
@@ -302,6 +306,7 @@ fn go_on(
     shared: &Rc<Shared>,
     stream: std::net::TcpStream,
     client: Client,
+    seat: Seat,
     turn: Turn,
 ) -> io::Result<bool> {
     if turn.is_over() {
@@ -310,15 +315,20 @@ fn go_on(
     let listener = client.listener;
     let stream = Socket::new(TcpStream::from_std(stream)?, shared.tls(listener))?;
     if let Next::Upgrade(ip) = turn.next {
+        drop(seat);
         upgrade(shared, listener, stream, ip, turn);
         return Ok(false);
     }
-    Connection::start(shared, stream, client, turn);
+    Connection::start(shared, stream, client, seat, turn);
     Ok(true)
 }
 
-/// Hands a connection over to WebTorrent: for HTTP it has ended.
+/// Hands a connection over to WebTorrent: for HTTP it has ended, and given up its seat. The one that
+/// it takes is the client's, whoever brought the connection here.
 fn upgrade(shared: &Shared, listener: usize, stream: Socket, ip: IpAddr, turn: Turn) {
+    let Some(seat) = shared.desk.borrow().seat(ip) else {
+        return shared.count_drop(listener, Drop::PrefixConnectionLimit);
+    };
     let Turn { unsent, rest, .. } = turn;
-    shared.web.start(Upgraded { stream, listener, ip, unsent, rest });
+    shared.web.start(Upgraded { stream, listener, ip, seat, unsent, rest });
 }

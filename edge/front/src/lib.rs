@@ -11,5 +11,4 @@ mod stream;
 pub mod udp;
 pub mod web;
 
-pub use client::{ParseProxyError, Proxies};
 pub use clock::Clock;

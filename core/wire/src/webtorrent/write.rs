@@ -2,7 +2,7 @@
 //! frame of it.
 
 use arrayvec::ArrayVec;
-use types::{InfoHash, OfferId, PeerId, Refusal, SwarmCounts};
+use types::{InfoHash, OfferId, PeerId, Refusal, Retry, SwarmCounts};
 
 use super::{Action, Offer};
 use crate::bencode::append_decimal;
@@ -119,7 +119,17 @@ pub fn failure(
     out.extend_from_slice(b"\"failure reason\":\"");
     // Our own sentences need no escapes; a test reads them all.
     out.extend_from_slice(refusal.text().as_bytes());
-    out.extend_from_slice(b"\"}");
+    out.push(b'"');
+    // As BEP 31 has it over HTTP.
+    match refusal.retry() {
+        Retry::Never => out.extend_from_slice(b",\"retry in\":\"never\""),
+        Retry::Minutes(minutes) => {
+            out.extend_from_slice(b",\"retry in\":");
+            append_decimal(out, minutes.into());
+        }
+        Retry::Unsaid => {}
+    }
+    out.push(b'}');
 }
 
 /// Appends 20 bytes as a string of 20 characters, with no escapes but those that must be.

@@ -6,8 +6,8 @@ use super::*;
 
 const TRUSTED: [&str; 3] = ["10.0.0.0/8", "192.0.2.7", "fd00::/8"];
 
-fn trusted() -> Proxies {
-    Proxies::parse(TRUSTED).unwrap()
+fn trusted() -> Networks {
+    Networks::parse(TRUSTED).unwrap()
 }
 
 /// The client of a request with `headers` from `caller`.

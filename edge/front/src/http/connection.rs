@@ -5,10 +5,13 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use tracker::Seat;
+use tracker::counters::Drop;
 use types::Tick;
 
 use super::desk::{Client, Next, Turn};
-use super::{HttpOptions, Shared, greeting, reason, upgrade};
+use super::greeting::{self, Greeted};
+use super::{HttpOptions, Shared, reason, upgrade};
 use crate::stream::{Socket, Stream};
 
 /// Seconds for which input is thrown away behind a last answer.
@@ -18,6 +21,8 @@ const DRAIN_S: u32 = 2;
 pub(super) struct Connection {
     stream: Socket,
     client: Cell<Client>,
+    /// Taken as long as it lasts.
+    seat: Cell<Seat>,
     /// When it is ended, unless something happens before.
     deadline: Cell<Tick>,
     /// Whether it waits for the first byte of a request.
@@ -29,12 +34,19 @@ pub(super) struct Connection {
 impl Connection {
     /// Hands `stream` to the reactor, and to a task that goes on after its first turn. It counts as
     /// held from now on, not only once its task runs.
-    pub(super) fn start(shared: &Rc<Shared>, stream: Socket, client: Client, first: Turn) {
+    pub(super) fn start(
+        shared: &Rc<Shared>,
+        stream: Socket,
+        client: Client,
+        seat: Seat,
+        first: Turn,
+    ) {
         // The first request has no longer than any other, even before its first byte.
         let deadline = shared.desk.borrow().clock.now().after(shared.options.head_timeout_s);
         let connection = Rc::new(Self {
             stream,
             client: Cell::new(client),
+            seat: Cell::new(seat),
             deadline: Cell::new(deadline),
             idle: Cell::new(false),
             overdue: Cell::new(false),
@@ -58,6 +70,7 @@ impl Connection {
         }
         // Nobody else holds it once it is out of the list.
         if let (Ok(Some((ip, turn))), Some(this)) = (end, Rc::into_inner(self)) {
+            drop(this.seat);
             upgrade(&shared, this.client.get().listener, this.stream, ip, turn);
         }
     }
@@ -66,9 +79,21 @@ impl Connection {
     /// WebSocket.
     async fn meet(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
         self.idle.set(true);
-        let goes_on = greeting::wait(&self.client, &self.stream).await;
+        let greeted = greeting::wait(&self.client, &self.stream).await;
         self.idle.set(false);
-        if goes_on? { self.talk(shared, first).await } else { Ok(None) }
+        match greeted? {
+            Greeted::Known => {}
+            Greeted::Gone => return Ok(None),
+            Greeted::Named => {
+                let Client { listener, caller, .. } = self.client.get();
+                let Some(seat) = shared.desk.borrow().seat(caller.ip()) else {
+                    shared.count_drop(listener, Drop::PrefixConnectionLimit);
+                    return Ok(None);
+                };
+                self.seat.set(seat);
+            }
+        }
+        self.talk(shared, first).await
     }
 
     async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tracker::counters::{Drop, Kind, Ledger};
-use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Random, Tracker};
+use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, Networks, Random, Seat, Tracker};
 use types::{
     Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits,
 };
@@ -19,10 +19,10 @@ use wire::proxy;
 use wire::ws::switching_protocols;
 
 use super::HttpOptions;
+use crate::Clock;
 use crate::client::Caller;
 use crate::stream::Stream;
 use crate::web::WebOptions;
-use crate::{Clock, Proxies};
 
 /// Answers collected before they must leave: pipelined requests behind them wait their turn.
 const OUT_MAX: usize = 256 * 1024;
@@ -39,7 +39,7 @@ pub(super) struct Desk {
     tracker: Arc<Tracker>,
     random: Random,
     ledgers: Vec<Ledger>,
-    proxies: Proxies,
+    proxies: Networks,
     forwarded_header: ForwardedHeader,
     dict_model: bool,
     web: Option<WebOptions>,
@@ -125,6 +125,14 @@ impl Desk {
     pub(super) fn ledger(&mut self, listener: usize) -> &mut Ledger {
         // Listeners are numbered by the worker that made the ledgers.
         &mut self.ledgers[listener]
+    }
+
+    /// A seat for a connection from `ip`. Networks bring other people's connections, and need none.
+    pub(super) fn seat(&self, ip: IpAddr) -> Option<Seat> {
+        if self.proxies.contains(ip) {
+            return Some(Seat::free());
+        }
+        self.tracker.limiter().seat(ip)
     }
 
     /// Lets others see the figures.
@@ -257,7 +265,7 @@ impl Desk {
         self.body.clear();
         let answered = match request.target {
             Target::Announce(query) => self.announce(client, request.key, query, ip),
-            Target::Scrape(query) => self.scrape(request.key, query),
+            Target::Scrape(query) => self.scrape(request.key, query, ip),
             Target::Unknown => {
                 self.ledger(client.listener).now.response(family(ip), Kind::Other);
                 if self.web.as_ref().is_some_and(|web| web.names(request)) {
@@ -303,9 +311,15 @@ impl Desk {
             //= rfc6455#origin
             counters.drop(Drop::ForbiddenOrigin);
             http::forbidden_origin(&mut self.out);
-        } else if let Err(refusal) = self.tracker.admit(request.key) {
+        } else if let Err(refusal) =
+            self.tracker.admit(self.clock.now(), ip, Asked::Socket, request.key)
+        {
             counters.refuse(refusal);
             last.text(&mut self.out, Status::Forbidden, refusal.text());
+        } else if ip != client.caller.ip() && !self.tracker.limiter().has_seat(ip) {
+            // Who comes without a proxy has a seat already.
+            counters.drop(Drop::PrefixConnectionLimit);
+            last.text(&mut self.out, Status::Unavailable, "too many connections from here\n");
         } else if !client.may_stay {
             last.text(&mut self.out, Status::Unavailable, "the tracker is stopping\n");
         } else {
@@ -322,7 +336,8 @@ impl Desk {
         query: &[u8],
         ip: IpAddr,
     ) -> Result<(), Refusal> {
-        let pass = self.tracker.admit(key)?;
+        let now = self.clock.now();
+        let pass = self.tracker.admit(now, ip, Asked::Announce, key)?;
         let query = http::announce_query(query)?;
         let model = match (query.compact || !self.dict_model, query.no_peer_id) {
             (true, _) => PeerModel::Compact,
@@ -338,7 +353,6 @@ impl Desk {
         let ask = Ask { pass, from: ip, near, announce: query.announce, policy };
         let body = &mut self.body;
         let mut answer = Answer { body, model, ip, state: Err(Refusal::Truncated), v4_left: 0 };
-        let now = self.clock.now();
         self.tracker.announce(now, &mut self.random, &[ask], &mut answer);
         let reply = answer.state?;
         reply.finish(&mut self.body);
@@ -347,8 +361,8 @@ impl Desk {
         Ok(())
     }
 
-    fn scrape(&mut self, key: Option<&[u8]>, query: &[u8]) -> Result<(), Refusal> {
-        let pass = self.tracker.admit(key)?;
+    fn scrape(&mut self, key: Option<&[u8]>, query: &[u8], ip: IpAddr) -> Result<(), Refusal> {
+        let pass = self.tracker.admit(self.clock.now(), ip, Asked::Scrape, key)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let hashes = ScrapeQuery::new(query).read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_HTTP_MAX];

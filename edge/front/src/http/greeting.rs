@@ -28,16 +28,27 @@ pub(super) fn take(caller: &mut Caller, stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Waits for the header, if one is due, and takes it off. Gives whether the other end has more to
-/// say: one that leaves without a word only looked whether somebody is here.
-pub(super) async fn wait(client: &Cell<Client>, socket: &Socket) -> io::Result<bool> {
+/// What came of waiting.
+pub(super) enum Greeted {
+    /// Nothing was due.
+    Known,
+    /// The header says who it is.
+    Named,
+    /// The other end has left without a word: it only looked whether somebody is here.
+    Gone,
+}
+
+/// Waits for the header, if one is due, and takes it off.
+pub(super) async fn wait(client: &Cell<Client>, socket: &Socket) -> io::Result<Greeted> {
     let mut told = client.get();
-    let (mut come, mut room) = (Vec::new(), Vec::new());
+    if !told.caller.is_announced() {
+        return Ok(Greeted::Known);
+    }
+    let (mut come, mut room) = (Vec::new(), vec![0; limits::PROXY_HEADER_MAX]);
     while told.caller.is_announced() {
-        room.resize(limits::PROXY_HEADER_MAX, 0);
         let len = socket.peek(&mut room).await?;
         if len == 0 {
-            return if come.is_empty() { Ok(false) } else { Err(nonsense()) };
+            return if come.is_empty() { Ok(Greeted::Gone) } else { Err(nonsense()) };
         }
         let before = come.len();
         come.extend_from_slice(room.get(..len).unwrap_or_default());
@@ -50,7 +61,7 @@ pub(super) async fn wait(client: &Cell<Client>, socket: &Socket) -> io::Result<b
         socket.skip(room.get_mut(..own).unwrap_or_default())?;
     }
     client.set(told);
-    Ok(true)
+    Ok(Greeted::Named)
 }
 
 fn nonsense() -> io::Error {

@@ -36,7 +36,7 @@ impl Server {
             keep_peer_ids: options.dict_model,
             memory_budget: None,
         };
-        let keys = Keys { connection_ids: [5; 16], offers: [6; 16] };
+        let keys = Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
         let tracker = Arc::new(Tracker::new(&Options { policy, store }, &keys));
         let board = Arc::new(Board::default());
         let socket = bind_tcp(([127, 0, 0, 1], 0).into(), 1, &TcpOptions::default());
@@ -212,7 +212,7 @@ fn connections_are_bounded() {
 
 #[test]
 fn both_families_and_forwarded_addresses() {
-    let trusted_proxies = Proxies::parse(["127.0.0.1"]).unwrap();
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let server = Server::start(HttpOptions { trusted_proxies, ..HttpOptions::default() });
     let from = |ip: &str| format!("{CLOSE}X-Forwarded-For: 9.9.9.9, {ip}\r\n");
     server.talk(&announce(1, "", &from("2001:db8::1")));

@@ -3,6 +3,7 @@
 //! does not prove itself.
 
 mod proxied;
+mod too_many;
 
 use super::*;
 use net::{Engine, UdpOptions, bind_udp, run_udp, sim};
@@ -32,7 +33,7 @@ fn tracker() -> Arc<Tracker> {
     };
     Arc::new(Tracker::new(
         &Options { policy, store },
-        &Keys { connection_ids: [5; 16], offers: [6; 16] },
+        &Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
     ))
 }
 

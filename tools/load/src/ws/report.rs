@@ -92,9 +92,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Messages delivered in each second of the tracker's CPU time.
+    /// Messages delivered in each second of the tracker's CPU time, if it has used any.
     pub fn messages_per_cpu_s(&self) -> Option<f64> {
-        Some(self.tally.messages() as f64 / self.tracker?.cpu_s())
+        let cpu_s = self.tracker?.cpu_s();
+        (cpu_s > 0.0).then(|| self.tally.messages() as f64 / cpu_s)
     }
 
     /// Bytes by which the tracker grew for each peer that joined.

@@ -6,7 +6,7 @@ use super::*;
 
 /// A server behind whoever speaks from this host's loopback addresses.
 fn behind_proxy(listen: &str) -> Server {
-    let proxies = Proxies::parse(["127.0.0.1", "::1"]).unwrap();
+    let proxies = Networks::parse(["127.0.0.1", "::1"]).unwrap();
     Server::with(listen, |front| front.behind(proxies))
 }
 
@@ -167,7 +167,7 @@ fn strangers_cannot_speak_for_others() {
 fn unverified_wrapped_bytes_out_never_exceed_bytes_in() {
     let (tracker, board) = (tracker(), Board::default());
     populate(&tracker, Family::V4, 200);
-    let mut front = front(&tracker, &board).behind(Proxies::parse(["10.9.9.9"]).unwrap());
+    let mut front = front(&tracker, &board).behind(Networks::parse(["10.9.9.9"]).unwrap());
     let mut random = Random::new(11);
     let from = SocketAddr::from(([10, 9, 9, 9], 5));
     let mut answered = 0;

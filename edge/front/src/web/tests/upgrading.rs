@@ -1,7 +1,7 @@
 //! From HTTP to WebSocket.
 
 use super::*;
-use crate::Proxies;
+use tracker::Networks;
 
 fn request(target: &str, headers: &str) -> String {
     format!(
@@ -164,7 +164,7 @@ fn a_trusted_proxy_says_who_connects() {
     let line = "PROXY TCP6 2001:db8::1 2001:db8::2 4711 6969\r\n";
     for (proxy_protocol, text) in [(false, forwarded), (true, line.to_owned() + &request("/", ""))]
     {
-        let trusted_proxies = Proxies::parse(["127.0.0.1"]).unwrap();
+        let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
         let options = HttpOptions { trusted_proxies, proxy_protocol, ..HttpOptions::default() };
         let server = Server::with(1, options);
         let mut client = server.connect();

@@ -6,7 +6,7 @@ use types::Refusal;
 use super::*;
 
 fn options(proxies: &[&str]) -> HttpOptions {
-    let trusted_proxies = Proxies::parse(proxies.iter().copied()).unwrap();
+    let trusted_proxies = Networks::parse(proxies.iter().copied()).unwrap();
     HttpOptions { trusted_proxies, ..HttpOptions::default() }
 }
 

@@ -1,4 +1,4 @@
-//! The addresses that may speak for others.
+//! Networks in CIDR notation.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Networks of trusted proxies.
+/// A set of networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Proxies {
+pub struct Networks {
     /// In order, and apart from each other.
     v4: Vec<RangeInclusive<Ipv4Addr>>,
     v6: Vec<RangeInclusive<Ipv6Addr>>,
@@ -17,11 +17,11 @@ pub struct Proxies {
 
 /// A text that is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseProxyError(String);
+pub struct ParseNetworkError(String);
 
-impl Proxies {
+impl Networks {
     /// Reads addresses (`192.0.2.1`) and networks (`192.0.2.0/24`, `2001:db8::/32`).
-    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ParseProxyError> {
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ParseNetworkError> {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for text in texts {
             match network(text)? {
@@ -38,18 +38,18 @@ impl Proxies {
         Ok(Self { v4, v6 })
     }
 
-    /// Whether nobody is trusted.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
-    /// Whether all addresses of a family are trusted.
+    /// Whether they hold all addresses of a family.
     pub fn holds_everybody(&self) -> bool {
         self.v4.contains(&(Ipv4Addr::UNSPECIFIED..=Ipv4Addr::BROADCAST))
             || self.v6.contains(&(Ipv6Addr::UNSPECIFIED..=Ipv6Addr::from([u16::MAX; 8])))
     }
 
-    /// Whether `ip` is trusted. A v4-mapped v6 address is its v4 address.
+    /// Whether one of them holds `ip`. A v4-mapped v6 address is its v4 address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match ip.to_canonical() {
             IpAddr::V4(ip) => holds(&self.v4, ip),
@@ -64,18 +64,18 @@ fn holds<A: Copy + Ord>(ranges: &[RangeInclusive<A>], ip: A) -> bool {
     behind.checked_sub(1).and_then(|at| ranges.get(at)).is_some_and(|range| ip <= *range.end())
 }
 
-fn network(text: &str) -> Result<IpNet, ParseProxyError> {
+fn network(text: &str) -> Result<IpNet, ParseNetworkError> {
     let parsed = IpNet::from_str(text).or_else(|_| IpAddr::from_str(text).map(IpNet::from));
-    parsed.map_err(|_| ParseProxyError(text.to_owned()))
+    parsed.map_err(|_| ParseNetworkError(text.to_owned()))
 }
 
-impl fmt::Display for ParseProxyError {
+impl fmt::Display for ParseNetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` is neither an address nor a network such as 192.0.2.0/24", self.0)
     }
 }
 
-impl std::error::Error for ParseProxyError {}
+impl std::error::Error for ParseNetworkError {}
 
 #[cfg(test)]
 mod tests {
@@ -96,15 +96,15 @@ mod tests {
                     _ => format!("fd00::{:x}:0/{}", random(16), 100 + random(29)),
                 })
                 .collect();
-            let networks: Vec<IpNet> = texts.iter().map(|text| network(text).unwrap()).collect();
-            let proxies = Proxies::parse(texts.iter().map(String::as_str)).unwrap();
-            assert_eq!(proxies.is_empty(), texts.is_empty());
+            let naive: Vec<IpNet> = texts.iter().map(|text| network(text).unwrap()).collect();
+            let networks = Networks::parse(texts.iter().map(String::as_str)).unwrap();
+            assert_eq!(networks.is_empty(), texts.is_empty());
             for _ in 0..100 {
                 let v4 = Ipv4Addr::new(10, random(4) as u8, random(4) as u8, random(256) as u8);
                 let v6 = format!("fd00::{:x}:{:x}", random(16), random(1 << 16)).parse().unwrap();
                 for ip in [IpAddr::V4(v4), v6] {
-                    let expected = networks.iter().any(|network| network.contains(&ip));
-                    assert_eq!(proxies.contains(ip), expected, "{ip} in {texts:?}");
+                    let expected = naive.iter().any(|network| network.contains(&ip));
+                    assert_eq!(networks.contains(ip), expected, "{ip} in {texts:?}");
                 }
             }
         }
@@ -112,19 +112,19 @@ mod tests {
 
     #[test]
     fn single_addresses_and_whole_families() {
-        let proxies = Proxies::parse(["192.0.2.7", "::/0"]).unwrap();
-        let contains = |ip: &str| proxies.contains(ip.parse().unwrap());
+        let networks = Networks::parse(["192.0.2.7", "::/0"]).unwrap();
+        let contains = |ip: &str| networks.contains(ip.parse().unwrap());
         assert!(contains("192.0.2.7") && contains("::ffff:192.0.2.7") && contains("::1"));
         assert!(!contains("192.0.2.8") && !contains("::ffff:192.0.2.8"));
         let everybody =
-            |texts: &[&str]| Proxies::parse(texts.iter().copied()).unwrap().holds_everybody();
-        assert!(proxies.holds_everybody() && everybody(&["128.0.0.0/1", "10.0.0.1", "0.0.0.0/1"]));
+            |texts: &[&str]| Networks::parse(texts.iter().copied()).unwrap().holds_everybody();
+        assert!(networks.holds_everybody() && everybody(&["128.0.0.0/1", "10.0.0.1", "0.0.0.0/1"]));
         assert!(!everybody(&[]) && !everybody(&["0.0.0.0/1", "8000::/1"]));
     }
 
     #[test]
     fn bad_networks_are_named() {
-        let error = Proxies::parse(["10.0.0.0/8", "10.0.0/33"]).unwrap_err();
+        let error = Networks::parse(["10.0.0.0/8", "10.0.0/33"]).unwrap_err();
         assert!(error.to_string().starts_with("`10.0.0/33` is neither"));
     }
 }
