@@ -37,7 +37,7 @@ use tracker::{Networks, Random, Seat, Tracker};
 
 use crate::Clock;
 use crate::client::Caller;
-use crate::stream::Socket;
+use crate::stream::{Socket, reason};
 use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
 use connection::{Connection, Connections};
 use desk::{Client, Desk, Next, Turn};
@@ -287,17 +287,6 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
     }
     if !goes_on.unwrap_or(false) {
         shared.desk.borrow_mut().ledger(listener).now.connections_closed += 1;
-    }
-}
-
-/// Why a connection ended.
-fn reason(error: &io::Error) -> Drop {
-    match error.kind() {
-        _ if error.raw_os_error().is_some() => Drop::Reset,
-        io::ErrorKind::InvalidInput => Drop::BadProxyHeader,
-        io::ErrorKind::PermissionDenied => Drop::UntrustedProxy,
-        io::ErrorKind::InvalidData => Drop::BadTls,
-        _ => Drop::Reset,
     }
 }
 

@@ -9,13 +9,13 @@ mod tests;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, SignatureScheme};
 
-pub use certificate::{Certificate, CertificateError, CertificateFiles};
-pub use session::{Opened, TlsSession};
+pub use certificate::{Certificate, CertificateError, CertificateFiles, Chain};
+pub use session::{SEALED_MAX, TlsSession};
 
 /// How a listener's connections speak TLS. Cheap to clone.
 #[derive(Clone)]
@@ -61,15 +61,19 @@ impl Certificates {
         self.0.load_full()
     }
 
-    fn find(&self, host: Option<&str>) -> Option<Arc<CertifiedKey>> {
+    /// The first that is for `host` and signs as the client understands, or else the first of those
+    /// that sign so: of an ECDSA and an RSA certificate for one name, old clients get the latter.
+    fn find(&self, host: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let all = self.0.load();
-        let named = host.and_then(|host| all.iter().find(|one| one.is_for(host)));
-        named.or_else(|| all.first()).map(Certificate::key)
+        let mut fit = all.iter().filter(|one| one.signs_by(schemes)).peekable();
+        let first = fit.peek().copied();
+        let named = host.and_then(|host| fit.find(|one| one.is_for(host)));
+        named.or(first).map(Certificate::key)
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.find(hello.server_name())
+        self.find(hello.server_name(), hello.signature_schemes())
     }
 }

@@ -11,8 +11,8 @@ use types::Tick;
 
 use super::desk::{Client, Next, Turn};
 use super::greeting::{self, Greeted};
-use super::{HttpOptions, Shared, reason, upgrade};
-use crate::stream::{Socket, Stream};
+use super::{HttpOptions, Shared, upgrade};
+use crate::stream::{Socket, Stream, reason};
 
 /// Seconds for which input is thrown away behind a last answer.
 const DRAIN_S: u32 = 2;
@@ -105,7 +105,10 @@ impl Connection {
             if let Next::Upgrade(ip) = turn.next {
                 return Ok(Some((ip, turn)));
             }
-            if !turn.unsent.is_empty() || self.stream.is_pending() {
+            if handshaking {
+                // Within the deadline of the first request.
+                self.write_all(&[]).await?;
+            } else if !turn.unsent.is_empty() || self.stream.is_pending() {
                 self.deadline.set(now().after(options.write_timeout_s));
                 self.write_all(&turn.unsent).await?;
                 turn.unsent = Vec::new();

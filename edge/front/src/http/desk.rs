@@ -241,7 +241,7 @@ impl Desk {
         counters.drop(match fault {
             _ if proxy::begins(input) => Drop::UntrustedProxy,
             Fault::UriTooLong | Fault::HeadersTooLarge => Drop::HeadTooLarge,
-            Fault::BadRequest | Fault::MethodNotAllowed => Drop::BadHttp,
+            Fault::BadRequest | Fault::MethodNotAllowed | Fault::Tls => Drop::BadHttp,
         });
         http::fault(&mut self.out, fault);
     }
