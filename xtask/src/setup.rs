@@ -11,6 +11,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("aria2", "real-client tests"),
     ("transmission-cli", "real-client tests"),
     ("python3-libtorrent", "real-client tests"),
+    ("haproxy", "real-client tests of clients behind a proxy"),
     ("chromium", "real-client tests of WebTorrent"),
     ("iproute2", "addresses inside the namespaces of the real-client tests"),
     ("util-linux", "those namespaces: unshare, setpriv"),
