@@ -12,6 +12,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("transmission-cli", "real-client tests"),
     ("python3-libtorrent", "real-client tests"),
     ("chromium", "real-client tests of WebTorrent"),
+    ("curl", "tests of the binary: TLS"),
+    ("openssl", "tests of the binary: TLS, and certificates for them"),
     ("iproute2", "addresses inside the namespaces of the real-client tests"),
     ("util-linux", "those namespaces: unshare, setpriv"),
 ];

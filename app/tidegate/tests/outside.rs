@@ -14,3 +14,5 @@ mod process;
 mod serving;
 #[path = "outside/talk.rs"]
 mod talk;
+#[path = "outside/tls.rs"]
+mod tls;
