@@ -2,6 +2,8 @@
 
 use super::*;
 
+//= webtorrent#leave
+//= type=test
 #[test]
 fn whoever_goes_leaves_all_torrents() {
     let server = Server::start(WebOptions::default());
