@@ -13,6 +13,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3-libtorrent", "real-client tests"),
     ("haproxy", "real-client tests of clients behind a proxy"),
     ("chromium", "real-client tests of WebTorrent"),
+    ("curl", "tests of the binary: TLS"),
+    ("openssl", "tests of the binary: TLS, and certificates for them"),
     ("iproute2", "addresses inside the namespaces of the real-client tests"),
     ("util-linux", "those namespaces: unshare, setpriv"),
 ];

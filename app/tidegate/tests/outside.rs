@@ -28,3 +28,5 @@ mod talk;
 mod upgrade;
 #[path = "outside/watched.rs"]
 mod watched;
+#[path = "outside/tls.rs"]
+mod tls;
