@@ -50,10 +50,13 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         }
     }
     type Figure = fn(&Counters) -> u64;
-    let figures: [(&str, &str, &str, Figure); 5] = [
+    let figures: [(&str, &str, &str, Figure); 6] = [
         ("received_bytes_total", "counter", "Payload bytes received.", |c| c.bytes_in),
         ("sent_bytes_total", "counter", "Payload bytes sent.", |c| c.bytes_out),
         ("peers_sent_total", "counter", "Peers given in answers.", |c| c.peers_sent),
+        ("shut_outs_total", "counter", "Networks that the kernel was asked to shut out.", |c| {
+            c.shut_outs
+        }),
         ("connections_total", "counter", "Connections accepted.", |c| c.connections_opened),
         ("connections_open", "gauge", "Connections open now.", |c| {
             c.connections_opened.saturating_sub(c.connections_closed)

@@ -10,9 +10,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use net::{Batch, Handler};
+use net::{Batch, Handler, Network};
 use tracker::counters::{Counters, Drop, Kind, Ledger};
-use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, Pass, Random, Tracker};
+use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, Offenders, Pass, Random, Tracker};
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
     SwarmCounts, Tick, limits,
@@ -29,8 +29,10 @@ pub struct UdpFront {
     random: Random,
     /// One for each socket.
     ledgers: Vec<Ledger>,
+    offenders: Offenders,
 }
 
+const _: () = assert!(net::SHUT_OUT_MAX == limits::SHUT_OUT_MAX);
 const _: () = assert!(net::BATCH_MAX == limits::BATCH_MAX);
 const _: () = assert!(net::REQUEST_MAX == limits::UDP_REQUEST_MAX);
 const _: () = assert!(net::REPLY_MAX == limits::UDP_PAYLOAD_V4_MAX);
@@ -55,7 +57,8 @@ struct Collected {
 impl UdpFront {
     /// A handler for sockets whose accounts are `ledgers`, in the order of the sockets.
     pub fn new(tracker: Arc<Tracker>, ledgers: Vec<Ledger>, clock: Clock, seed: u64) -> Self {
-        Self { tracker, clock, random: Random::new(seed), ledgers }
+        let offenders = Offenders::default();
+        Self { tracker, clock, random: Random::new(seed), ledgers, offenders }
     }
 
     /// Answers datagram `slot`, or puts its announce with the others.
@@ -75,7 +78,8 @@ impl UdpFront {
             counters.drop(Drop::Oversize);
             return None;
         }
-        let mut turn = Turn { tracker: &self.tracker, counters, from, now, len: 0 };
+        let (tracker, offenders) = (&self.tracker, &mut self.offenders);
+        let mut turn = Turn { tracker, counters, offenders, from, now, len: 0 };
         let asked = turn.take(request, reply);
         let len = turn.len;
         batch.set_reply(slot, len);
@@ -113,6 +117,7 @@ impl Handler for UdpFront {
     }
 
     fn idle(&mut self) {
+        self.offenders.expire(self.clock.now());
         self.ledgers.iter_mut().for_each(Ledger::publish);
     }
 
@@ -120,12 +125,22 @@ impl Handler for UdpFront {
         let reason = if blocked { Drop::Blocked } else { Drop::SendFailed };
         self.ledgers[socket].now.drops[reason.index()] += datagrams as u64;
     }
+
+    fn shut_out(&mut self) -> Option<Vec<Network>> {
+        let prefixes = self.offenders.change()?;
+        let network = |address| {
+            let (address, bits) = self.tracker.limiter().prefix(address);
+            Network { address, bits }
+        };
+        Some(prefixes.map(network).collect())
+    }
 }
 
 /// One datagram on its way.
 struct Turn<'a> {
     tracker: &'a Tracker,
     counters: &'a mut Counters,
+    offenders: &'a mut Offenders,
     from: SocketAddr,
     now: Tick,
     /// Bytes of reply.
@@ -224,6 +239,8 @@ impl Turn<'_> {
     /// Says why, except to who asks too much: that would take as much as serving.
     fn refuse(&mut self, refusal: Refusal, transaction_id: u32, reply: &mut [u8]) {
         if refusal == Refusal::TooManyRequests {
+            let is_too_far = self.tracker.limiter().note(self.offenders, self.now, self.ip());
+            self.counters.shut_outs += u64::from(is_too_far);
             return self.counters.drop(Drop::RequestRate);
         }
         self.len = udp::error_reply(reply, transaction_id, refusal.text());

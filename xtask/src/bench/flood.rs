@@ -125,7 +125,7 @@ fn under_flood(name: &str, limits: &str, capacity: f64, time: Duration) -> Resul
     let _tracker = start(limits)?;
     let mut crowd = Crowd::new(ADDRESS)?;
     let mut flood = Flood::new(ADDRESS, FLOOD_RATIO * capacity)?;
-    let start = Instant::now();
+    let (start, cpu_before) = (Instant::now(), cpu_s()?);
     while start.elapsed() < time {
         // Often enough that none of them waits for the flood's own processor.
         for _ in 0..16 {
@@ -134,11 +134,13 @@ fn under_flood(name: &str, limits: &str, capacity: f64, time: Duration) -> Resul
         crowd.step()?;
     }
     let offered_s = flood.sent as f64 / start.elapsed().as_secs_f64();
+    let taken_in = taken_in()?;
+    let per_cpu_s = taken_in as f64 / (cpu_s()? - cpu_before);
     crowd.finish()?;
     let lost = crowd.lost();
     println!(
         "{name}: flooded with {offered_s:.0}/s ({:.1} x capacity), others lost {lost} of {} requests \
-         ({:.2} %), median answer after {:.2} ms, 99th of 100 after {:.2} ms",
+         ({:.2} %), {per_cpu_s:.0} taken in per CPU-s, median answer after {:.2} ms, 99th of 100 after {:.2} ms",
         offered_s / capacity,
         crowd.asked(),
         lost as f64 / crowd.asked() as f64 * 100.0,
@@ -170,6 +172,11 @@ fn log() -> String {
 /// Announces answered so far.
 fn served() -> Result<u64> {
     metric(ADMIN, "tidegate_responses_total", &[("kind", "announce")]).map(|sum| sum as u64)
+}
+
+/// Announces that the tracker has seen, answered or not.
+fn taken_in() -> Result<u64> {
+    metric(ADMIN, "tidegate_requests_total", &[("kind", "announce")]).map(|sum| sum as u64)
 }
 
 fn cpu_s() -> Result<f64> {
