@@ -47,8 +47,7 @@ struct Mark {
 impl Watch {
     /// Watches the lists of `config` from now on, as they are now.
     pub(crate) fn new(config: &Config) -> Self {
-        let paths = [&config.allow, &config.deny].into_iter().filter(|p| !p.as_os_str().is_empty());
-        Self { seen: paths.map(|path| (path.clone(), mark(path))).collect() }
+        Self { seen: config.files().map(|path| (path.to_owned(), mark(path))).collect() }
     }
 
     /// Whether any file has changed since the last look. One that is gone for the moment, because

@@ -5,15 +5,16 @@ mod keys;
 mod read;
 mod show;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use front::http::{HttpOptions, Proxies};
+use front::http::{ForwardedHeader, HttpOptions};
 use front::web::WebOptions;
 use net::Engine;
+use net::tls::CertificateFiles;
 use tracker::access::Mode;
-use tracker::{Limits, Networks, Policy, Rate};
+use tracker::{Limits, Networks, Policy, PrivateAddresses, Rate};
 
 use keys::{KEYS, Key};
 
@@ -36,9 +37,13 @@ pub(crate) struct Config {
     pub(crate) engine: Engine,
     pub(crate) receive_buffer: usize,
     pub(crate) pin_cores: bool,
+    /// Those that put Simple Proxy headers before datagrams, if that is on.
+    pub(crate) simple_proxies: Option<Networks>,
     pub(crate) http_listen: Listen,
     pub(crate) http_workers: usize,
     pub(crate) http: HttpOptions,
+    pub(crate) tls_listen: Listen,
+    pub(crate) certificates: Vec<CertificateFiles>,
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
     pub(crate) access_mode: Mode,
@@ -48,6 +53,7 @@ pub(crate) struct Config {
     pub(crate) admin_listen: Vec<SocketAddr>,
     pub(crate) user: String,
     pub(crate) group: String,
+    pub(crate) sandbox: bool,
     pub(crate) log_level: tracing::Level,
     pub(crate) log_json: bool,
 }
@@ -56,20 +62,13 @@ impl Config {
     /// Checks what single keys cannot show, and converts. All problems are named at once.
     pub(crate) fn from_settings(settings: &Settings) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
-        let proxies = settings.list("http.trusted_proxies");
-        let proxies = Proxies::parse(proxies.iter().map(String::as_str));
-        let trusted_proxies = proxies.unwrap_or_else(|error| {
-            problems.push(settings.problem("http.trusted_proxies", error.to_string()));
-            Proxies::default()
-        });
-        let exempt = settings.list("limits.exempt");
-        let exempt = Networks::parse(exempt.iter().map(String::as_str)).unwrap_or_else(|error| {
-            problems.push(settings.problem("limits.exempt", error.to_string()));
-            Networks::default()
-        });
+        let mut networks = |name| networks(settings, name, &mut problems);
+        let udp_proxies = networks("udp.trusted_proxies");
+        let trusted_proxies = networks("http.trusted_proxies");
+        let exempt = networks("limits.exempt");
         let mut addresses = |name| addresses(settings, name, &mut problems);
-        let (udp, http, admin) =
-            (addresses("udp.listen"), addresses("http.listen"), addresses("admin.listen"));
+        let [udp, http, tls, admin] =
+            ["udp.listen", "http.listen", "tls.listen", "admin.listen"].map(&mut addresses);
         let config = Self {
             udp_listen: Listen { addresses: udp, is_default: settings.is_default("udp.listen") },
             udp_workers: settings.size("udp.workers"),
@@ -80,6 +79,7 @@ impl Config {
             },
             receive_buffer: settings.size("udp.receive_buffer_bytes"),
             pin_cores: settings.flag("udp.pin_cores"),
+            simple_proxies: settings.flag("udp.simple_proxy").then_some(udp_proxies),
             http_listen: Listen { addresses: http, is_default: settings.is_default("http.listen") },
             http_workers: settings.size("http.workers"),
             http: HttpOptions {
@@ -88,9 +88,17 @@ impl Config {
                 idle_timeout_s: settings.int("http.idle_timeout_s"),
                 write_timeout_s: settings.int("http.write_timeout_s"),
                 trusted_proxies,
+                proxy_protocol: settings.text("http.proxy_protocol") == "v1v2",
+                forwarded_header: match settings.text("http.forwarded_header") {
+                    "forwarded" => ForwardedHeader::Forwarded,
+                    _ => ForwardedHeader::XForwardedFor,
+                },
                 dict_model: settings.flag("http.dict_model"),
+                drain_s: settings.int("process.drain_s"),
                 web: settings.flag("http.websocket").then(|| web(settings)),
             },
+            tls_listen: Listen { addresses: tls, is_default: false },
+            certificates: certificates(settings),
             policy: policy(settings),
             limits: limits(settings, exempt),
             access_mode: match settings.text("access.mode") {
@@ -107,12 +115,20 @@ impl Config {
             admin_listen: admin,
             user: settings.text("process.user").into(),
             group: settings.text("process.group").into(),
+            sandbox: settings.text("process.sandbox") == "auto",
             // The key's choices are exactly the levels.
             log_level: settings.text("log.level").parse().unwrap_or(tracing::Level::INFO),
             log_json: settings.text("log.format") == "json",
         };
         config.cross_check(settings, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// The files, beside the configuration itself, that a reload reads.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let certificates = self.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
+        let all = [&self.allow, &self.deny].into_iter().chain(certificates);
+        all.map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty())
     }
 
     /// What is in force, but hardly meant: the log says so at the start.
@@ -126,6 +142,14 @@ impl Config {
                  forgotten in between",
                 policy.peer_lifetime_s
             ));
+        }
+        for (proxies, name) in [
+            (Some(&self.http.trusted_proxies), "http.trusted_proxies"),
+            (self.simple_proxies.as_ref(), "udp.trusted_proxies"),
+        ] {
+            if proxies.is_some_and(Networks::holds_everybody) {
+                doubts.push(format!("{name} holds everybody: anybody may claim to be anybody"));
+            }
         }
         for (rate, name) in [
             (self.limits.connects, "connects"),
@@ -158,6 +182,14 @@ impl Config {
                 blame(name, format!("must name a file when access.mode is `{mode}`"));
             }
         }
+        for (is_on, name, by) in [
+            (self.http.proxy_protocol, "http.trusted_proxies", "http.proxy_protocol"),
+            (self.simple_proxies.is_some(), "udp.trusted_proxies", "udp.simple_proxy"),
+        ] {
+            if is_on && settings.list(name).is_empty() {
+                blame(name, format!("must name the proxies when {by} is on"));
+            }
+        }
         for path in settings.list("http.websocket_paths") {
             if !path.starts_with('/') {
                 blame("http.websocket_paths", format!("`{path}`: a path begins with `/`"));
@@ -182,13 +214,31 @@ impl Config {
         if self.user.is_empty() && !self.group.is_empty() {
             blame("process.group", "needs process.user as well".into());
         }
-        let mut seen = BTreeSet::new();
-        for address in self.http_listen.addresses.iter().chain(&self.admin_listen) {
-            if address.port() != 0 && !seen.insert(*address) {
-                blame("admin.listen", format!("{address} is taken by [http] already"));
+        if !self.tls_listen.addresses.is_empty() && self.certificates.is_empty() {
+            let text = "needs tls.certificates: a chain and a key";
+            blame("tls.listen", text.into());
+        }
+        let mut seen = BTreeMap::new();
+        for (name, section, addresses) in [
+            ("http.listen", "http", &self.http_listen.addresses),
+            ("tls.listen", "tls", &self.tls_listen.addresses),
+            ("admin.listen", "admin", &self.admin_listen),
+        ] {
+            for address in addresses.iter().filter(|address| address.port() != 0) {
+                if let Some(other) = seen.insert(*address, section) {
+                    blame(name, format!("{address} is taken by [{other}] already"));
+                }
             }
         }
     }
+}
+
+fn certificates(settings: &Settings) -> Vec<CertificateFiles> {
+    let files = |table: &Vec<String>| match table.as_slice() {
+        [chain, key] => Some(CertificateFiles { chain: chain.into(), key: key.into() }),
+        _ => None,
+    };
+    settings.tables("tls.certificates").iter().filter_map(files).collect()
 }
 
 fn web(settings: &Settings) -> WebOptions {
@@ -220,7 +270,21 @@ fn policy(settings: &Settings) -> Policy {
         numwant_default: peers("tracker.numwant_default"),
         numwant_max: peers("tracker.numwant_max"),
         connection_id_lifetime_s: settings.int("tracker.connection_id_lifetime_s"),
+        private_addresses: match settings.text("tracker.private_addresses") {
+            "allow" => PrivateAddresses::Allow,
+            "deny" => PrivateAddresses::Deny,
+            _ => PrivateAddresses::Auto,
+        },
     }
+}
+
+/// A list of networks.
+fn networks(settings: &Settings, name: &'static str, problems: &mut Vec<Problem>) -> Networks {
+    let networks = Networks::parse(settings.list(name).iter().map(String::as_str));
+    networks.unwrap_or_else(|error| {
+        problems.push(settings.problem(name, error.to_string()));
+        Networks::default()
+    })
 }
 
 fn limits(settings: &Settings, exempt: Networks) -> Limits {

@@ -1,11 +1,13 @@
 //! tidegate: a BitTorrent tracker.
 //!
 //! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
-//! keeps it running.
+//! keeps it running; [`mod@load`] puts a tracker under load.
 #![forbid(unsafe_code)]
 
 mod access;
+mod certificates;
 mod config;
+mod load;
 mod serve;
 
 use std::io::{self, Write};
@@ -35,6 +37,11 @@ enum Task {
     Config {
         #[command(subcommand)]
         task: ConfigTask,
+    },
+    /// Put a tracker, whichever it is, under load and say what it did.
+    Load {
+        #[command(subcommand)]
+        load: load::Load,
     },
 }
 
@@ -67,6 +74,7 @@ fn main() -> ExitCode {
             load(file).and_then(|(settings, _)| print(&config::show(&settings)))
         }
         Task::Config { task: ConfigTask::Check } => check(file),
+        Task::Load { load } => load::run(&load).map_err(|error| vec![format!("{error:#}")]),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

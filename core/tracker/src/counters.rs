@@ -60,6 +60,10 @@ pub enum Drop {
     SendFailed,
     /// The reply was dropped because the socket's send buffer was full.
     Blocked,
+    /// A PROXY or Simple Proxy header from an address that is no trusted proxy.
+    UntrustedProxy,
+    /// A trusted proxy that sent no such header, or a broken one.
+    BadProxyHeader,
     /// HTTP: request line or headers above the limit.
     HeadTooLarge,
     /// HTTP: bytes that are no HTTP request, or one that this server does not take.
@@ -76,6 +80,8 @@ pub enum Drop {
     RequestRate,
     /// TCP: the connection broke.
     Reset,
+    /// TLS: the client broke it, has no version or cipher in common, or speaks something else.
+    BadTls,
     /// WebSocket: a request for one that is not as RFC 6455 has it.
     BadUpgrade,
     /// WebSocket: a page of a site that may not use the tracker.
@@ -92,7 +98,7 @@ pub enum Drop {
 
 impl Drop {
     /// Every reason, in the order of [`Drop::index`].
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::TooShort,
         Self::Oversize,
         Self::NotATracker,
@@ -100,6 +106,8 @@ impl Drop {
         Self::MalformedOptions,
         Self::SendFailed,
         Self::Blocked,
+        Self::UntrustedProxy,
+        Self::BadProxyHeader,
         Self::HeadTooLarge,
         Self::BadHttp,
         Self::TimedOut,
@@ -108,6 +116,7 @@ impl Drop {
         Self::ConnectRate,
         Self::RequestRate,
         Self::Reset,
+        Self::BadTls,
         Self::BadUpgrade,
         Self::ForbiddenOrigin,
         Self::BadFrame,
@@ -131,6 +140,8 @@ impl Drop {
             Self::MalformedOptions => "malformed_options",
             Self::SendFailed => "send_failed",
             Self::Blocked => "blocked",
+            Self::UntrustedProxy => "untrusted_proxy",
+            Self::BadProxyHeader => "bad_proxy_header",
             Self::HeadTooLarge => "head_too_large",
             Self::BadHttp => "bad_http",
             Self::TimedOut => "timed_out",
@@ -139,6 +150,7 @@ impl Drop {
             Self::ConnectRate => "connect_rate",
             Self::RequestRate => "request_rate",
             Self::Reset => "reset",
+            Self::BadTls => "bad_tls",
             Self::BadUpgrade => "bad_upgrade",
             Self::ForbiddenOrigin => "forbidden_origin",
             Self::BadFrame => "bad_frame",
@@ -168,6 +180,8 @@ pub struct Counters {
     pub peers_sent: u64,
     /// Networks that the kernel was asked to shut out.
     pub shut_outs: u64,
+    /// TLS handshakes completed.
+    pub tls_handshakes: u64,
     /// TCP connections accepted.
     pub connections_opened: u64,
     /// TCP connections ended.
@@ -209,6 +223,7 @@ impl Counters {
         self.bytes_out += other.bytes_out;
         self.peers_sent += other.peers_sent;
         self.shut_outs += other.shut_outs;
+        self.tls_handshakes += other.tls_handshakes;
         self.connections_opened += other.connections_opened;
         self.connections_closed += other.connections_closed;
     }
@@ -225,8 +240,12 @@ pub enum Protocol {
     Udp,
     /// BEP 3.
     Http,
+    /// The same over TLS.
+    Https,
     /// WebTorrent.
-    Web,
+    Ws,
+    /// The same over TLS.
+    Wss,
 }
 
 impl Protocol {
@@ -235,7 +254,9 @@ impl Protocol {
         match self {
             Self::Udp => "udp",
             Self::Http => "http",
-            Self::Web => "ws",
+            Self::Https => "https",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
         }
     }
 }
@@ -255,7 +276,15 @@ pub struct Board {
     published: Mutex<Vec<(Listener, Slot)>>,
 }
 
-type Slot = Arc<Mutex<Counters>>;
+type Slot = Arc<Mutex<Published>>;
+
+/// The last copy of a ledger's figures.
+#[derive(Default)]
+struct Published {
+    counters: Counters,
+    /// How often there was one.
+    times: u64,
+}
 
 /// One worker's account of one listener.
 pub struct Ledger {
@@ -278,13 +307,21 @@ impl Board {
         let all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums: Vec<(Listener, Counters)> = Vec::new();
         for (listener, slot) in all.iter() {
-            let counters = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            let published = slot.lock().unwrap_or_else(PoisonError::into_inner);
             match sums.iter_mut().find(|(known, _)| known == listener) {
-                Some((_, sum)) => sum.add(&counters),
-                None => sums.push((*listener, counters.clone())),
+                Some((_, sum)) => sum.add(&published.counters),
+                None => sums.push((*listener, published.counters.clone())),
             }
         }
         sums
+    }
+
+    /// How often each account was published, in the order of registration. Workers publish all of
+    /// theirs a few times a second: a number that stands still is that of a worker that is stuck.
+    pub fn beats(&self) -> Vec<(Listener, u64)> {
+        let all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = |slot: &Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).times;
+        all.iter().map(|(listener, slot)| (*listener, times(slot))).collect()
     }
 }
 
@@ -292,7 +329,9 @@ impl Ledger {
     /// Lets others see the figures as they are now. Costs a lock nobody else holds for long, and a
     /// copy of some 500 bytes: for a few times a second.
     pub fn publish(&mut self) {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.now);
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.counters.clone_from(&self.now);
+        published.times += 1;
     }
 }
 
@@ -318,6 +357,8 @@ mod tests {
         }
         assert_eq!(board.read()[0].1, Counters::default(), "nothing is published yet");
         ledgers.iter_mut().for_each(Ledger::publish);
+        ledgers[1].publish();
+        assert_eq!(board.beats(), [(udp, 1), (udp, 2), (http, 1)]);
         let sums = board.read();
         assert_eq!(sums.len(), 2);
         assert_eq!(sums[0].1.requests[1][Kind::Scrape.index()], 2);

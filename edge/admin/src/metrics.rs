@@ -57,6 +57,7 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         ("shut_outs_total", "counter", "Networks that the kernel was asked to shut out.", |c| {
             c.shut_outs
         }),
+        ("tls_handshakes_total", "counter", "TLS handshakes completed.", |c| c.tls_handshakes),
         ("connections_total", "counter", "Connections accepted.", |c| c.connections_opened),
         ("connections_open", "gauge", "Connections open now.", |c| {
             c.connections_opened.saturating_sub(c.connections_closed)

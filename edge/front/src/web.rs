@@ -28,9 +28,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tracker::counters::{Drop, Ledger};
+use tracker::counters::Ledger;
 use tracker::{Random, Seat, Tracker};
 use types::{Family, limits};
 use wire::http::Request;
@@ -38,6 +37,7 @@ use wire::url::Target;
 use wire::ws::CloseCode;
 
 use crate::Clock;
+use crate::stream::Socket;
 use exchange::Packet;
 use hub::{Hub, Written};
 
@@ -116,7 +116,7 @@ impl WebOptions {
 
 /// A connection that becomes a WebSocket.
 pub(crate) struct Upgraded {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Socket,
     pub(crate) listener: usize,
     /// The client's address, as the edge established it.
     pub(crate) ip: IpAddr,
@@ -206,8 +206,8 @@ impl Web {
     }
 
     /// Writes on whenever the socket takes more, until all is out.
-    async fn unblock(self: Rc<Self>, key: types::ConnectionKey, stream: Rc<TcpStream>) {
-        while stream.writable().await.is_ok() {
+    async fn unblock(self: Rc<Self>, key: types::ConnectionKey, stream: Rc<Socket>) {
+        while stream.writable_for_any().await.is_ok() {
             let mut worker = self.worker.borrow_mut();
             let now = worker.clock.now();
             if worker.hub.write(now, key) != Written::Blocked {

@@ -8,6 +8,8 @@
 
 mod batch;
 #[cfg(target_os = "linux")]
+mod control;
+#[cfg(target_os = "linux")]
 mod mmsg;
 mod pace;
 mod portable;
@@ -16,7 +18,7 @@ mod shut_out;
 mod socket;
 
 pub use batch::Batch;
-pub use socket::{UdpOptions, UdpSocket, bind_udp};
+pub use socket::{UdpOptions, UdpSocket, adopt_udp, bind_udp};
 
 use std::io;
 use std::net::IpAddr;

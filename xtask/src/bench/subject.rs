@@ -1,15 +1,16 @@
 //! The trackers that are measured: how each is configured, started, watched and stopped.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::workspace::root;
+use crate::workspace::{release, root};
 
 /// A tracker under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(super) enum Subject {
     AquaticUdp,
     AquaticUdpUring,
     AquaticHttp,
+    AquaticWs,
+    BittorrentTracker,
 }
 
 /// Resources a process has used.
@@ -56,6 +59,17 @@ impl Subject {
             Self::AquaticUdp => "aquatic_udp (mio)",
             Self::AquaticUdpUring => "aquatic_udp (io_uring)",
             Self::AquaticHttp => "aquatic_http",
+            Self::AquaticWs => "aquatic_ws",
+            Self::BittorrentTracker => "bittorrent-tracker",
+        }
+    }
+
+    /// Whether its program is there to be started; tidegate is built.
+    pub(super) fn is_here(self, rivals: &Path) -> bool {
+        match self {
+            Self::Tidegate => true,
+            Self::BittorrentTracker => rivals.join("node_modules/bittorrent-tracker").is_dir(),
+            _ => self.command(rivals, Path::new("")).0.is_file(),
         }
     }
 
@@ -66,6 +80,8 @@ impl Subject {
             Self::Tidegate | Self::TidegateLimited => "127.0.0.1:3000",
             Self::AquaticUdp | Self::AquaticUdpUring => "127.0.0.1:3001",
             Self::AquaticHttp => "127.0.0.1:3002",
+            Self::AquaticWs => "127.0.0.1:3003",
+            Self::BittorrentTracker => "127.0.0.1:3004",
         }
     }
 
@@ -74,6 +90,7 @@ impl Subject {
             Self::Tidegate | Self::TidegateLimited => {
                 format!("{} {}", self.name(), env!("CARGO_PKG_VERSION"))
             }
+            Self::BittorrentTracker => "bittorrent-tracker 11.2.3 (npm)".into(),
             _ => format!("{} 0.9.0 (cargo)", self.name()),
         }
     }
@@ -87,7 +104,7 @@ impl Subject {
         let tidegate = |more: &str| {
             format!(
                 "[udp]\nlisten = [\"{address}\"]\nworkers = 1\n[http]\nlisten = [\"{address}\"]\nworkers = 1\n\
-                 [admin]\nlisten = []\n[log]\nlevel = \"warn\"\n{more}"
+                 websocket_messages_per_s = 0\n[admin]\nlisten = []\n[log]\nlevel = \"warn\"\n{more}"
             )
         };
         match self {
@@ -98,22 +115,42 @@ impl Subject {
             ),
             Self::AquaticUdp => aquatic("use_io_uring = false"),
             Self::AquaticUdpUring => aquatic("use_io_uring = true"),
-            Self::AquaticHttp => aquatic("enable_tls = false"),
+            Self::AquaticHttp | Self::AquaticWs => aquatic("enable_tls = false"),
+            // Its script takes all it needs as arguments.
+            Self::BittorrentTracker => String::new(),
+        }
+    }
+
+    /// Its program and the arguments.
+    fn command(self, rivals: &Path, configuration: &Path) -> (PathBuf, Vec<OsString>) {
+        let configured = |program: PathBuf, words: &[&str]| {
+            let words = words.iter().map(OsString::from);
+            (program, words.chain([configuration.into()]).collect())
+        };
+        match self {
+            Self::Tidegate | Self::TidegateLimited => {
+                configured(release().join("tidegate"), &["serve", "--config"])
+            }
+            Self::AquaticUdp | Self::AquaticUdpUring => {
+                configured(rivals.join("aquatic_udp"), &["-c"])
+            }
+            Self::AquaticHttp => configured(rivals.join("aquatic_http"), &["-c"]),
+            Self::AquaticWs => configured(rivals.join("aquatic_ws"), &["-c"]),
+            Self::BittorrentTracker => {
+                let (host, port) = self.address().split_once(':').unwrap_or_default();
+                let script = root().join("bench/rivals/bittorrent-tracker.mjs");
+                let modules = rivals.join("node_modules");
+                ("node".into(), vec![script.into(), modules.into(), host.into(), port.into()])
+            }
         }
     }
 
     /// Starts it on core 0 and waits until it serves.
     pub(super) fn start(self, rivals: &Path) -> Result<Running> {
-        let (program, arguments) = match self {
-            Self::Tidegate | Self::TidegateLimited => {
-                (root().join("target/release/tidegate"), ["serve", "--config"].as_slice())
-            }
-            Self::AquaticUdp | Self::AquaticUdpUring => {
-                (rivals.join("aquatic_udp"), ["-c"].as_slice())
-            }
-            Self::AquaticHttp => (rivals.join("aquatic_http"), ["-c"].as_slice()),
-        };
-        let mut running = spawn(&program, arguments, &self.configuration())?;
+        let configuration = folder()?.join("tracker.toml");
+        fs::write(&configuration, self.configuration())?;
+        let (program, arguments) = self.command(rivals, &configuration);
+        let mut running = start(&program, &arguments)?;
         running.wait_until_it_listens(self)?;
         Ok(running)
     }
@@ -121,16 +158,27 @@ impl Subject {
 
 /// Starts a tracker on core 0, whose configuration is a file behind its other arguments.
 pub(super) fn spawn(program: &Path, arguments: &[&str], configuration: &str) -> Result<Running> {
+    let file = folder()?.join("tracker.toml");
+    fs::write(&file, configuration)?;
+    let arguments = arguments.iter().map(OsString::from).chain([file.into()]);
+    start(program, &arguments.collect::<Vec<_>>())
+}
+
+/// Where trackers' configuration and output go.
+fn folder() -> Result<PathBuf> {
     let folder = root().join("target/bench");
     fs::create_dir_all(&folder)?;
-    let file = folder.join("tracker.toml");
-    fs::write(&file, configuration)?;
-    let log = File::create(folder.join("tracker.log"))?;
+    Ok(folder)
+}
+
+fn start(program: &Path, arguments: &[OsString]) -> Result<Running> {
+    let log = File::create(folder()?.join("tracker.log"))?;
+    // As many connections as the system allows; not every tracker asks for them by itself.
+    let raise = "ulimit -n \"$(ulimit -Hn)\"; exec \"$@\"";
     let child = Command::new("taskset")
-        .args(["-c", "0"])
+        .args(["-c", "0", "sh", "-c", raise, "sh"])
         .arg(program)
         .args(arguments)
-        .arg(&file)
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -149,13 +197,11 @@ impl Running {
                 bail!("{} ended at once ({status}): {log}", subject.name());
             }
             let ready = match subject {
-                Subject::Tidegate | Subject::TidegateLimited | Subject::AquaticHttp => {
-                    TcpStream::connect(subject.address()).is_ok()
-                }
                 Subject::AquaticUdp | Subject::AquaticUdpUring => {
                     // 3001 is 0BB9 in the kernel's table.
                     fs::read_to_string("/proc/net/udp")?.contains("0100007F:0BB9")
                 }
+                _ => TcpStream::connect(subject.address()).is_ok(),
             };
             if ready {
                 sleep(Duration::from_millis(300));
@@ -164,6 +210,11 @@ impl Running {
             sleep(Duration::from_millis(20));
         }
         bail!("{} does not listen on {} after 10 s", subject.name(), subject.address())
+    }
+
+    /// The number of its process: taskset and sh have become the tracker.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// CPU time of all its threads so far, and its largest resident size.

@@ -30,16 +30,16 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// A list of texts.
     List,
+    /// A list of tables, each with these keys, whose values are texts.
+    Tables(&'static [&'static str]),
     /// Reserved for a part of tidegate that is not built yet: only the default is taken.
     Reserved,
-    /// Belongs to a reserved key, without which it does nothing: any value is taken.
-    Dormant,
 }
 
 impl Kind {
     /// Whether `config init` leaves the key out.
     pub(crate) fn is_reserved(self) -> bool {
-        matches!(self, Self::Reserved | Self::Dormant)
+        matches!(self, Self::Reserved)
     }
 }
 
@@ -47,7 +47,7 @@ impl Kind {
 pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("udp", "UDP trackers (BEP 15)."),
     ("http", "HTTP trackers (BEP 3)."),
-    ("tls", "HTTPS: not built yet."),
+    ("tls", "HTTPS, and WebTorrent over it (wss). The keys of [http] hold for it, too."),
     ("tracker", "What clients are told, whatever the protocol."),
     ("access", "Which torrents are served. Gates announces and scrapes alike."),
     (
@@ -56,7 +56,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ),
     ("admin", "Metrics and health: /metrics, /health/live, /health/ready."),
     ("state", "Durable records: not built yet."),
-    ("process", "Who the tracker is once it has bound its ports."),
+    ("process", "Who the tracker is once it has bound its ports, and how it ends."),
     ("log", "What is written to standard error."),
 ];
 
@@ -101,6 +101,14 @@ pub(crate) const KEYS: &[Key] = &[
         "Kernel memory for datagrams that wait, for each socket; 0 is the system's default.\n\
          The start says what was granted: net.core.rmem_max may limit it.",
     ),
+    key(
+        "udp.simple_proxy",
+        Kind::Flag,
+        "false",
+        "Whether udp.trusted_proxies put Cloudflare's Simple Proxy header before each datagram, and\n\
+         want it before each reply. From them nothing else is taken, from others no such header.",
+    ),
+    key("udp.trusted_proxies", Kind::List, "[]", "Addresses and networks of those proxies."),
     key("udp.pin_cores", Kind::Flag, "false", "Keep each UDP worker on a core of its own."),
     key(
         "http.listen",
@@ -171,8 +179,22 @@ pub(crate) const KEYS: &[Key] = &[
         "http.trusted_proxies",
         Kind::List,
         "[]",
-        "Addresses and networks whose X-Forwarded-For is believed, as in\n\
-         [\"127.0.0.1\", \"10.0.0.0/8\"].",
+        "Addresses and networks of proxies that are believed when they say for whom they speak, as\n\
+         in [\"127.0.0.1\", \"10.0.0.0/8\"].",
+    ),
+    key(
+        "http.forwarded_header",
+        Kind::Choice(&["x-forwarded-for", "forwarded"]),
+        r#""x-forwarded-for""#,
+        "The header in which they do: x-forwarded-for, or forwarded (RFC 7239). Only the one that\n\
+         your proxies write can be believed; the other one they pass on as the client sent it.",
+    ),
+    key(
+        "http.proxy_protocol",
+        Kind::Choice(&["off", "v1v2"]),
+        r#""off""#,
+        "v1v2: each connection from trusted_proxies begins with a PROXY header, of version 1 or 2,\n\
+         and is closed if it does not. From others such a header is bad HTTP.",
     ),
     key(
         "http.connections_max",
@@ -212,8 +234,21 @@ pub(crate) const KEYS: &[Key] = &[
         "Honour compact=0 with lists of dictionaries and peer ids (BEP 3), for very old\n\
          clients. Peer ids are stored then, which takes tens of bytes for each peer.",
     ),
-    key("tls.listen", Kind::Reserved, "[]", ""),
-    key("tls.certificates", Kind::Dormant, "[]", ""),
+    key(
+        "tls.listen",
+        Kind::List,
+        "[]",
+        "Where to listen, as in [\"0.0.0.0:443\", \"[::]:443\"]; [] is off.",
+    ),
+    live(
+        "tls.certificates",
+        Kind::Tables(&["chain", "key"]),
+        "[]",
+        "PEM files, as in [{ chain = \"chain.pem\", key = \"key.pem\" }]: the certificate with those\n\
+         of the authorities between it and the root, and its key. Of several, clients get the one\n\
+         for the name they ask for, or else the first. Read again on SIGHUP and when a file\n\
+         changes; if something is wrong then, the certificates in force stay.",
+    ),
     live(
         "tracker.interval_s",
         Kind::Int(1, DAY_S),
@@ -256,6 +291,14 @@ pub(crate) const KEYS: &[Key] = &[
         Kind::Int(1, DAY_S),
         "120",
         "Seconds for which a UDP connection id is good at least; twice that at most.",
+    ),
+    live(
+        "tracker.private_addresses",
+        Kind::Choice(&["auto", "allow", "deny"]),
+        r#""auto""#,
+        "Peers whose address is not public (private, loopback, link-local, documentation). auto:\n\
+         taken if the address at which they reach the tracker is not public either. Multicast and\n\
+         unspecified addresses are never taken. WebTorrent peers need no address.",
     ),
     live(
         "tracker.websocket_interval_s",
@@ -354,6 +397,20 @@ pub(crate) const KEYS: &[Key] = &[
         "When started as root: the user to become once the ports are bound; empty stays root.",
     ),
     key("process.group", Kind::Text, r#""""#, "The group to go with it; empty is the user's own."),
+    key(
+        "process.sandbox",
+        Kind::Choice(&["auto", "off"]),
+        r#""auto""#,
+        "auto: give up, once the ports are bound, what serving does not need (Landlock and\n\
+         seccomp, as far as the kernel has them): files can then be read only in the folders\n\
+         where they are at the start. off: do not.",
+    ),
+    key(
+        "process.drain_s",
+        Kind::Int(0, 3600),
+        "5",
+        "Seconds that answers may take to leave when the tracker stops or is upgraded.",
+    ),
     live(
         "log.level",
         Kind::Choice(&["error", "warn", "info", "debug", "trace"]),

@@ -16,8 +16,8 @@ pub(crate) enum Value {
     Flag(bool),
     Text(String),
     List(Vec<String>),
-    /// Of a dormant key: nobody looks at it.
-    Unread,
+    /// A table's values stand in the order of its kind's keys.
+    Tables(Vec<Vec<String>>),
 }
 
 /// Where a value comes from.
@@ -102,6 +102,10 @@ impl Settings {
 
     pub(super) fn list(&self, name: &str) -> &[String] {
         if let Value::List(value) = self.value(name) { value } else { unreachable_kind(name) }
+    }
+
+    pub(super) fn tables(&self, name: &str) -> &[Vec<String>] {
+        if let Value::Tables(value) = self.value(name) { value } else { unreachable_kind(name) }
     }
 
     /// Something that is wrong with a key as a whole.
@@ -200,34 +204,28 @@ fn unreachable_kind(name: &str) -> ! {
 
 impl Key {
     fn default_value(&self) -> Value {
-        if matches!(self.kind, Kind::Dormant) {
-            return Value::Unread;
-        }
         // The table is written by hand and read by a test as a whole.
         let parsed = DeValue::parse(self.default).ok();
-        parsed.and_then(|value| plain(value.get_ref())).unwrap_or(Value::Unread)
+        let value = parsed.and_then(|value| self.plain(value.get_ref()));
+        value.unwrap_or_else(|| unreachable_kind(self.name))
     }
 
     /// The value that stands in a file, if this key takes it.
     fn read(&self, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
         let value = value.get_ref();
-        match self.kind {
-            Kind::Dormant => Ok(Value::Unread),
-            _ => self.check(plain(value), || shown(value)),
-        }
+        self.check(self.plain(value), || shown(value))
     }
 
     /// The value that a variable holds: as in a file, but texts and the items of lists may go
     /// without quotes, and lists without brackets.
     fn read_plain(&self, text: &str) -> Result<Value, String> {
         let parsed = match self.kind {
-            Kind::Dormant => Some(Value::Unread),
             Kind::Text | Kind::Choice(_) => Some(Value::Text(text.to_owned())),
             Kind::List if !text.trim_start().starts_with('[') => {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
                 Some(Value::List(items.map(String::from).collect()))
             }
-            _ => DeValue::parse(text).ok().and_then(|value| plain(value.get_ref())),
+            _ => DeValue::parse(text).ok().and_then(|value| self.plain(value.get_ref())),
         };
         self.check(parsed, || format!("`{text}`"))
     }
@@ -244,6 +242,12 @@ impl Key {
             (Kind::Text, Some(value @ Value::Text(_))) => Ok(value),
             (Kind::Text, _) => refuse("a text in quotes is due".into()),
             (Kind::List, Some(value @ Value::List(_))) => Ok(value),
+            (Kind::Tables(_), Some(value @ Value::Tables(_))) => Ok(value),
+            (Kind::Tables(keys), _) => {
+                let example: Vec<String> =
+                    keys.iter().map(|key| format!("{key} = \"…\"")).collect();
+                refuse(format!("a list of tables is due, as in [{{ {} }}]", example.join(", ")))
+            }
             (Kind::List, _) => refuse("a list of texts is due, as in [\"one\", \"two\"]".into()),
             (Kind::Choice(words), Some(Value::Text(word))) if words.contains(&&*word) => {
                 match &*word {
@@ -254,9 +258,28 @@ impl Key {
             (Kind::Choice(words), _) => refuse(format!("one of {} is due", words.join(", "))),
             (Kind::Reserved, Some(value)) if value == self.default_value() => Ok(value),
             (Kind::Reserved, _) => refuse("this part of tidegate is not built yet".into()),
-            (Kind::Dormant, _) => Ok(Value::Unread),
         }
     }
+}
+
+impl Key {
+    /// The value, if it is of a kind that this key may take.
+    fn plain(&self, value: &DeValue<'_>) -> Option<Value> {
+        match (self.kind, value) {
+            (Kind::Tables(keys), DeValue::Array(items)) => {
+                let tables = items.iter().map(|item| table(item.get_ref(), keys));
+                tables.collect::<Option<_>>().map(Value::Tables)
+            }
+            _ => plain(value),
+        }
+    }
+}
+
+/// The values of a table that has just these keys.
+fn table(value: &DeValue<'_>, keys: &[&str]) -> Option<Vec<String>> {
+    let table = value.as_table().filter(|table| table.len() == keys.len())?;
+    let text = |key: &&str| table.get(*key)?.get_ref().as_str().map(String::from);
+    keys.iter().map(text).collect()
 }
 
 /// The value, if it is of a kind that some key takes.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::keys::{KEYS, SECTIONS};
+use super::keys::{KEYS, Kind, SECTIONS};
 use super::read::{Settings, Value};
 
 /// A file with every key at its default, and what it does. Writing to a `String` cannot fail.
@@ -39,12 +39,18 @@ pub(crate) fn show(settings: &Settings) -> String {
     let mut text = String::new();
     for key in KEYS.iter().filter(|key| !key.kind.is_reserved()) {
         let value = settings.value(key.name);
-        let _ = writeln!(text, "{} = {}  # {}", key.name, toml(value), settings.origin(key.name));
+        let _ = writeln!(
+            text,
+            "{} = {}  # {}",
+            key.name,
+            toml(key.kind, value),
+            settings.origin(key.name)
+        );
     }
     text
 }
 
-fn toml(value: &Value) -> String {
+fn toml(kind: Kind, value: &Value) -> String {
     match value {
         Value::Int(value) => value.to_string(),
         Value::Flag(value) => value.to_string(),
@@ -53,7 +59,16 @@ fn toml(value: &Value) -> String {
             let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
             format!("[{}]", items.join(", "))
         }
-        Value::Unread => String::from("(not read)"),
+        Value::Tables(tables) => {
+            let keys = if let Kind::Tables(keys) = kind { keys } else { &[] };
+            let table = |values: &Vec<String>| {
+                let members = keys.iter().zip(values);
+                let members: Vec<String> =
+                    members.map(|(key, value)| format!("{key} = {}", quoted(value))).collect();
+                format!("{{ {} }}", members.join(", "))
+            };
+            format!("[{}]", tables.iter().map(table).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 

@@ -93,12 +93,26 @@ fn parts_that_are_not_built_yet_are_said_to_be() {
         says("[udp]\nengine = \"xdp\"\n"),
         ["2: udp.engine = `\"xdp\"`: this engine is not built yet"]
     );
-    let tls = says("[tls]\nlisten = [\"0.0.0.0:443\"]\n");
-    assert_eq!(tls, ["2: tls.listen = (array): this part of tidegate is not built yet"]);
     assert!(says("[access]\nprivate = true\n")[0].contains("not built yet"));
-    let dormant = "[tls]\nlisten = []\ncertificates = [{ chain = \"a\", key = \"b\" }]\n[access]\nprivate = false\n\
-                   [http]\nwebsocket = true\n[state]\ndir = \"\"\n[limits]\n[tracker]\nwebsocket_interval_s = 120\n";
-    assert!(read(dormant).is_ok());
+    assert!(read("[access]\nprivate = false\n[state]\ndir = \"\"\n").is_ok());
+}
+
+#[test]
+fn certificates_are_tables_and_needed() {
+    let listen = "[tls]\nlisten = [\"0.0.0.0:443\"]\n";
+    assert_eq!(says(listen), ["2: tls.listen: needs tls.certificates: a chain and a key"]);
+    let tables =
+        "certificates = [{ chain = \"a\", key = \"b\" }, { key = \"d\", chain = \"c\" }]\n";
+    let settings = read(&format!("{listen}{tables}")).unwrap();
+    let config = Config::from_settings(&settings).unwrap();
+    let chains: Vec<_> = config.certificates.iter().map(|files| files.chain.clone()).collect();
+    assert_eq!(chains, [PathBuf::from("a"), PathBuf::from("c")]);
+    let shown = show(&settings);
+    assert!(shown.contains(r#"{ chain = "a", key = "b" }, { chain = "c", key = "d" }"#), "{shown}");
+    for wrong in ["[\"a\"]", "[{ chain = \"a\" }]", "[{ chain = \"a\", keys = \"b\" }]", "\"a\""] {
+        let text = format!("[tls]\ncertificates = {wrong}\n");
+        assert!(says(&text)[0].contains("a list of tables is due, as in [{ chain = "), "{text}");
+    }
 }
 
 #[test]
@@ -110,12 +124,51 @@ fn contradictions_are_found() {
 }
 
 #[test]
+fn proxies_are_networks_and_named_where_they_are_needed() {
+    let found = says("[udp]\ntrusted_proxies = [\"10.0.0.0/33\"]\n");
+    assert!(found[0].starts_with("2: udp.trusted_proxies: `10.0.0.0/33` is neither"), "{found:?}");
+    let found = says("[udp]\nsimple_proxy = true\n[http]\nproxy_protocol = \"v1v2\"\n");
+    let due = [
+        "http.trusted_proxies: must name the proxies when http.proxy_protocol is on",
+        "udp.trusted_proxies: must name the proxies when udp.simple_proxy is on",
+    ];
+    assert_eq!(found, due.map(|due| format!("default: {due}")));
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    let nets = "trusted_proxies = [\"173.245.48.0/20\", \"::1\"]";
+    let text = format!(
+        "[udp]\nsimple_proxy = true\n{nets}\n[http]\nproxy_protocol = \"v1v2\"\n\
+                        forwarded_header = \"forwarded\"\n{nets}\n[tracker]\n\
+                        private_addresses = \"deny\"\n"
+    );
+    let all = config(&text);
+    let proxies = Networks::parse(["173.245.48.0/20", "::1"]).unwrap();
+    assert_eq!(all.simple_proxies, Some(proxies.clone()));
+    assert_eq!((all.http.proxy_protocol, all.http.trusted_proxies), (true, proxies));
+    assert_eq!(all.http.forwarded_header, ForwardedHeader::Forwarded);
+    assert_eq!(all.policy.private_addresses, PrivateAddresses::Deny);
+    // Listed, but not switched on.
+    assert_eq!(config(&format!("[udp]\n{nets}\n")).simple_proxies, None);
+    let everybody = config("[http]\ntrusted_proxies = [\"0.0.0.0/0\"]\n").doubts();
+    assert!(everybody[0].starts_with("http.trusted_proxies holds everybody"), "{everybody:?}");
+}
+
+#[test]
 fn short_intervals_are_obeyed_and_short_lives_are_doubted() {
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     let short = config("[tracker]\ninterval_s = 5\n");
     assert_eq!((short.policy.interval_s, short.policy.interval_min_s), (5, 5));
     assert!(short.doubts().is_empty());
     assert_eq!(config("[tracker]\npeer_lifetime_s = 10\n").doubts().len(), 1);
+}
+
+#[test]
+fn the_end_and_the_sandbox_are_as_configured() {
+    let text = "[process]\ndrain_s = 0\nsandbox = \"off\"\n[access]\nallow = \"a\"\ndeny = \"b\"\n";
+    let config = Config::from_settings(&read(text).unwrap()).unwrap();
+    assert_eq!((config.http.drain_s, config.sandbox), (0, false));
+    assert_eq!(config.files().collect::<Vec<_>>(), [Path::new("a"), Path::new("b")]);
+    let config = Config::from_settings(&Settings::default()).unwrap();
+    assert_eq!((config.http.drain_s, config.sandbox, config.files().count()), (5, true, 0));
 }
 
 #[test]

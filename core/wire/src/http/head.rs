@@ -36,8 +36,8 @@ pub struct Request<'a> {
     pub keep_alive: bool,
     /// Where the next request starts.
     pub consumed: usize,
-    /// The bytes of the head itself, for [`Request::forwarded_for`].
-    head: &'a [u8],
+    /// The bytes of the head itself, for [`Request::hops`].
+    pub(super) head: &'a [u8],
 }
 
 /// The two methods there are.
@@ -54,6 +54,8 @@ pub enum Method {
 pub enum Fault {
     /// 400: no HTTP/1 request, or one with a body.
     BadRequest,
+    /// 400: a handshake of TLS.
+    Tls,
     /// 405: neither GET nor HEAD.
     MethodNotAllowed,
     /// 414: the request line alone is over [`limits::HTTP_HEAD_MAX`].
@@ -74,6 +76,8 @@ pub fn read_head(input: &[u8]) -> Head<'_> {
         Ok(httparse::Status::Complete(_)) => Head::Fault(too_large(input)),
         Ok(httparse::Status::Partial) if input.len() < limits::HTTP_HEAD_MAX => Head::Partial,
         Ok(httparse::Status::Partial) => Head::Fault(too_large(input)),
+        // The kind of record, and the first byte of its version.
+        Err(_) if input.starts_with(&[22, 3]) => Head::Fault(Fault::Tls),
         Err(httparse::Error::TooManyHeaders) => Head::Fault(Fault::HeadersTooLarge),
         Err(_) => Head::Fault(Fault::BadRequest),
     }
@@ -127,17 +131,4 @@ fn connection(value: &[u8], default: bool) -> bool {
         keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
     }
     keep_alive
-}
-
-impl<'a> Request<'a> {
-    /// The entries of all `X-Forwarded-For` headers, which together are one list, from the right:
-    /// the nearest proxy's entry first. Entries are trimmed, and otherwise as they came.
-    pub fn forwarded_for(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let lines = self.head.rsplit(|byte| *byte == b'\n');
-        let values = lines.filter_map(|line| {
-            let (name, value) = line.split_at_checked(b"x-forwarded-for:".len())?;
-            name.eq_ignore_ascii_case(b"x-forwarded-for:").then_some(value)
-        });
-        values.flat_map(|value| value.rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii))
-    }
 }

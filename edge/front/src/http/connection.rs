@@ -5,24 +5,24 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use tokio::net::TcpStream;
 use tracker::Seat;
 use tracker::counters::Drop;
 use types::Tick;
 
 use super::desk::{Client, Next, Turn};
+use super::greeting::{self, Greeted};
 use super::{HttpOptions, Shared, upgrade};
-use crate::stream::{Stream, readable, writable};
+use crate::stream::{Socket, Stream, reason};
 
 /// Seconds for which input is thrown away behind a last answer.
 const DRAIN_S: u32 = 2;
 
 /// A connection with a task of its own.
 pub(super) struct Connection {
-    stream: TcpStream,
-    client: Client,
+    stream: Socket,
+    client: Cell<Client>,
     /// Taken as long as it lasts.
-    seat: Seat,
+    seat: Cell<Seat>,
     /// When it is ended, unless something happens before.
     deadline: Cell<Tick>,
     /// Whether it waits for the first byte of a request.
@@ -36,61 +36,86 @@ impl Connection {
     /// held from now on, not only once its task runs.
     pub(super) fn start(
         shared: &Rc<Shared>,
-        stream: std::net::TcpStream,
+        stream: Socket,
         client: Client,
         seat: Seat,
         first: Turn,
-    ) -> io::Result<()> {
+    ) {
         // The first request has no longer than any other, even before its first byte.
         let deadline = shared.desk.borrow().clock.now().after(shared.options.head_timeout_s);
         let connection = Rc::new(Self {
-            stream: TcpStream::from_std(stream)?,
-            client,
-            seat,
+            stream,
+            client: Cell::new(client),
+            seat: Cell::new(seat),
             deadline: Cell::new(deadline),
             idle: Cell::new(false),
             overdue: Cell::new(false),
         });
         let place = shared.connections.insert(Rc::clone(&connection));
         tokio::task::spawn_local(connection.run(Rc::clone(shared), place, first));
-        Ok(())
     }
 
     async fn run(self: Rc<Self>, shared: Rc<Shared>, place: usize, first: Turn) {
-        let end = self.talk(&shared, first).await;
+        let end = self.meet(&shared, first).await;
         shared.connections.remove(place);
         {
             let mut desk = shared.desk.borrow_mut();
-            let counters = &mut desk.ledger(self.client.listener).now;
+            let counters = &mut desk.ledger(self.client.get().listener).now;
             counters.connections_closed += 1;
-            if end.is_err() && !self.overdue.get() {
-                counters.drop(Drop::Reset);
+            if let Err(error) = &end
+                && !self.overdue.get()
+            {
+                counters.drop(reason(error));
             }
         }
         // Nobody else holds it once it is out of the list.
         if let (Ok(Some((ip, turn))), Some(this)) = (end, Rc::into_inner(self)) {
             drop(this.seat);
-            upgrade(&shared, this.client.listener, this.stream, ip, turn);
+            upgrade(&shared, this.client.get().listener, this.stream, ip, turn);
         }
     }
 
-    /// Gives what is left when the connection becomes a WebSocket.
+    /// Finds out who it is, and talks to it. Gives what is left when the connection becomes a
+    /// WebSocket.
+    async fn meet(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
+        self.idle.set(true);
+        let greeted = greeting::wait(&self.client, &self.stream).await;
+        self.idle.set(false);
+        match greeted? {
+            Greeted::Known => {}
+            Greeted::Gone => return Ok(None),
+            Greeted::Named => {
+                let Client { listener, caller, .. } = self.client.get();
+                let Some(seat) = shared.desk.borrow().seat(caller.ip()) else {
+                    shared.count_drop(listener, Drop::PrefixConnectionLimit);
+                    return Ok(None);
+                };
+                self.seat.set(seat);
+            }
+        }
+        self.talk(shared, first).await
+    }
+
     async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
         let options = &shared.options;
         let now = || shared.desk.borrow().clock.now();
         let mut turn = first;
+        let mut handshaking = self.stream.is_handshaking();
         loop {
             if let Next::Upgrade(ip) = turn.next {
                 return Ok(Some((ip, turn)));
             }
-            if !turn.unsent.is_empty() {
+            if handshaking {
+                // Within the deadline of the first request.
+                self.write_all(&[]).await?;
+            } else if !turn.unsent.is_empty() || self.stream.is_pending() {
                 self.deadline.set(now().after(options.write_timeout_s));
                 self.write_all(&turn.unsent).await?;
                 turn.unsent = Vec::new();
                 turn.answered = turn.answered.max(1);
             }
             match turn.next {
-                Next::Close => return Ok(None),
+                Next::Close => return self.stream.say_goodbye().map(|()| None),
                 Next::Drain => {
                     return self.drain(shared, now().after(DRAIN_S)).await.map(|()| None);
                 }
@@ -99,9 +124,13 @@ impl Connection {
             if !turn.more {
                 self.await_input(&turn, options, now).await?;
             }
-            let client = Client { may_stay: !shared.stopping.get(), ..self.client };
+            let client = Client { may_stay: !shared.stopping.get(), ..self.client.get() };
             let had_begun = !turn.rest.is_empty();
             turn = shared.desk.borrow_mut().turn(client, turn, &self.stream)?;
+            if handshaking && !self.stream.is_handshaking() {
+                handshaking = false;
+                shared.desk.borrow_mut().ledger(client.listener).now.tls_handshakes += 1;
+            }
             if !had_begun && !turn.rest.is_empty() {
                 self.deadline.set(now().after(options.head_timeout_s));
             }
@@ -122,14 +151,14 @@ impl Connection {
             self.deadline.set(now().after(wait_s));
         }
         self.idle.set(turn.rest.is_empty());
-        let ready = readable(&self.stream).await;
+        let ready = self.stream.readable().await;
         self.idle.set(false);
         ready
     }
 
     async fn write_all(&self, mut left: &[u8]) -> io::Result<()> {
-        while !left.is_empty() {
-            writable(&self.stream).await?;
+        while !left.is_empty() || self.stream.is_pending() {
+            self.stream.writable().await?;
             match self.stream.write_now(left) {
                 Ok(len) => left = left.get(len..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -142,9 +171,9 @@ impl Connection {
     /// Says that nothing more comes from here, and throws away what comes from there.
     async fn drain(&self, shared: &Shared, deadline: Tick) -> io::Result<()> {
         self.deadline.set(deadline);
-        net::finish(&self.stream)?;
+        self.stream.finish()?;
         loop {
-            readable(&self.stream).await?;
+            self.stream.readable().await?;
             match shared.desk.borrow_mut().discard(&self.stream) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
@@ -157,7 +186,7 @@ impl Connection {
     /// Ends it from outside: its task wakes up and finds the stream closed.
     fn hang_up(&self) {
         // A socket that is closed already needs no ending.
-        let _ = net::hang_up(&self.stream);
+        let _ = self.stream.hang_up();
     }
 }
 
@@ -185,7 +214,7 @@ impl Connections {
         for (_, connection) in self.all.borrow().iter() {
             if now > connection.deadline.get() && !connection.overdue.replace(true) {
                 connection.hang_up();
-                ended(connection.client.listener);
+                ended(connection.client.get().listener);
             }
         }
     }

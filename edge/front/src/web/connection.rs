@@ -5,15 +5,14 @@ use std::mem::take;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::sleep;
 use tracker::Seat;
 use types::ConnectionKey;
 
 use super::hub::Written;
 use super::session::{Next, Session};
-use super::{Drop, Upgraded, Web};
-use crate::stream::{Stream, readable, writable};
+use super::{Upgraded, Web};
+use crate::stream::{Socket, Stream, reason};
 
 /// How long a client that says too much is not listened to.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -30,7 +29,7 @@ pub(super) fn start(web: &Rc<Web>, upgraded: Upgraded) {
 
 struct Connection {
     web: Rc<Web>,
-    stream: Rc<TcpStream>,
+    stream: Rc<Socket>,
     key: ConnectionKey,
     listener: usize,
     _seat: Seat,
@@ -54,10 +53,12 @@ impl Connection {
                 // Whatever goes wrong with its last frame: it is over.
                 let _ = self.part().await;
             }
-            self.web.turn(|worker, _| {
-                if end.is_err() {
-                    worker.hub.counters(self.listener).drop(Drop::Reset);
+            self.web.turn(|worker, now| {
+                if let Err(error) = &end {
+                    worker.hub.counters(self.listener).drop(reason(error));
                 }
+                // Who only says no more may still listen.
+                worker.hub.write(now, self.key);
                 worker.hub.remove(self.key);
             });
         }
@@ -77,7 +78,7 @@ impl Connection {
                     next = self.web.turn(|worker, now| session.receive(worker, now, &mut []));
                 }
                 Next::Read => {
-                    readable(&self.stream).await?;
+                    self.stream.readable().await?;
                     match self.read(session) {
                         Ok(Heard::Session(then)) => next = then,
                         Ok(Heard::End) => return Ok(Next::Read),
@@ -111,11 +112,11 @@ impl Connection {
     /// ends it if that takes too long.
     async fn part(&self) -> io::Result<()> {
         while self.web.turn(|worker, now| worker.hub.write(now, self.key)) == Written::Blocked {
-            writable(&self.stream).await?;
+            self.stream.writable().await?;
         }
-        net::finish(&*self.stream)?;
+        self.stream.finish()?;
         loop {
-            readable(&self.stream).await?;
+            self.stream.readable().await?;
             // Into the shared buffer: one of its own would make every connection's task larger.
             let read = self.web.turn(|worker, _| self.stream.read_now(&mut worker.read_buffer));
             match read {

@@ -11,7 +11,6 @@ use std::mem::take;
 use std::rc::Rc;
 
 use slab::Slab;
-use tokio::net::TcpStream;
 use tracker::Offers;
 use tracker::counters::{Counters, Drop, Ledger};
 use types::{ConnectionKey, Tick, limits};
@@ -19,7 +18,7 @@ use wire::ws::{self, CloseCode};
 
 use super::WebOptions;
 use super::exchange::{Content, Exchange, Letter, Packet, Place};
-use crate::stream::Stream;
+use crate::stream::{Socket, Stream};
 
 /// The mailboxes of a worker's connections, and the packets for other workers.
 pub(super) struct Hub {
@@ -30,6 +29,8 @@ pub(super) struct Hub {
     /// Places of mailboxes with something in them that nobody waits to write.
     due: Vec<usize>,
     outgoing: Vec<Packet>,
+    /// How often deadlines were looked at.
+    scans: usize,
     /// Memory for mailboxes.
     spare: Vec<Vec<u8>>,
     options: WebOptions,
@@ -38,7 +39,7 @@ pub(super) struct Hub {
 
 struct Mailbox {
     key: ConnectionKey,
-    stream: Rc<TcpStream>,
+    stream: Rc<Socket>,
     listener: usize,
     unsent: Vec<u8>,
     /// Since when the socket has taken nothing. Somebody waits to write on then.
@@ -67,6 +68,8 @@ pub(super) enum Written {
 const SPARE_MAX: usize = 128;
 /// Buffers above this are not kept.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
+/// Scans in which every mailbox has its turn: about a second.
+const SCAN_PARTS: usize = 4;
 /// Seconds that a client has to answer a close frame.
 const CLOSE_S: u32 = 3;
 
@@ -78,6 +81,7 @@ impl Hub {
             generation: 0,
             due: Vec::new(),
             outgoing: (0..place.exchange.workers()).map(|_| Packet::default()).collect(),
+            scans: 0,
             spare: Vec::new(),
             options,
             ledgers,
@@ -96,7 +100,7 @@ impl Hub {
     pub(super) fn open(
         &mut self,
         now: Tick,
-        stream: Rc<TcpStream>,
+        stream: Rc<Socket>,
         listener: usize,
         unsent: Vec<u8>,
     ) -> ConnectionKey {
@@ -237,7 +241,7 @@ impl Hub {
         &mut self,
         now: Tick,
         exchange: &Exchange,
-    ) -> Vec<(ConnectionKey, Rc<TcpStream>)> {
+    ) -> Vec<(ConnectionKey, Rc<Socket>)> {
         let mut blocked = Vec::new();
         let mut due = take(&mut self.due);
         for at in due.drain(..) {
@@ -271,7 +275,7 @@ impl Hub {
         let mut sent = 0;
         let written = loop {
             let left = mailbox.unsent.get(sent..).unwrap_or_default();
-            if left.is_empty() {
+            if left.is_empty() && !mailbox.stream.is_pending() {
                 break Written::All;
             }
             match mailbox.stream.write_now(left) {
@@ -317,11 +321,13 @@ impl Hub {
         mailbox.ends = Some(now.after(CLOSE_S));
     }
 
-    /// Once in a while: ends what is overdue, pings who is silent, forgets old offers, publishes
-    /// figures.
+    /// A few times a second: ends what is overdue, pings who is silent, forgets old offers, publishes
+    /// figures. Each call looks at a part of the mailboxes.
     pub(super) fn scan(&mut self, now: Tick) {
         let mut silent = Vec::new();
-        for (_, mailbox) in &mut self.mailboxes {
+        self.scans += 1;
+        for at in (self.scans % SCAN_PARTS..self.mailboxes.capacity()).step_by(SCAN_PARTS) {
+            let Some(mailbox) = self.mailboxes.get_mut(at) else { continue };
             let counters = &mut self.ledgers[mailbox.listener].now;
             let stuck = mailbox
                 .blocked
@@ -341,7 +347,7 @@ impl Hub {
             if is_overdue {
                 // Its task wakes up and finds the stream closed. One closed already needs no ending.
                 mailbox.ends = Some(Tick(u32::MAX));
-                let _ = net::hang_up(&*mailbox.stream);
+                let _ = mailbox.stream.hang_up();
             } else if !mailbox.pinged && now >= mailbox.heard.after(self.options.ping_s) {
                 mailbox.pinged = true;
                 silent.push(mailbox.key);

@@ -21,6 +21,7 @@ pub(super) struct Session {
     reader: Reader,
     /// Input that is not looked at yet: the beginning of a frame, or all that had to wait.
     rest: Vec<u8>,
+    //= webtorrent#shared-connection
     /// The torrents it is in, and as whom: sorted, since most connections have one or two.
     peers: Vec<(InfoHash, PeerId)>,
     pace: Pace,
@@ -223,6 +224,7 @@ impl Session {
     fn answer(&mut self, worker: &mut Worker, now: Tick, answer: &Answer<'_>) {
         let Answer { info_hash, peer_id, to_peer_id, offer_id, json } = answer;
         let name = worker.tracker.name_offer(info_hash, offer_id, to_peer_id, peer_id);
+        //= webtorrent#relay-answer
         let offers = worker.hub.offers(self.key);
         let Some(from) = offers.and_then(|offers| offers.take(now, name)) else {
             return worker.hub.counters(self.listener).drop(Drop::StrayAnswer);
@@ -256,6 +258,7 @@ impl Session {
     }
 
     /// Leaves all torrents.
+    //= webtorrent#leave
     pub(super) fn leave(&mut self, worker: &Worker) {
         for (info_hash, peer_id) in take(&mut self.peers) {
             let peer = WebPeer { connection: self.key, peer_id };

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
-use tracker::counters::{Board, Counters, Kind, Listener, Protocol};
+use tracker::counters::{Board, Counters, Drop, Kind, Listener, Protocol};
 use tracker::{Asked, Keys, Options, Policy, StoreOptions};
 use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick};
 use wire::webtorrent::client::{File, Reply};
@@ -53,11 +53,11 @@ impl Server {
             let listen = ([127, 0, 0, 1], 0).into();
             let socket = bind_tcp(listen, 1, &TcpOptions::default()).unwrap().remove(0);
             let address = socket.local_addr().unwrap();
-            let [http, web] = [Protocol::Http, Protocol::Web]
+            let [http, web] = [Protocol::Http, Protocol::Ws]
                 .map(|protocol| board.register(Listener { protocol, address }));
             let worker = HttpWorker {
                 tracker: Arc::clone(&tracker),
-                listeners: vec![HttpListener { socket, http, web }],
+                listeners: vec![HttpListener { socket, tls: None, http, web }],
                 options: options.clone(),
                 clock: Clock::start(),
                 seed: 1,
@@ -106,7 +106,7 @@ impl Server {
     /// Ends it, and gives what its WebSockets counted.
     fn end(mut self) -> Counters {
         self.stop_all();
-        self.counters(Protocol::Web)
+        self.counters(Protocol::Ws)
     }
 
     fn counters(&self, protocol: Protocol) -> Counters {

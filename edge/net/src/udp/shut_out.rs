@@ -7,7 +7,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use socket2::{SockFilter, SockRef};
+use socket2::{SockFilter, SockRef, Socket};
 
 use super::{Network, SHUT_OUT_MAX, UdpSocket};
 
@@ -27,13 +27,18 @@ impl UdpSocket {
         let own: Vec<Network> = own.take(SHUT_OUT_MAX).copied().collect();
         let socket = SockRef::from(&self.socket);
         if own.is_empty() {
-            return match socket.detach_filter() {
-                // There was none.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                other => other,
-            };
+            return let_all_in(&socket);
         }
         socket.attach_filter(&program(is_v4, &own))
+    }
+}
+
+/// Has the kernel drop nothing.
+pub(super) fn let_all_in(socket: &Socket) -> io::Result<()> {
+    match socket.detach_filter() {
+        // There was no filter.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 

@@ -40,11 +40,11 @@ impl Server {
         let listener = listener.into_iter().next().unwrap();
         let address = listener.local_addr().unwrap();
         let (tracker, board) = (tracker(options.dict_model), Arc::new(Board::default()));
-        let [http, web] = [Protocol::Http, Protocol::Web]
+        let [http, web] = [Protocol::Http, Protocol::Ws]
             .map(|protocol| board.register(Listener { protocol, address }));
         let worker = HttpWorker {
             tracker: Arc::clone(&tracker),
-            listeners: vec![HttpListener { socket: listener, http, web }],
+            listeners: vec![HttpListener { socket: listener, tls: None, http, web }],
             options,
             clock: Clock::start(),
             seed: 7,

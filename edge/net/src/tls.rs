@@ -1,0 +1,79 @@
+//! TLS on TCP connections: [`Certificates`] that can be replaced while serving, and [`TlsSession`]s
+//! over sockets that never wait.
+
+mod certificate;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::crypto::aws_lc_rs;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, SignatureScheme};
+
+pub use certificate::{Certificate, CertificateError, CertificateFiles, Chain};
+pub use session::{SEALED_MAX, TlsSession};
+
+/// How a listener's connections speak TLS. Cheap to clone.
+#[derive(Clone)]
+pub struct TlsConfig(pub(crate) Arc<ServerConfig>);
+
+impl TlsConfig {
+    /// TLS 1.2 and 1.3 with these certificates, for HTTP/1.1.
+    ///
+    /// Sessions are resumed by tickets, whose keys live as long as the process and change every few
+    /// hours: nothing is stored for a client.
+    pub fn new(certificates: &Arc<Certificates>) -> Self {
+        let provider = aws_lc_rs::default_provider();
+        #[expect(clippy::expect_used, reason = "the provider's own suites; a test builds it")]
+        let builder = ServerConfig::builder_with_provider(provider.into())
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+            .expect("the provider has suites for both versions");
+        let resolver = Arc::clone(certificates) as Arc<dyn ResolvesServerCert>;
+        let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        if let Ok(ticketer) = aws_lc_rs::Ticketer::new() {
+            config.ticketer = ticketer;
+        }
+        // One is used again at most; two would only cost bytes.
+        config.send_tls13_tickets = 1;
+        Self(Arc::new(config))
+    }
+}
+
+/// The certificates in force.
+#[derive(Debug, Default)]
+pub struct Certificates(ArcSwap<Vec<Certificate>>);
+
+impl Certificates {
+    /// Puts others in force, for connections that begin from now on. The first is for clients that
+    /// name no host, or one that no certificate is for.
+    pub fn replace(&self, certificates: Vec<Certificate>) {
+        self.0.store(Arc::new(certificates));
+    }
+
+    /// Those in force.
+    pub fn load(&self) -> Arc<Vec<Certificate>> {
+        self.0.load_full()
+    }
+
+    /// The first that is for `host` and signs as the client understands, or else the first of those
+    /// that sign so: of an ECDSA and an RSA certificate for one name, old clients get the latter.
+    fn find(&self, host: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let all = self.0.load();
+        let mut fit = all.iter().filter(|one| one.signs_by(schemes)).peekable();
+        let first = fit.peek().copied();
+        let named = host.and_then(|host| fit.find(|one| one.is_for(host)));
+        named.or(first).map(Certificate::key)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.find(hello.server_name(), hello.signature_schemes())
+    }
+}

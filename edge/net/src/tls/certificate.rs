@@ -1,0 +1,251 @@
+//! Certificates from files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use std::{fmt, fs, io};
+
+use rustls::SignatureScheme;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Where a certificate is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CertificateFiles {
+    /// PEM: the certificate, and those of the authorities between it and the root.
+    pub chain: PathBuf,
+    /// PEM: its private key, in PKCS#8, PKCS#1 or SEC1.
+    pub key: PathBuf,
+}
+
+/// A certificate with its key.
+#[derive(Clone)]
+pub struct Certificate {
+    key: Arc<CertifiedKey>,
+    /// In lower case; a leading `*` stands for one label.
+    names: Vec<String>,
+    /// The first second, and the last, in which it is good.
+    valid: [SystemTime; 2],
+    chain: Chain,
+}
+
+/// Whether clients get what they need to check a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chain {
+    /// As far as can be seen.
+    Whole,
+    /// The host's certificate stands alone, but says where to fetch that of the authority which issued
+    /// it. Few clients do.
+    Short,
+    /// A certificate behind another one is not of the authority that issued that.
+    Broken,
+}
+
+/// Why there is no certificate.
+#[derive(Debug)]
+pub struct CertificateError {
+    /// The file that is at fault.
+    pub path: PathBuf,
+    fault: Fault,
+}
+
+#[derive(Debug)]
+pub(super) enum Fault {
+    Unreadable(io::Error),
+    Pem(PemError),
+    NoCertificate,
+    NoKey,
+    /// The other file's content.
+    Swapped,
+    Password,
+    /// The first certificate is 1.
+    X509(usize),
+    Rejected(rustls::Error),
+    Key,
+    Mismatch,
+}
+
+impl Certificate {
+    /// Reads it, and sees that key and certificate belong together.
+    pub fn read(files: &CertificateFiles) -> Result<Self, CertificateError> {
+        let blame = |path: &Path, fault| CertificateError { path: path.to_owned(), fault };
+        let read =
+            |path: &Path| fs::read(path).map_err(|error| blame(path, Fault::Unreadable(error)));
+        let (chain, key) = (read(&files.chain)?, read(&files.key)?);
+        let chain = chain_of(&chain).map_err(|fault| blame(&files.chain, fault))?;
+        let key = key_of(&key).map_err(|fault| blame(&files.key, fault))?;
+        Self::new(chain, &key).map_err(|fault| match fault {
+            Fault::Key | Fault::Mismatch => blame(&files.key, fault),
+            fault => blame(&files.chain, fault),
+        })
+    }
+
+    pub(super) fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: &PrivateKeyDer<'_>,
+    ) -> Result<Self, Fault> {
+        let parsed =
+            chain.iter().zip(1..).map(|(der, number)| match X509Certificate::from_der(der) {
+                Ok((_, certificate)) => Ok(certificate),
+                Err(_) => Err(Fault::X509(number)),
+            });
+        let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
+        let own = parsed.first().ok_or(Fault::NoCertificate)?;
+        let names = names(own);
+        let valid = [own.validity().not_before, own.validity().not_after]
+            .map(|time| instant(time.timestamp()));
+        let links = see_links(&parsed);
+        let signing = any_supported_type(key).map_err(|_| Fault::Key)?;
+        let key = CertifiedKey::new(chain, signing);
+        key.keys_match().map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => Fault::Mismatch,
+            error => Fault::Rejected(error),
+        })?;
+        Ok(Self { key: Arc::new(key), names, valid, chain: links })
+    }
+
+    /// The host names that it is for.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// When its time is over.
+    pub fn expires(&self) -> SystemTime {
+        self.valid[1]
+    }
+
+    /// Whether its time has come and is not over.
+    pub fn is_good_at(&self, time: SystemTime) -> bool {
+        let [from, until] = self.valid;
+        (from..=until).contains(&time)
+    }
+
+    /// Whether clients get what they need to check it.
+    pub fn chain(&self) -> Chain {
+        self.chain
+    }
+
+    pub(super) fn key(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.key)
+    }
+
+    /// Whether its key signs in one of these ways.
+    pub(super) fn signs_by(&self, schemes: &[SignatureScheme]) -> bool {
+        self.key.key.choose_scheme(schemes).is_some()
+    }
+
+    /// Whether it is for a host.
+    pub(super) fn is_for(&self, host: &str) -> bool {
+        let rest = host.split_once('.').map(|(_, rest)| rest);
+        self.names.iter().any(|name| match name.strip_prefix("*.") {
+            Some(domain) => rest.is_some_and(|rest| rest.eq_ignore_ascii_case(domain)),
+            None => name.eq_ignore_ascii_case(host),
+        })
+    }
+}
+
+fn chain_of(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(Fault::Pem)?;
+    match (chain.is_empty(), PrivateKeyDer::from_pem_slice(pem)) {
+        (false, _) => Ok(chain),
+        (true, Ok(_)) => Err(Fault::Swapped),
+        (true, Err(_)) => Err(Fault::NoCertificate),
+    }
+}
+
+fn key_of(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Fault> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| {
+        // PKCS#8 says it in the first line, older forms in a line that is no base64.
+        let mark = b"ENCRYPTED";
+        let is_locked = pem.windows(mark.len()).any(|window| window == mark);
+        match error {
+            _ if is_locked => Fault::Password,
+            PemError::NoItemsFound if chain_of(pem).is_ok() => Fault::Swapped,
+            PemError::NoItemsFound => Fault::NoKey,
+            error => Fault::Pem(error),
+        }
+    })
+}
+
+/// Looks at the names only: clients do the rest, and trust nothing else.
+fn see_links(chain: &[X509Certificate<'_>]) -> Chain {
+    let is_issued = |pair: &[X509Certificate<'_>]| match pair {
+        [one, next] => one.issuer() == next.subject(),
+        _ => true,
+    };
+    match chain {
+        [own] if own.issuer() != own.subject() && says_where_issuer_is(own) => Chain::Short,
+        _ if chain.windows(2).all(is_issued) => Chain::Whole,
+        _ => Chain::Broken,
+    }
+}
+
+/// Authorities of the web do, private ones seldom.
+fn says_where_issuer_is(certificate: &X509Certificate<'_>) -> bool {
+    certificate.extensions().iter().any(|extension| match extension.parsed_extension() {
+        ParsedExtension::AuthorityInfoAccess(access) => {
+            access.iter().any(|one| one.access_method == OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS)
+        }
+        _ => false,
+    })
+}
+
+fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let extension = certificate.subject_alternative_name().ok().flatten();
+    let names = extension.map(|extension| extension.value.general_names.as_slice());
+    let names = names.unwrap_or_default().iter();
+    let host = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        _ => None,
+    };
+    names.filter_map(host).collect()
+}
+
+fn instant(unix_s: i64) -> SystemTime {
+    let since = Duration::from_secs(unix_s.unsigned_abs());
+    let epoch = SystemTime::UNIX_EPOCH;
+    let time = if unix_s < 0 { epoch.checked_sub(since) } else { epoch.checked_add(since) };
+    time.unwrap_or(epoch)
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate")
+            .field("names", &self.names)
+            .field("valid", &self.valid)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match &self.fault {
+            Fault::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            Fault::Pem(PemError::MissingSectionEnd { .. }) => {
+                f.write_str("is cut short: a BEGIN has no END")
+            }
+            Fault::Pem(_) => f.write_str("is no PEM: what is between BEGIN and END is no base64"),
+            Fault::NoCertificate => f.write_str("holds no certificate (PEM: BEGIN CERTIFICATE)"),
+            Fault::NoKey => {
+                f.write_str("holds no private key (PEM: BEGIN PRIVATE KEY, or RSA, or EC)")
+            }
+            Fault::Swapped => f.write_str("holds what the other file should: swap chain and key"),
+            Fault::Password => f.write_str(
+                "has a password, which nobody could enter: openssl pkey -in OLD -out NEW removes it",
+            ),
+            Fault::X509(number) => write!(f, "its certificate {number} cannot be understood"),
+            Fault::Rejected(error) => write!(f, "its certificate cannot be used: {error}"),
+            Fault::Key => f.write_str("its key is of a kind that cannot be used: RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519"),
+            Fault::Mismatch => f.write_str("is not the key of the certificate"),
+        }
+    }
+}
+
+impl std::error::Error for CertificateError {}
