@@ -299,6 +299,8 @@ fn limits(settings: &Settings, exempt: Networks) -> Limits {
         announces: rate("limits.announces_per_s", "limits.announces_burst"),
         scrapes: rate("limits.scrapes_per_s", "limits.scrapes_burst"),
         connections: settings.int("http.connections_per_prefix_max"),
+        shut_out_per_s: settings.int("limits.shut_out_per_s"),
+        shut_out_s: settings.int("limits.shut_out_s"),
         prefix_v4: bits("limits.prefix_v4_bits"),
         prefix_v6: bits("limits.prefix_v6_bits"),
         buckets: settings.int("limits.buckets"),

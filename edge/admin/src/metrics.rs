@@ -54,6 +54,9 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         ("received_bytes_total", "counter", "Payload bytes received.", |c| c.bytes_in),
         ("sent_bytes_total", "counter", "Payload bytes sent.", |c| c.bytes_out),
         ("peers_sent_total", "counter", "Peers given in answers.", |c| c.peers_sent),
+        ("shut_outs_total", "counter", "Networks that the kernel was asked to shut out.", |c| {
+            c.shut_outs
+        }),
         ("tls_handshakes_total", "counter", "TLS handshakes completed.", |c| c.tls_handshakes),
         ("connections_total", "counter", "Connections accepted.", |c| c.connections_opened),
         ("connections_open", "gauge", "Connections open now.", |c| {
