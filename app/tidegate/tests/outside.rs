@@ -24,9 +24,9 @@ mod sandbox;
 mod serving;
 #[path = "outside/talk.rs"]
 mod talk;
+#[path = "outside/tls.rs"]
+mod tls;
 #[path = "outside/upgrade.rs"]
 mod upgrade;
 #[path = "outside/watched.rs"]
 mod watched;
-#[path = "outside/tls.rs"]
-mod tls;
