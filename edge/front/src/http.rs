@@ -13,6 +13,7 @@
 //! without the reactor ever hearing of it. Buffers are shared by the worker's connections: an idle
 //! one keeps no bytes. Deadlines are kept by one scan a second, not by a timer each.
 
+mod challenges;
 mod client;
 mod connection;
 mod desk;
@@ -41,6 +42,7 @@ use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
 use connection::{Connection, Connections};
 use desk::{Client, Desk, Next, Turn};
 
+pub use challenges::Challenges;
 pub use client::{ParseProxyError, Proxies};
 
 /// How HTTP is served.
@@ -60,6 +62,8 @@ pub struct HttpOptions {
     pub dict_model: bool,
     /// How WebTorrent is served, if it is.
     pub web: Option<WebOptions>,
+    /// Answers to an ACME authority; shared by all clones.
+    pub challenges: Arc<Challenges>,
 }
 
 impl Default for HttpOptions {
@@ -72,6 +76,7 @@ impl Default for HttpOptions {
             trusted_proxies: Proxies::default(),
             dict_model: false,
             web: Some(WebOptions::default()),
+            challenges: Arc::default(),
         }
     }
 }

@@ -17,8 +17,8 @@ use wire::http::{
 };
 use wire::ws::switching_protocols;
 
-use super::HttpOptions;
 use super::client::Proxies;
+use super::{Challenges, HttpOptions};
 use crate::Clock;
 use crate::stream::Stream;
 use crate::web::WebOptions;
@@ -41,6 +41,7 @@ pub(super) struct Desk {
     proxies: Proxies,
     dict_model: bool,
     web: Option<WebOptions>,
+    challenges: Arc<Challenges>,
     read_buffer: Box<[u8]>,
     out: Vec<u8>,
     body: Vec<u8>,
@@ -112,6 +113,7 @@ impl Desk {
             proxies: options.trusted_proxies.clone(),
             dict_model: options.dict_model,
             web: options.web.clone(),
+            challenges: Arc::clone(&options.challenges),
             read_buffer: vec![0; READ_MAX].into(),
             out: Vec::with_capacity(READ_MAX),
             body: Vec::with_capacity(READ_MAX),
@@ -256,7 +258,9 @@ impl Desk {
             Target::Scrape(query) => self.scrape(request.key, query),
             Target::Unknown => {
                 self.ledger(client.listener).now.response(family(ip), Kind::Other);
-                if self.web.as_ref().is_some_and(|web| web.names(request)) {
+                if let Some(answer) = self.challenges.answer(request.path) {
+                    response.ok(&mut self.out, answer.as_bytes());
+                } else if self.web.as_ref().is_some_and(|web| web.names(request)) {
                     response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
                 } else {
                     response.not_found(&mut self.out);

@@ -65,6 +65,17 @@ impl Certificate {
         })
     }
 
+    /// The same from a text that has the chain and the key, in any order. `path` is where it is kept,
+    /// for the message if something is wrong with it.
+    pub fn from_pem(pem: &[u8], path: &Path) -> Result<Self, CertificateError> {
+        let blame = |fault| CertificateError { path: path.to_owned(), fault };
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
+            .collect::<Result<_, _>>()
+            .map_err(|error| blame(Fault::Pem(error)))?;
+        let key = PrivateKeyDer::from_pem_slice(pem).map_err(|_| blame(Fault::Key))?;
+        Self::new(chain, &key).map_err(blame)
+    }
+
     fn new(chain: Vec<CertificateDer<'static>>, key: &PrivateKeyDer<'_>) -> Result<Self, Fault> {
         let own = chain.first().ok_or(Fault::Empty)?;
         let (_, parsed) = X509Certificate::from_der(own).map_err(|_| Fault::X509)?;
@@ -73,13 +84,22 @@ impl Certificate {
             .map(|time| instant(time.timestamp()));
         let signing = any_supported_type(key).map_err(|_| Fault::Key)?;
         let key = CertifiedKey::new(chain, signing);
-        key.keys_match().map_err(|_| Fault::Mismatch)?;
+        // Other errors are about what the comparison cannot read, such as the critical extension of a
+        // challenge: that is for clients to judge.
+        if let Err(rustls::Error::InconsistentKeys(_)) = key.keys_match() {
+            return Err(Fault::Mismatch);
+        }
         Ok(Self { key: Arc::new(key), names, valid })
     }
 
     /// The host names that it is for.
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// When its time begins.
+    pub fn begins(&self) -> SystemTime {
+        self.valid[0]
     }
 
     /// When its time is over.
@@ -93,6 +113,11 @@ impl Certificate {
         (from..=until).contains(&time)
     }
 
+    /// The certificate itself, as it goes over the wire.
+    pub fn der(&self) -> Option<&CertificateDer<'static>> {
+        self.key.cert.first()
+    }
+
     /// Whether the files hold a chain, and not the host's certificate alone: clients that do not know
     /// the authority in between cannot check that.
     pub fn has_chain(&self) -> bool {
@@ -104,7 +129,7 @@ impl Certificate {
     }
 
     /// Whether it is for a host.
-    pub(super) fn is_for(&self, host: &str) -> bool {
+    pub fn is_for(&self, host: &str) -> bool {
         let rest = host.split_once('.').map(|(_, rest)| rest);
         self.names.iter().any(|name| match name.strip_prefix("*.") {
             Some(domain) => rest.is_some_and(|rest| rest.eq_ignore_ascii_case(domain)),

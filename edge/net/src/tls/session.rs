@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use rustls::ServerConnection;
 
-use super::TlsConfig;
+use super::{TlsConfig, challenge};
 
 /// A session, from the handshake to the end.
 ///
@@ -48,6 +48,11 @@ impl TlsSession {
                 let _ = self.flush(socket);
             }
             processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            //= rfc8737#no-data
+            if self.0.alpn_protocol() == Some(challenge::PROTOCOL) && !self.0.is_handshaking() {
+                opened.is_last = true;
+                break;
+            }
             while let Some(room) = plain.get_mut(opened.len..).filter(|room| !room.is_empty()) {
                 match self.0.reader().read(room) {
                     Ok(0) => {
