@@ -1,6 +1,7 @@
 //! The configuration: one table of keys ([`keys`]), read from a file and the environment ([`read`]),
 //! shown and written from the same table ([`show()`]), and here turned into what the rooms take.
 
+mod acme;
 mod keys;
 mod read;
 mod show;
@@ -8,6 +9,7 @@ mod show;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use front::http::{HttpOptions, Proxies};
 use front::web::WebOptions;
@@ -18,6 +20,7 @@ use tracker::access::Mode;
 
 use keys::{KEYS, Key};
 
+pub(crate) use acme::{AcmeConfig, Challenge};
 pub(crate) use read::{Problem, Settings, load};
 pub(crate) use show::{init, show};
 
@@ -42,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) http: HttpOptions,
     pub(crate) tls_listen: Listen,
     pub(crate) certificates: Vec<CertificateFiles>,
+    /// Certificates to be obtained, if any.
+    pub(crate) acme: Option<AcmeConfig>,
     pub(crate) policy: Policy,
     pub(crate) access_mode: Mode,
     pub(crate) allow: PathBuf,
@@ -67,6 +72,7 @@ impl Config {
         let mut addresses = |name| addresses(settings, name, &mut problems);
         let [udp, http, tls, admin] =
             ["udp.listen", "http.listen", "tls.listen", "admin.listen"].map(&mut addresses);
+        let acme = AcmeConfig::from_settings(settings, &mut problems);
         let config = Self {
             udp_listen: Listen { addresses: udp, is_default: settings.is_default("udp.listen") },
             udp_workers: settings.size("udp.workers"),
@@ -87,9 +93,11 @@ impl Config {
                 trusted_proxies,
                 dict_model: settings.flag("http.dict_model"),
                 web: settings.flag("http.websocket").then(|| web(settings)),
+                challenges: Arc::default(),
             },
             tls_listen: Listen { addresses: tls, is_default: false },
             certificates: certificates(settings),
+            acme,
             policy: policy(settings),
             access_mode: match settings.text("access.mode") {
                 "allow" => Mode::Allow,
@@ -125,6 +133,19 @@ impl Config {
                 policy.peer_lifetime_s
             ));
         }
+        if let Some(acme) = &self.acme {
+            let (port, listen, name) = match acme.challenge {
+                Challenge::TlsAlpn => (443, &self.tls_listen, "tls.listen"),
+                Challenge::Http => (80, &self.http_listen, "http.listen"),
+            };
+            if listen.addresses.iter().all(|address| address.port() != port) {
+                doubts.push(format!(
+                    "tls.acme.challenge is {}, for which the authority connects to port {port}, but \
+                     {name} has no such port: does something lead there?",
+                    acme.challenge.label()
+                ));
+            }
+        }
         doubts
     }
 
@@ -133,6 +154,7 @@ impl Config {
         let mut blame = |name: &'static str, text: String| {
             problems.push(settings.problem(name, text));
         };
+        let wants_acme = !settings.list("tls.acme.domains").is_empty();
         let wants_allow = matches!(self.access_mode, Mode::Allow | Mode::Both);
         let wants_deny = matches!(self.access_mode, Mode::Deny | Mode::Both);
         for (wanted, path, name) in
@@ -167,9 +189,17 @@ impl Config {
         if self.user.is_empty() && !self.group.is_empty() {
             blame("process.group", "needs process.user as well".into());
         }
-        if !self.tls_listen.addresses.is_empty() && self.certificates.is_empty() {
-            let text = "needs tls.certificates: a chain and a key";
+        if !self.tls_listen.addresses.is_empty() && self.certificates.is_empty() && !wants_acme {
+            let text = "needs tls.certificates: a chain and a key, or tls.acme.domains";
             blame("tls.listen", text.into());
+        }
+        if wants_acme && self.tls_listen.addresses.is_empty() {
+            blame("tls.acme.domains", "needs tls.listen, for which certificates are".into());
+        }
+        if self.acme.as_ref().is_some_and(|acme| acme.challenge == Challenge::Http)
+            && self.http_listen.addresses.is_empty()
+        {
+            blame("tls.acme.challenge", "http-01 needs http.listen".into());
         }
         let mut seen = BTreeMap::new();
         for (name, section, addresses) in [
