@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use net::process::{self, Identity};
 use net::tls::{Certificates, TlsConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tokio::sync::watch;
 use tracing::{info, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::prelude::*;
@@ -26,8 +27,9 @@ use tracker::counters::Board;
 use tracker::{Keys, Options, StoreOptions, Tracker};
 
 use crate::access;
+use crate::acme::{self, Shelf};
 use crate::certificates;
-use crate::config::{Config, Settings};
+use crate::config::{AcmeConfig, Config, Settings};
 use listeners::{Bound, bind};
 use reload::Reloader;
 use workers::{Ended, Workers};
@@ -63,10 +65,22 @@ pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -
     certificates.replace(read);
     let bound = bind(&config)?;
     let lines = bound.lines(&config);
+    acme::prepare(&config)?;
     become_user(&config)?;
-    let workers = start_workers(bound, &config, &tracker, &certificates, happen)?;
-    let reloader =
-        Reloader { file, settings, config, tracker, watch, certificates, certificate_watch, log };
+    acme::load(&config, &certificates)?;
+    let mut workers = start_workers(bound, &config, &tracker, &certificates, happen)?;
+    let acme = start_acme(&mut workers, &config, &certificates)?;
+    let reloader = Reloader {
+        file,
+        settings,
+        config,
+        tracker,
+        watch,
+        certificates,
+        certificate_watch,
+        acme,
+        log,
+    };
     print(&lines)?;
     workers.figures().status.ready.store(true, Ordering::Relaxed);
     run(workers, reloader, &happenings)
@@ -82,6 +96,7 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
         Ok(read) => problems.extend(certificates::doubts(config, &read)),
         Err(error) => problems.push(format!("{error:#}")),
     }
+    problems.extend(acme::check(config));
     if let Err(error) = bind(config) {
         problems.push(format!("{error:#}"));
     }
@@ -171,7 +186,7 @@ fn start_workers(
     happen: Sender<Happening>,
 ) -> Result<Workers> {
     let board = Arc::new(Board::default());
-    let mut workers = Workers::new(tracker, &board, move |ended| {
+    let mut workers = Workers::new(tracker, &board, certificates, move |ended| {
         // Nobody listens any more once the process is going down.
         let _ = happen.send(Happening::Ended(ended));
     });
@@ -185,6 +200,22 @@ fn start_workers(
     workers.start_http(tcp, config)?;
     workers.start_sweep()?;
     Ok(workers)
+}
+
+/// Gives the way to tell it of another configuration.
+fn start_acme(
+    workers: &mut Workers,
+    config: &Config,
+    certificates: &Arc<Certificates>,
+) -> Result<watch::Sender<Option<AcmeConfig>>> {
+    let (sender, configs) = watch::channel(config.acme.clone());
+    // A reload may ask for certificates that the start did not, but opens no listener for them.
+    if !config.tls_listen.addresses.is_empty() {
+        let challenges = Arc::clone(&config.http.challenges);
+        let shelf = Shelf { certificates: Arc::clone(certificates), challenges };
+        workers.start_acme(shelf, configs)?;
+    }
+    Ok(sender)
 }
 
 fn print(lines: &str) -> Result<()> {

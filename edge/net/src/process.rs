@@ -4,6 +4,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::unistd::{Gid, Group, Pid, Uid, User, setgid, setgroups, setuid};
 use std::io;
+use std::path::Path;
 
 /// The cores that this process may run on, by number.
 pub fn cores() -> Vec<usize> {
@@ -58,6 +59,21 @@ impl Identity {
             found.ok_or_else(|| DropError::UnknownGroup(group.to_owned()))?.gid
         };
         Ok(Self { user: found.uid, group: gid })
+    }
+
+    /// Makes a file or folder theirs.
+    pub fn give(self, path: &Path) -> io::Result<()> {
+        std::os::unix::fs::chown(path, Some(self.user.as_raw()), Some(self.group.as_raw()))
+    }
+
+    /// The number of the user.
+    pub fn user(self) -> u32 {
+        self.user.as_raw()
+    }
+
+    /// The number of the group.
+    pub fn group(self) -> u32 {
+        self.group.as_raw()
     }
 }
 

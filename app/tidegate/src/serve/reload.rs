@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 
 use admin::Figures;
 use net::tls::Certificates;
+use tokio::sync::watch;
 use tracing::{Level, error, info, warn};
 use tracker::Tracker;
 
 use crate::access;
+use crate::acme;
 use crate::certificates;
-use crate::config::{self, Config, Settings};
+use crate::config::{self, AcmeConfig, Config, Settings};
 
 /// Sets the level of the log.
 pub(super) type LogLevel = Box<dyn Fn(Level)>;
@@ -25,6 +27,8 @@ pub(super) struct Reloader {
     pub(super) watch: access::Watch,
     pub(super) certificates: Arc<Certificates>,
     pub(super) certificate_watch: access::Watch,
+    /// Tells the thread that obtains certificates what to obtain.
+    pub(super) acme: watch::Sender<Option<AcmeConfig>>,
     pub(super) log: LogLevel,
 }
 
@@ -49,12 +53,20 @@ impl Reloader {
             Ok(certificates) => certificates,
             Err(error) => return failed(&format!("{error:#}")),
         };
+        if let Err(error) = acme::prepare(&config) {
+            return failed(&format!("{error:#}"));
+        }
         certificates::doubts(&config, &certificates).iter().for_each(|doubt| warn!("{doubt}"));
         let (live, fixed) = config::changes(&self.settings, &settings);
         let (allow, deny) = (lists.allow.len(), lists.deny.len());
         self.tracker.reconfigure(&config.policy);
         self.tracker.access().replace(lists);
         self.certificates.replace(certificates);
+        self.acme.send_if_modified(|acme| {
+            let is_other = *acme != config.acme;
+            acme.clone_from(&config.acme);
+            is_other
+        });
         (self.log)(config.log_level);
         let list =
             |names: &[&str]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
