@@ -91,7 +91,7 @@ impl Certificates {
                 names => names,
             };
             for name in names {
-                expiries.entry(name.clone()).or_insert(certificate.expires());
+                expiries.entry(name.clone()).or_insert_with(|| certificate.expires());
             }
         }
         expiries
