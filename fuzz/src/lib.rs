@@ -2,6 +2,10 @@
 //! (`cargo xtask fuzz NAME`), and a plain test replays the corpora on the stable toolchain.
 #![forbid(unsafe_code)]
 
+#[path = "../../core/wire/tests/webtorrent_twin/twin.rs"]
+mod webtorrent_twin;
+mod ws;
+
 use std::net::IpAddr;
 
 use types::limits::{SCRAPE_HASHES_HTTP_MAX, SCRAPE_HASHES_UDP_MAX};
@@ -115,6 +119,16 @@ fn refused(refusal: Refusal) {
     failure(&mut body, refusal);
     let reason = parse(&body).unwrap().at("failure reason").and_then(Value::bytes);
     assert_eq!(reason, Some(refusal.text().as_bytes()));
+}
+
+/// Frames say what tungstenite reads of them.
+pub fn ws(bytes: &[u8]) {
+    ws::check(bytes);
+}
+
+/// A message is what `serde_json` makes of it, and what is written of it reads the same.
+pub fn webtorrent(bytes: &[u8]) {
+    let _ = webtorrent_twin::check(bytes);
 }
 
 /// What is accepted is the one way to write it.

@@ -52,3 +52,13 @@ fn http() {
 fn bencode() {
     replay("bencode", tidegate_fuzz::bencode);
 }
+
+#[test]
+fn ws() {
+    replay("ws", tidegate_fuzz::ws);
+}
+
+#[test]
+fn webtorrent() {
+    replay("webtorrent", tidegate_fuzz::webtorrent);
+}

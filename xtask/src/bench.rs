@@ -1,10 +1,12 @@
 //! Figures: tidegate beside the rivals that packages give, in one run.
 //!
-//! `cargo xtask bench udp|udp-announce|http|http-close [--runs N] [--seconds N] [--rivals FOLDER]
-//! [--write]`. The tracker is pinned to core 0 and the load to core 1; runs are interleaved (A B A
+//! `cargo xtask bench udp|udp-announce|http|http-close|ws|ws-idle [--runs N] [--seconds N]
+//! [--rivals FOLDER] [--write]`. The tracker is pinned to core 0 and the load to core 1; runs are interleaved (A B A
 //! B) because machines drift; what counts is responses per second of the tracker's own CPU time.
+//! Rivals that are not in the folder are left out; npm's is looked for in its `node_modules`.
 //! The store's own figures come from `cargo bench -p tidegate-swarm --bench store`.
 
+mod idle;
 mod load;
 mod machine;
 mod subject;
@@ -16,12 +18,11 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, run as run_command};
-use load::Load;
+use load::{Load, Seen};
 use subject::{Subject, Used};
 
 /// What the command line asks for.
 struct Plan {
-    load: Load,
     runs: u32,
     seconds: u32,
     /// Where the rivals' programs and the load testers are.
@@ -50,34 +51,75 @@ impl Run {
 
 /// Runs the benchmark named first in `arguments`.
 pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
-    let plan = parse(arguments)?;
+    let (name, plan) = parse(arguments)?;
+    // A wrong name is no reason to build.
+    let load = if name == idle::NAME { None } else { Some(Load::parse(name)?) };
     let mut build = command(&["cargo", "build", "--release", "--package", "tidegate"]);
     build.env("CARGO_TERM_QUIET", "true");
     run_command(build)?;
+    match load {
+        Some(load) => throughput(&plan, load),
+        None => idle::bench(&plan),
+    }
+}
+
+/// Responses per second of each subject.
+fn throughput(plan: &Plan, load: Load) -> Result<()> {
+    let subjects = plan.those_here(load.subjects());
     let mut runs = Vec::new();
     for round in 1..=plan.runs {
-        for subject in plan.load.subjects() {
-            let run = measure(&plan, *subject)
+        for subject in &subjects {
+            let run = measure(plan, load, *subject)
                 .with_context(|| format!("{} in round {round}", subject.name()))?;
             println!("round {round} {}", line(&run));
             runs.push(run);
         }
     }
-    let report = report(&plan, &runs);
-    println!("\n{report}");
+    println!("\n{}", report(plan, load, &runs));
     if plan.write {
-        write_record(&plan, &runs)?;
+        plan.write_record(load.name(), &subjects, &table(&runs))?;
     }
     Ok(())
 }
 
-fn parse(arguments: &[&str]) -> Result<Plan> {
+impl Plan {
+    /// Those of the subjects that can be measured.
+    fn those_here(&self, subjects: &[Subject]) -> Vec<Subject> {
+        let is_here = |subject: &Subject| {
+            let is_here = subject.is_here(&self.rivals);
+            if !is_here {
+                println!("{} is not in {}: left out", subject.name(), self.rivals.display());
+            }
+            is_here
+        };
+        subjects.iter().copied().filter(is_here).collect()
+    }
+
+    /// `bench/record/<day>-<name>.csv`: every run, under a head that says where and how.
+    fn write_record(&self, name: &str, subjects: &[Subject], table: &str) -> Result<()> {
+        let versions = subjects.iter().map(|subject| subject.version());
+        let text = format!(
+            "{}# cargo xtask bench {name} --runs {} --seconds {}\n# {}\n{table}",
+            machine::describe()?,
+            self.runs,
+            self.seconds,
+            versions.collect::<Vec<_>>().join(", ")
+        );
+        let name = format!("bench/record/{}-{name}.csv", machine::day()?);
+        fs::write(crate::workspace::root().join(&name), text)?;
+        println!("written: {name}");
+        Ok(())
+    }
+}
+
+fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
     let mut words = arguments.iter().copied();
-    let name = words.next().context("which: udp, udp-announce, http or http-close?")?;
+    let name =
+        words.next().context("which: udp, udp-announce, http, http-close, ws or ws-idle?")?;
+    let (runs, seconds) = if name == idle::NAME { (1, 150) } else { (5, 10) };
     let mut plan = Plan {
-        load: Load::parse(name)?,
-        runs: 5,
-        seconds: 10,
+        runs,
+        seconds,
         rivals: PathBuf::from(env::var_os("CARGO_HOME").unwrap_or_default()).join("bin"),
         write: false,
     };
@@ -91,16 +133,20 @@ fn parse(arguments: &[&str]) -> Result<Plan> {
             _ => bail!("unknown option {word}: --runs, --seconds, --rivals, --write"),
         }
     }
-    Ok(plan)
+    Ok((name, plan))
 }
 
-fn measure(plan: &Plan, subject: Subject) -> Result<Run> {
+fn measure(plan: &Plan, load: Load, subject: Subject) -> Result<Run> {
     let tracker = subject.start(&plan.rivals)?;
     // The tables of a tracker that has just started grow; every subject is measured from empty, so
     // that is part of everybody's figure.
     let before = tracker.used()?;
-    let (responses_s, seconds) = plan.load.run(subject, &plan.rivals, plan.seconds)?;
-    let used = tracker.used()?.since(&before);
+    let seen = load.run(subject, tracker.pid(), &plan.rivals, plan.seconds)?;
+    let mut used = tracker.used()?.since(&before);
+    if let Some(cpu_s) = seen.cpu_s {
+        (used.user_s, used.system_s) = cpu_s;
+    }
+    let Seen { responses_s, seconds, .. } = seen;
     Ok(Run { subject: subject.name(), responses_s, used, seconds })
 }
 
@@ -117,19 +163,20 @@ fn line(run: &Run) -> String {
 }
 
 /// Medians by subject, and the ratio of the first subject to each.
-fn report(plan: &Plan, runs: &[Run]) -> String {
+fn report(plan: &Plan, load: Load, runs: &[Run]) -> String {
     let mut text = format!(
         "{}: medians of {} runs of {} s\n| tracker | responses/s | per CPU-s | user us | sys us | ratio |\n|---|---|---|---|---|---|\n",
-        plan.load.name(),
+        load.name(),
         plan.runs,
         plan.seconds
     );
     let mut first = None;
-    for subject in plan.load.subjects() {
-        let of = |figure: &dyn Fn(&Run) -> f64| {
-            let own = runs.iter().filter(|run| run.subject == subject.name());
-            median(own.map(figure).collect())
-        };
+    for subject in load.subjects() {
+        let own: Vec<&Run> = runs.iter().filter(|run| run.subject == subject.name()).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let of = |figure: &dyn Fn(&Run) -> f64| median(own.iter().map(|run| figure(run)).collect());
         let per_cpu_s = of(&Run::per_cpu_s);
         let first = *first.get_or_insert(per_cpu_s);
         let _ = writeln!(
@@ -151,19 +198,10 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// `bench/record/<day>-<load>.csv`: every run, under a head that says where and how.
-fn write_record(plan: &Plan, runs: &[Run]) -> Result<()> {
-    let mut text = machine::describe()?;
-    let _ = writeln!(
-        text,
-        "# cargo xtask bench {} --runs {} --seconds {}",
-        plan.load.name(),
-        plan.runs,
-        plan.seconds
-    );
-    let versions = plan.load.subjects().iter().map(|subject| subject.version());
-    let _ = writeln!(text, "# {}", versions.collect::<Vec<_>>().join(", "));
-    text += "tracker,responses_s,responses_per_cpu_s,user_us,sys_us,cpu_s,peak_kib\n";
+/// Every run, for the record.
+fn table(runs: &[Run]) -> String {
+    let head = "tracker,responses_s,responses_per_cpu_s,user_us,sys_us,cpu_s,peak_kib\n";
+    let mut text = head.to_owned();
     for run in runs {
         let _ = writeln!(
             text,
@@ -177,10 +215,7 @@ fn write_record(plan: &Plan, runs: &[Run]) -> Result<()> {
             run.used.peak_kib
         );
     }
-    let name = format!("bench/record/{}-{}.csv", machine::day()?, plan.load.name());
-    fs::write(crate::workspace::root().join(&name), text)?;
-    println!("written: {name}");
-    Ok(())
+    text
 }
 
 #[cfg(test)]
@@ -196,9 +231,11 @@ mod tests {
     #[test]
     fn options_are_read_and_unknown_ones_named() {
         let words = |text: &'static str| text.split(' ').collect::<Vec<_>>();
-        let plan = parse(&words("http --runs 3 --seconds 7 --write")).unwrap();
-        assert!(plan.runs == 3 && plan.seconds == 7 && plan.write);
+        let (name, plan) = parse(&words("http --runs 3 --seconds 7 --write")).unwrap();
+        assert!(name == "http" && plan.runs == 3 && plan.seconds == 7 && plan.write);
+        let (name, plan) = parse(&words("ws-idle")).unwrap();
+        assert!(name == idle::NAME && plan.runs == 1 && plan.seconds == 150 && !plan.write);
         assert!(parse(&words("udp --fast")).is_err());
-        assert!(parse(&words("tcp")).is_err());
+        assert!(Load::parse("tcp").is_err() && Load::parse("ws").is_ok());
     }
 }

@@ -1,31 +1,38 @@
 //! Real clients find each other through the tracker and hand over a torrent.
 //!
-//! Every case has a network, a tracker and two clients of its own, so all of them run at once: most of
-//! the time they wait. The network is a namespace without a way out, the processes share a process
-//! namespace whose first one is this program again, as `client-case`. When that one ends, for whatever
-//! reason, the kernel ends the others, and with the last of them the network is gone. Nothing has
-//! a name on the machine, so nothing is left behind and two runs do not meet.
+//! Every case has a network, a tracker and clients of its own, so many run at once. The network is
+//! a namespace without a way out, the processes share a process namespace whose first one is this
+//! program again, as `client-case`. When that one ends, for whatever reason, the kernel ends the
+//! others, and with the last of them the network is gone. Nothing has a name on the machine, so nothing
+//! is left behind and two runs do not meet.
 
 mod case;
+mod pair;
 mod peer;
+mod script;
 mod torrent;
 mod tracker;
 
 use crate::command::Tally;
 use crate::workspace::root;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use case::{CASES, Case};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+
+/// How many cases run at once: most of the time they wait, but browsers do not.
+const LANES: usize = 6;
 
 /// Runs the cases whose names hold one of `names`, or all.
 pub(crate) fn run(names: &[&str]) -> Result<Tally> {
     let wanted =
         |case: &&Case| names.is_empty() || names.iter().any(|name| case.name.contains(name));
     let cases: Vec<&Case> = CASES.iter().filter(wanted).collect();
-    ensure!(!cases.is_empty(), "no case {names:?} among {:?}", CASES.map(|case| case.name));
+    let all = || CASES.iter().map(|case| case.name).collect::<Vec<_>>();
+    ensure!(!cases.is_empty(), "no case {names:?} among {:?}", all());
     ensure!(
         tracker::binary().is_file(),
         "no {}: cargo build --release first",
@@ -36,13 +43,18 @@ pub(crate) fn run(names: &[&str]) -> Result<Tally> {
     // A copy, since cargo may replace the original while the cases run.
     let program = folder.join("xtask");
     fs::copy("/proc/self/exe", &program)?;
+    let next = AtomicUsize::new(0);
+    let lane = || {
+        let mut outcomes = Vec::new();
+        while let Some(Case { name, .. }) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            outcomes.push(run_in_namespace(&program, name, &folder.join(name)));
+        }
+        outcomes
+    };
     let outcomes: Vec<Result<()>> = thread::scope(|scope| {
-        let start = |case| {
-            let (program, folder) = (&program, folder.join(case));
-            scope.spawn(move || run_in_namespace(program, case, &folder))
-        };
-        let running: Vec<_> = cases.iter().map(|case| start(case.name)).collect();
-        running.into_iter().map(|thread| thread.join().unwrap_or(Ok(()))).collect()
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        let panicked = |_| vec![Err(anyhow!("a lane of cases panicked"))];
+        lanes.into_iter().flat_map(|lane| lane.join().unwrap_or_else(panicked)).collect()
     });
     fs::remove_dir_all(&folder)?;
     let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();

@@ -30,7 +30,7 @@ cargo xtask TASK
   tidy                   the rules that compilers do not know: lengths, arrows, bans, links, leftovers
   spec                   which requirements of spec/ are met, tested, excepted
   clients [NAME...]      real clients transfer a torrent over the tracker; no name: all of them
-  bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close
+  bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close, ws, ws-idle
                          [--runs N] [--seconds N] [--rivals FOLDER] [--write]
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   help                   this text

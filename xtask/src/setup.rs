@@ -2,29 +2,61 @@
 
 use crate::command::{Tally, command, output, run};
 use crate::foreign;
+use crate::workspace::root;
 use anyhow::{Context, Result, bail};
+use std::fs;
 
 /// Debian packages, each with what needs it.
 const PACKAGES: &[(&str, &str)] = &[
     ("aria2", "real-client tests"),
     ("transmission-cli", "real-client tests"),
     ("python3-libtorrent", "real-client tests"),
+    ("chromium", "real-client tests of WebTorrent"),
     ("iproute2", "addresses inside the namespaces of the real-client tests"),
     ("util-linux", "those namespaces: unshare, setpriv"),
 ];
 
-/// Installs the packages that are missing, as root or by sudo, and the foreign target if it can be
-/// had.
+/// Programs that many have from elsewhere, and the packages of those who do not.
+const PROGRAMS: &[(&str, &str)] = &[("node", "nodejs"), ("npm", "npm")];
+
+/// The clients from npm, pinned by `package-lock.json`.
+const WEB_CLIENTS: &str = "testing/clients/web";
+
+/// Installs what is missing: packages, as root or by sudo, npm's clients, and the foreign target if it
+/// can be had.
 pub(crate) fn run_setup() -> Result<Tally> {
-    let missing: Vec<&str> =
-        PACKAGES.iter().map(|(name, _)| *name).filter(|name| !is_installed(name)).collect();
+    let packages = PACKAGES.iter().map(|(name, _)| *name).filter(|name| !is_installed(name));
+    let programs = PROGRAMS.iter().filter(|(program, _)| !runs(program)).map(|(_, name)| *name);
+    let missing: Vec<&str> = packages.chain(programs).collect();
     if missing.is_empty() {
-        println!("all {} packages are here", PACKAGES.len());
+        println!("all {} packages are here", PACKAGES.len() + PROGRAMS.len());
     } else {
         install(&missing)?;
     }
+    install_web_clients()?;
     foreign::add_target();
     Ok(Tally::ONE)
+}
+
+/// Installs them unless what was installed last had the same lock file. No package's own scripts run:
+/// those that want to build or download something can do without.
+fn install_web_clients() -> Result<()> {
+    let folder = root().join(WEB_CLIENTS);
+    let lock = fs::read(folder.join("package-lock.json")).context("no package-lock.json")?;
+    let installed = folder.join("node_modules/.installed-lock.json");
+    if fs::read(&installed).is_ok_and(|old| old == lock) {
+        println!("npm's clients are here");
+        return Ok(());
+    }
+    let mut npm = command(&["npm", "ci", "--ignore-scripts"]);
+    npm.current_dir(folder);
+    run(npm)?;
+    fs::write(installed, lock)?;
+    Ok(())
+}
+
+fn runs(program: &str) -> bool {
+    output(command(&[program, "--version"])).is_ok()
 }
 
 fn is_installed(package: &str) -> bool {
@@ -56,5 +88,7 @@ mod tests {
     #[test]
     fn a_package_that_is_not_there_is_missing() {
         assert!(!is_installed("no-such-package"));
+        assert!(!runs("no-such-program"));
+        assert!(runs("cargo"));
     }
 }

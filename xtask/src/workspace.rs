@@ -15,6 +15,14 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_path_buf()
 }
 
+/// Where cargo puts what it builds for releases.
+pub(crate) fn release() -> PathBuf {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    // A relative one is taken from where cargo runs, which here is the root.
+    root().join(target).join("release")
+}
+
 /// A file of the tree.
 #[derive(Debug)]
 pub(crate) struct File {

@@ -15,8 +15,8 @@ use front::http::{HttpOptions, Proxies};
 use front::web::WebOptions;
 use net::Engine;
 use net::tls::CertificateFiles;
-use tracker::Policy;
 use tracker::access::Mode;
+use tracker::{Limits, Networks, Policy, Rate};
 
 use keys::{KEYS, Key};
 
@@ -48,6 +48,7 @@ pub(crate) struct Config {
     /// Certificates to be obtained, if any.
     pub(crate) acme: Option<AcmeConfig>,
     pub(crate) policy: Policy,
+    pub(crate) limits: Limits,
     pub(crate) access_mode: Mode,
     pub(crate) allow: PathBuf,
     pub(crate) deny: PathBuf,
@@ -68,6 +69,11 @@ impl Config {
         let trusted_proxies = proxies.unwrap_or_else(|error| {
             problems.push(settings.problem("http.trusted_proxies", error.to_string()));
             Proxies::default()
+        });
+        let exempt = settings.list("limits.exempt");
+        let exempt = Networks::parse(exempt.iter().map(String::as_str)).unwrap_or_else(|error| {
+            problems.push(settings.problem("limits.exempt", error.to_string()));
+            Networks::default()
         });
         let mut addresses = |name| addresses(settings, name, &mut problems);
         let [udp, http, tls, admin] =
@@ -99,6 +105,7 @@ impl Config {
             certificates: certificates(settings),
             acme,
             policy: policy(settings),
+            limits: limits(settings, exempt),
             access_mode: match settings.text("access.mode") {
                 "allow" => Mode::Allow,
                 "deny" => Mode::Deny,
@@ -133,16 +140,17 @@ impl Config {
                 policy.peer_lifetime_s
             ));
         }
-        if let Some(acme) = &self.acme {
-            let (port, listen, name) = match acme.challenge {
-                Challenge::TlsAlpn => (443, &self.tls_listen, "tls.listen"),
-                Challenge::Http => (80, &self.http_listen, "http.listen"),
-            };
-            if listen.addresses.iter().all(|address| address.port() != port) {
+        doubts.extend(self.acme.iter().filter_map(|acme| acme.doubt(self)));
+        for (rate, name) in [
+            (self.limits.connects, "connects"),
+            (self.limits.announces, "announces"),
+            (self.limits.scrapes, "scrapes"),
+        ] {
+            if rate.burst < rate.per_s {
                 doubts.push(format!(
-                    "tls.acme.challenge is {}, for which the authority connects to port {port}, but \
-                     {name} has no such port: does something lead there?",
-                    acme.challenge.label()
+                    "limits.{name}_burst is below limits.{name}_per_s: {} may come at once all the \
+                     same",
+                    rate.per_s
                 ));
             }
         }
@@ -253,6 +261,25 @@ fn policy(settings: &Settings) -> Policy {
         numwant_default: peers("tracker.numwant_default"),
         numwant_max: peers("tracker.numwant_max"),
         connection_id_lifetime_s: settings.int("tracker.connection_id_lifetime_s"),
+    }
+}
+
+fn limits(settings: &Settings, exempt: Networks) -> Limits {
+    let rate = |per_s, burst| {
+        let (per_s, burst) = (settings.int(per_s), settings.int(burst));
+        Rate { per_s, burst: if burst == 0 { per_s.saturating_mul(10) } else { burst } }
+    };
+    // Their keys' ranges fit.
+    let bits = |name| u8::try_from(settings.int(name)).unwrap_or(u8::MAX);
+    Limits {
+        connects: rate("limits.connects_per_s", "limits.connects_burst"),
+        announces: rate("limits.announces_per_s", "limits.announces_burst"),
+        scrapes: rate("limits.scrapes_per_s", "limits.scrapes_burst"),
+        connections: settings.int("http.connections_per_prefix_max"),
+        prefix_v4: bits("limits.prefix_v4_bits"),
+        prefix_v6: bits("limits.prefix_v6_bits"),
+        buckets: settings.int("limits.buckets"),
+        exempt,
     }
 }
 

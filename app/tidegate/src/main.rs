@@ -1,13 +1,14 @@
 //! tidegate: a BitTorrent tracker.
 //!
 //! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
-//! keeps it running.
+//! keeps it running; [`mod@load`] puts a tracker under load.
 #![forbid(unsafe_code)]
 
 mod access;
 mod acme;
 mod certificates;
 mod config;
+mod load;
 mod serve;
 
 use std::io::{self, Write};
@@ -37,6 +38,11 @@ enum Task {
     Config {
         #[command(subcommand)]
         task: ConfigTask,
+    },
+    /// Put a tracker, whichever it is, under load and say what it did.
+    Load {
+        #[command(subcommand)]
+        load: load::Load,
     },
 }
 
@@ -69,6 +75,7 @@ fn main() -> ExitCode {
             load(file).and_then(|(settings, _)| print(&config::show(&settings)))
         }
         Task::Config { task: ConfigTask::Check } => check(file),
+        Task::Load { load } => load::run(&load).map_err(|error| vec![format!("{error:#}")]),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -63,6 +63,7 @@ pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -
     let read = certificates::read(&config)?;
     certificates::doubts(&config, &read).iter().for_each(|doubt| warn!("{doubt}"));
     certificates.replace(read);
+    tracker.limiter().replace(config.limits.clone());
     let bound = bind(&config)?;
     let lines = bound.lines(&config);
     acme::prepare(&config)?;
@@ -146,9 +147,9 @@ fn listen_to_signals(happen: Sender<Happening>) -> Result<()> {
 }
 
 fn new_tracker(config: &Config) -> Result<Tracker> {
-    let mut secrets = [[0; 16]; 3];
+    let mut secrets = [[0; 16]; 4];
     getrandom::fill(secrets.as_flattened_mut()).context("the system gives no random numbers")?;
-    let [hash_key, connection_ids, offers] = secrets;
+    let [hash_key, connection_ids, offers, limits] = secrets;
     let workers = workers::count(config.udp_workers) + workers::count(config.http_workers);
     let store = StoreOptions {
         // One for each thread that announces: two seldom want the same, and the jobs of a batch that
@@ -160,7 +161,7 @@ fn new_tracker(config: &Config) -> Result<Tracker> {
         keep_peer_ids: config.http.dict_model,
         memory_budget: config.memory_budget,
     };
-    let keys = Keys { connection_ids, offers };
+    let keys = Keys { connection_ids, offers, limits };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 

@@ -4,6 +4,8 @@
 
 #[path = "outside/command_line.rs"]
 mod command_line;
+#[path = "outside/limits.rs"]
+mod limits;
 #[path = "outside/lists.rs"]
 mod lists;
 #[path = "outside/process.rs"]

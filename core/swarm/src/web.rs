@@ -19,6 +19,7 @@ use crate::siphash::siphash;
 /// The peers to which offers should go.
 pub type WebChosen = ArrayVec<WebPeer, { limits::WEB_OFFERS_MAX }>;
 
+//= webtorrent#kinds-apart
 /// The WebTorrent peers of a torrent: seeders, leechers.
 pub(crate) struct WebSwarm {
     pub(crate) peers: [IndexMap<WebPeer, Mark, Keyed>; 2],

@@ -68,6 +68,12 @@ pub enum Drop {
     TimedOut,
     /// TCP: a connection above the limit.
     ConnectionLimit,
+    /// TCP: a connection above the limit of its client's prefix.
+    PrefixConnectionLimit,
+    /// UDP: a connect above the limit of its prefix.
+    ConnectRate,
+    /// UDP: an announce or scrape above the limit of its prefix.
+    RequestRate,
     /// TCP: the connection broke.
     Reset,
     /// TLS: the client broke it, has no version or cipher in common, or speaks something else.
@@ -88,7 +94,7 @@ pub enum Drop {
 
 impl Drop {
     /// Every reason, in the order of [`Drop::index`].
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::TooShort,
         Self::Oversize,
         Self::NotATracker,
@@ -100,6 +106,9 @@ impl Drop {
         Self::BadHttp,
         Self::TimedOut,
         Self::ConnectionLimit,
+        Self::PrefixConnectionLimit,
+        Self::ConnectRate,
+        Self::RequestRate,
         Self::Reset,
         Self::BadTls,
         Self::BadUpgrade,
@@ -129,6 +138,9 @@ impl Drop {
             Self::BadHttp => "bad_http",
             Self::TimedOut => "timed_out",
             Self::ConnectionLimit => "connection_limit",
+            Self::PrefixConnectionLimit => "prefix_connection_limit",
+            Self::ConnectRate => "connect_rate",
+            Self::RequestRate => "request_rate",
             Self::Reset => "reset",
             Self::BadTls => "bad_tls",
             Self::BadUpgrade => "bad_upgrade",

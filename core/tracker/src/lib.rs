@@ -8,6 +8,8 @@
 pub mod access;
 mod connection_id;
 pub mod counters;
+mod limiter;
+mod networks;
 mod policy;
 mod web;
 
@@ -22,6 +24,8 @@ use types::{
     Refusal, SwarmCounts, Tick, limits,
 };
 
+pub use limiter::{Asked, Fill, Limiter, Limits, Rate, Seat};
+pub use networks::{Networks, ParseNetworkError};
 pub use policy::{Options, Policy};
 pub use swarm::{Options as StoreOptions, Random, Totals, WebChosen};
 pub use web::{OfferName, Offers, WebAccepted, WebAsk};
@@ -36,6 +40,8 @@ pub struct Keys {
     pub connection_ids: [u8; 16],
     /// Keys the names of WebTorrent offers on their way.
     pub offers: [u8; 16],
+    /// Keys the tables in which clients' requests and connections are counted.
+    pub limits: [u8; 16],
 }
 
 /// What differs between the protocols that announce.
@@ -97,17 +103,19 @@ pub struct Tracker {
     store: Store,
     access: Access,
     connection_ids: ConnectionIds,
+    limiter: Limiter,
     offer_key: [u8; 16],
     policy: ArcSwap<Policy>,
 }
 
 impl Tracker {
-    /// An empty tracker that serves every torrent.
+    /// An empty tracker that serves every torrent, and as much as anybody asks for.
     pub fn new(options: &Options, keys: &Keys) -> Self {
         Self {
             store: Store::new(&options.store),
             access: Access::default(),
             connection_ids: ConnectionIds::new(keys.connection_ids),
+            limiter: Limiter::new(keys.limits),
             offer_key: keys.offers,
             policy: ArcSwap::from_pointee(options.policy),
         }
@@ -132,9 +140,27 @@ impl Tracker {
         self.connection_ids.verify(now, self.policy.load().connection_id_lifetime_s, ip, id)
     }
 
-    /// Lets a client ask, by the key that its URL has, if it has one. There are no keys yet, and
-    /// who brings one expects a private tracker: better refused than served in the open.
-    pub fn admit(&self, key: Option<&[u8]>) -> Result<Pass, Refusal> {
+    /// Whether a connection id may be given to a client that says it is at `from`. Whoever is refused
+    /// must be met with silence: the address may be forged.
+    #[inline]
+    pub fn admits_connect(&self, now: Tick, from: IpAddr) -> bool {
+        self.limiter.admits(now, from, Asked::Connect)
+    }
+
+    /// Lets a client at `from` ask for something, if its prefix has not asked for too much already,
+    /// and by the key that its URL has, if it has one. There are no keys yet, and who brings one
+    /// expects a private tracker: better refused than served in the open. `from` must be verified.
+    #[inline]
+    pub fn admit(
+        &self,
+        now: Tick,
+        from: IpAddr,
+        asked: Asked,
+        key: Option<&[u8]>,
+    ) -> Result<Pass, Refusal> {
+        if !self.limiter.admits(now, from, asked) {
+            return Err(Refusal::TooManyRequests);
+        }
         match key {
             None => Ok(Pass(())),
             Some(_) => Err(Refusal::KeyUnexpected),
@@ -217,6 +243,11 @@ impl Tracker {
     /// What the store holds now.
     pub fn totals(&self) -> Totals {
         self.store.totals()
+    }
+
+    /// What clients may ask for and hold, to look at or replace.
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
     }
 
     /// The access lists, to look at or replace.

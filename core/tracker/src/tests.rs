@@ -43,7 +43,10 @@ pub(crate) fn tracker(policy: Policy) -> Tracker {
         keep_peer_ids: true,
         memory_budget: None,
     };
-    Tracker::new(&Options { policy, store }, &Keys { connection_ids: [5; 16], offers: [6; 16] })
+    Tracker::new(
+        &Options { policy, store },
+        &Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
+    )
 }
 
 fn ask(host: u8, hash: u8) -> Ask {
@@ -67,8 +70,9 @@ fn ask(host: u8, hash: u8) -> Ask {
 #[test]
 fn a_key_where_there_are_none_is_refused() {
     let tracker = tracker(Policy::default());
-    assert_eq!(tracker.admit(None), Ok(Pass(())));
-    assert_eq!(tracker.admit(Some(b"k")), Err(Refusal::KeyUnexpected));
+    let admit = |key| tracker.admit(Tick(0), [10, 0, 0, 1].into(), Asked::Announce, key);
+    assert_eq!(admit(None), Ok(Pass(())));
+    assert_eq!(admit(Some(b"k")), Err(Refusal::KeyUnexpected));
 }
 
 fn announce(tracker: &Tracker, asks: &[Ask]) -> Seen {

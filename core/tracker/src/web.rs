@@ -86,9 +86,11 @@ impl Tracker {
 
 fn web_job(ask: &WebAsk, policy: &Policy) -> WebJob {
     let (action, want) = match ask.event {
+        //= webtorrent#stopped
         Event::Stopped => (Action::Stop, 0),
         event => (
             Action::Update { completed: event == Event::Completed },
+            //= webtorrent#relay
             policy.peers(ask.want).min(ask.offers).min(limits::WEB_OFFERS_MAX as u16),
         ),
     };
@@ -164,6 +166,8 @@ mod tests {
         (answer, chosen)
     }
 
+    //= webtorrent#relay
+    //= type=test
     #[test]
     fn peers_are_no_more_than_offers_or_numwant_or_the_policy_allow() {
         let tracker = tracker(Policy { numwant_max: 3, ..Policy::default() });

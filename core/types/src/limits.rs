@@ -36,6 +36,10 @@ pub const WORKERS_MAX: usize = 1024;
 /// Connections that one worker holds.
 pub const CONNECTIONS_MAX: usize = 10_000_000;
 
+/// Prefixes whose requests are remembered, for each kind of request: 128 MiB. The tables' lines are
+/// found by 21 bits of a hash, and their tags by 20 others.
+pub const BUCKETS_MAX: u32 = 1 << 24;
+
 /// Bytes of one WebSocket message, whatever is configured. Offers from a host with many addresses
 /// make 24 KB; 64 KiB must pass.
 pub const WS_MESSAGE_MAX: usize = 128 * 1024;

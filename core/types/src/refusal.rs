@@ -40,6 +40,8 @@ pub enum Refusal {
     AnswerMalformed,
     /// WebTorrent: the connection is in as many torrents as it may be.
     TooManyTorrents,
+    /// The client's prefix has asked for more than it may. Over UDP it is met with silence.
+    TooManyRequests,
 }
 
 /// When a refused client may come back (BEP 31).
@@ -55,7 +57,7 @@ pub enum Retry {
 
 impl Refusal {
     /// Every refusal, in the order of [`Refusal::index`].
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::NotAllowed,
         Self::Denied,
         Self::PortZero,
@@ -74,6 +76,7 @@ impl Refusal {
         Self::OfferMalformed,
         Self::AnswerMalformed,
         Self::TooManyTorrents,
+        Self::TooManyRequests,
     ];
 
     /// The place in tables of counters.
@@ -108,6 +111,7 @@ impl Refusal {
                 "an answer must be an object, and needs to_peer_id and offer_id: strings of 20 characters from U+0000 to U+00FF"
             }
             Self::TooManyTorrents => "too many torrents on one connection",
+            Self::TooManyRequests => "too many requests from your address or network: slow down",
         }
     }
 
@@ -132,6 +136,7 @@ impl Refusal {
             Self::OfferMalformed => "offer_malformed",
             Self::AnswerMalformed => "answer_malformed",
             Self::TooManyTorrents => "too_many_torrents",
+            Self::TooManyRequests => "too_many_requests",
         }
     }
 
@@ -141,6 +146,8 @@ impl Refusal {
             // Lists grow while clients run: come back, but seldom.
             Self::NotAllowed => Retry::Minutes(60),
             Self::Denied | Self::KeyUnexpected => Retry::Never,
+            // Seconds would do, but BEP 31 counts in minutes.
+            Self::TooManyRequests => Retry::Minutes(1),
             _ => Retry::Unsaid,
         }
     }

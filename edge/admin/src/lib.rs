@@ -4,6 +4,7 @@
 //! scrape of the metrics makes no announce wait.
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod metrics;
 
 use std::collections::BTreeMap;
@@ -17,9 +18,11 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracker::Tracker;
 use tracker::counters::Board;
+
+use bounded::{BOUNDS, Bounded, Bounds};
 
 /// What can be looked at.
 pub struct Figures {
@@ -80,11 +83,22 @@ pub fn serve(
     figures: Arc<Figures>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
+    serve_within(BOUNDS, listeners, figures, stop)
+}
+
+fn serve_within(
+    bounds: Bounds,
+    listeners: Vec<TcpListener>,
+    figures: Arc<Figures>,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let free = Arc::new(Semaphore::new(bounds.connections));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut servers = tokio::task::JoinSet::new();
         for listener in listeners {
             let listener = tokio::net::TcpListener::from_std(listener)?;
+            let listener = Bounded::new(listener, Arc::clone(&free), bounds.silence);
             let router = axum::Router::new()
                 .route("/metrics", get(metrics_page))
                 .route("/health/live", get(|| async { "live\n" }))
@@ -112,5 +126,84 @@ async fn ready_page(State(figures): State<Arc<Figures>>) -> (StatusCode, &'stati
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Runs `test` beside a listener with two places.
+    fn with_two_places(silence: Duration, test: impl FnOnce(SocketAddr)) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let figures = Arc::new(metrics::tests::figures());
+        let bounds = Bounds { connections: 2, silence };
+        let server = thread::spawn(move || serve_within(bounds, vec![listener], figures, stopped));
+        test(address);
+        stop.send_replace(true);
+        server.join().unwrap().unwrap();
+    }
+
+    fn connect(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// What comes until the server closes, in whatever way.
+    fn rest(mut stream: TcpStream) -> String {
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn who_says_nothing_makes_room() {
+        with_two_places(Duration::from_millis(300), |address| {
+            let silent = [(); 6].map(|()| connect(address));
+            let mut client = connect(address);
+            client.write_all(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            // It is not closed by itself either, but ends like the others.
+            assert!(rest(client).ends_with("live\n"));
+            assert!(silent.into_iter().all(|stream| rest(stream).is_empty()));
+        });
+    }
+
+    #[test]
+    fn a_head_that_dribbles_in_has_one_deadline() {
+        with_two_places(Duration::from_millis(300), |address| {
+            let mut client = connect(address);
+            let start = Instant::now();
+            while client.write_all(b"G").is_ok() {
+                assert!(start.elapsed() < PATIENCE, "it goes on for ever");
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+    }
+
+    #[test]
+    fn above_the_bound_others_wait_until_one_leaves() {
+        with_two_places(PATIENCE, |address| {
+            let held = [(); 2].map(|()| connect(address));
+            let mut client = connect(address);
+            client
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                .unwrap();
+            client.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            assert!(client.read(&mut [0]).is_err(), "nobody has left");
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            drop(held);
+            assert!(rest(client).contains("tidegate_build_info"));
+        });
     }
 }

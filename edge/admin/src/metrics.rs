@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use tracker::counters::{Counters, Drop, Kind, Listener};
-use types::{Family, Refusal};
+use types::{Family, Refusal, Tick};
 
 use super::Figures;
 
@@ -16,6 +16,7 @@ pub(super) fn render(figures: &Figures) -> String {
     let listeners = figures.board.read();
     render_traffic(&mut page, &listeners);
     render_totals(&mut page, figures);
+    render_limits(&mut page, figures);
     render_certificates(&mut page, figures);
     render_process(&mut page, figures);
     page.text
@@ -92,6 +93,19 @@ fn render_totals(page: &mut Page, figures: &Figures) {
     page.head("access_list_entries", "gauge", "Entries of the access lists.");
     for (name, list) in [("allow", &lists.allow), ("deny", &lists.deny)] {
         page.plain("access_list_entries", &format!("list=\"{name}\""), list.len());
+    }
+}
+
+fn render_limits(page: &mut Page, figures: &Figures) {
+    let now = Tick((figures.process)().uptime_s as u32);
+    let fills = figures.tracker.limiter().fills(now);
+    page.head("limit_buckets", "gauge", "Prefixes whose requests can be remembered.");
+    for fill in &fills {
+        page.plain("limit_buckets", &format!("kind=\"{}\"", fill.label), fill.buckets);
+    }
+    page.head("limit_buckets_used", "gauge", "Prefixes whose requests are remembered.");
+    for fill in &fills {
+        page.plain("limit_buckets_used", &format!("kind=\"{}\"", fill.label), fill.in_use);
     }
 }
 
@@ -174,18 +188,18 @@ impl Page {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::HashSet;
     use std::sync::Arc;
     use std::time::Duration;
 
     use tracker::counters::{Board, Protocol};
-    use tracker::{Keys, Options, Policy, Tracker};
+    use tracker::{Keys, Limits, Options, Policy, Rate, Tracker};
 
     use super::*;
     use crate::{AcmeAttempts, Process, Status};
 
-    fn figures() -> Figures {
+    pub(crate) fn figures() -> Figures {
         let policy = Policy::default();
         let store = tracker::StoreOptions {
             shards: 1,
@@ -197,7 +211,7 @@ mod tests {
         };
         let tracker = Tracker::new(
             &Options { policy, store },
-            &Keys { connection_ids: [0; 16], offers: [0; 16] },
+            &Keys { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
         );
         Figures {
             tracker: Arc::new(tracker),
@@ -216,6 +230,8 @@ mod tests {
     #[test]
     fn counts_appear_under_their_labels() {
         let figures = figures();
+        let rate = Rate { per_s: 5, burst: 9 };
+        figures.tracker.limiter().replace(Limits { scrapes: rate, ..Limits::default() });
         let board: &Board = &figures.board;
         let address = "[::1]:6969".parse().unwrap();
         let mut ledger = board.register(Listener { protocol: Protocol::Udp, address });
@@ -226,6 +242,8 @@ mod tests {
         for line in [
             "tidegate_requests_total{listener=\"[::1]:6969\",protocol=\"udp\",family=\"v6\",kind=\"announce\"} 1",
             "tidegate_drops_total{listener=\"[::1]:6969\",protocol=\"udp\",reason=\"bad_connection_id\"} 1",
+            "tidegate_limit_buckets{kind=\"scrape\"} 65536",
+            "tidegate_limit_buckets_used{kind=\"scrape\"} 0",
             "tidegate_build_info{version=\"1.2.3\"} 1",
             "tidegate_peers{family=\"v4\",role=\"seeder\"} 0",
             "tidegate_certificate_expiry_seconds{name=\"t.example\"} 7",

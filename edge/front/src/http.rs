@@ -34,7 +34,7 @@ use tokio::sync::watch;
 use tokio::task::{LocalSet, yield_now};
 use tokio::time::{Instant, interval, sleep};
 use tracker::counters::{Drop, Ledger};
-use tracker::{Random, Tracker};
+use tracker::{Random, Seat, Tracker};
 
 use crate::Clock;
 use crate::stream::Socket;
@@ -259,6 +259,9 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
         shared.count_drop(listener, Drop::ConnectionLimit);
         return;
     }
+    let Some(seat) = shared.desk.borrow().seat(from.ip()) else {
+        return shared.count_drop(listener, Drop::PrefixConnectionLimit);
+    };
     let client = Client { listener, peer: from.ip(), may_stay: !shared.stopping.get() };
     let first = {
         let mut desk = shared.desk.borrow_mut();
@@ -269,7 +272,7 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
             _ => desk.turn(client, Turn::first(), &stream),
         }
     };
-    let goes_on = first.and_then(|turn| go_on(shared, stream, client, turn));
+    let goes_on = first.and_then(|turn| go_on(shared, stream, client, seat, turn));
     if goes_on.is_err() {
         shared.count_drop(listener, Drop::Reset);
     }
@@ -283,6 +286,7 @@ fn go_on(
     shared: &Rc<Shared>,
     stream: std::net::TcpStream,
     client: Client,
+    seat: Seat,
     turn: Turn,
 ) -> io::Result<bool> {
     if turn.is_over() {
@@ -292,15 +296,20 @@ fn go_on(
     let tls = shared.tls.get(listener).and_then(Option::as_ref);
     let stream = Socket::new(TcpStream::from_std(stream)?, tls)?;
     if let Next::Upgrade(ip) = turn.next {
+        drop(seat);
         upgrade(shared, listener, stream, ip, turn);
         return Ok(false);
     }
-    Connection::start(shared, stream, client, turn);
+    Connection::start(shared, stream, client, seat, turn);
     Ok(true)
 }
 
-/// Hands a connection over to WebTorrent: for HTTP it has ended.
+/// Hands a connection over to WebTorrent: for HTTP it has ended, and given up its seat. The one that
+/// it takes is the client's, whoever brought the connection here.
 fn upgrade(shared: &Shared, listener: usize, stream: Socket, ip: IpAddr, turn: Turn) {
+    let Some(seat) = shared.desk.borrow().seat(ip) else {
+        return shared.count_drop(listener, Drop::PrefixConnectionLimit);
+    };
     let Turn { unsent, rest, .. } = turn;
-    shared.web.start(Upgraded { stream, listener, ip, unsent, rest });
+    shared.web.start(Upgraded { stream, listener, ip, seat, unsent, rest });
 }

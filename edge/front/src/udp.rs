@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use net::{Batch, Handler};
 use tracker::counters::{Counters, Drop, Kind, Ledger};
-use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Pass, Random, Tracker};
+use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, Pass, Random, Tracker};
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
     SwarmCounts, Tick, limits,
@@ -139,6 +139,10 @@ impl Turn<'_> {
         let (connection_id, transaction_id, call) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
                 self.counters.request(family, Kind::Connect);
+                if !self.tracker.admits_connect(self.now, self.ip()) {
+                    self.counters.drop(Drop::ConnectRate);
+                    return None;
+                }
                 let id = self.tracker.issue_connection_id(self.now, self.ip());
                 self.len = udp::connect_reply(reply, transaction_id, id);
                 self.counters.response(family, Kind::Connect);
@@ -182,7 +186,8 @@ impl Turn<'_> {
             }
             Call::Malformed(refusal) => {
                 self.counters.request(family, Kind::Other);
-                self.refuse(refusal, transaction_id, room);
+                let pass = self.tracker.admit(self.now, self.ip(), Asked::Announce, None);
+                self.refuse(pass.err().unwrap_or(refusal), transaction_id, room);
             }
         }
         None
@@ -191,11 +196,12 @@ impl Turn<'_> {
     /// Asks for leave by the key in the client's URL, which few clients send (BEP 41).
     //= bep41#url-data-use
     fn admit(&self, options: &Options<'_>) -> Result<Pass, Refusal> {
+        let admit = |key| self.tracker.admit(self.now, self.ip(), Asked::Announce, key);
         if options.is_empty() {
-            return self.tracker.admit(None);
+            return admit(None);
         }
         let mut room = [0; limits::URL_DATA_MAX];
-        self.tracker.admit(url::read(options.url_data(&mut room)).key)
+        admit(url::read(options.url_data(&mut room)).key)
     }
 
     fn scrape(
@@ -204,17 +210,22 @@ impl Turn<'_> {
         transaction_id: u32,
         reply: &mut [u8],
     ) -> Result<(), Refusal> {
+        // A scrape carries no options, so no key either.
+        let pass = self.tracker.admit(self.now, self.ip(), Asked::Scrape, None)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let hashes = hashes.copy_to(&mut room);
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let counts = counts.get_mut(..hashes.len()).unwrap_or_default();
-        // A scrape carries no options, so no key either.
-        self.tracker.scrape(self.tracker.admit(None)?, hashes, counts)?;
+        self.tracker.scrape(pass, hashes, counts)?;
         self.len = udp::scrape_reply(reply, transaction_id, counts);
         Ok(())
     }
 
+    /// Says why, except to who asks too much: that would take as much as serving.
     fn refuse(&mut self, refusal: Refusal, transaction_id: u32, reply: &mut [u8]) {
+        if refusal == Refusal::TooManyRequests {
+            return self.counters.drop(Drop::RequestRate);
+        }
         self.len = udp::error_reply(reply, transaction_id, refusal.text());
         self.counters.refuse(refusal);
         self.counters.response(family(self.from), Kind::Other);

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tracker::counters::{Drop, Ledger};
-use tracker::{Random, Tracker};
+use tracker::{Random, Seat, Tracker};
 use types::{Family, limits};
 use wire::http::Request;
 use wire::url::Target;
@@ -120,6 +120,8 @@ pub(crate) struct Upgraded {
     pub(crate) listener: usize,
     /// The client's address, as the edge established it.
     pub(crate) ip: IpAddr,
+    /// Taken as long as the connection lasts.
+    pub(crate) seat: Seat,
     /// What of the answer to its request the socket did not take yet.
     pub(crate) unsent: Vec<u8>,
     /// What it has sent behind its request.

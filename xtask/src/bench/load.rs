@@ -1,4 +1,5 @@
-//! The load that the trackers are put under: packaged load testers, pinned to core 1.
+//! The load that the trackers are put under: packaged load testers, and tidegate's own for WebTorrent,
+//! pinned to core 1.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::subject::Subject;
 use crate::command::output;
-use crate::workspace::root;
+use crate::workspace::{release, root};
 
 /// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +22,26 @@ pub(super) enum Load {
     Http,
     /// wrk with `Connection: close`: a connection for each announce.
     HttpClose,
+    /// `tidegate load ws`: 128 connections, 10 offers an announce, all of them answered.
+    Ws,
+}
+
+/// What a load has seen.
+#[derive(Debug, PartialEq)]
+pub(super) struct Seen {
+    /// Messages to clients a second.
+    pub(super) responses_s: f64,
+    /// For how long.
+    pub(super) seconds: f64,
+    /// The tracker's user and system time meanwhile, if the load tester looked.
+    pub(super) cpu_s: Option<(f64, f64)>,
 }
 
 impl Load {
     pub(super) fn parse(name: &str) -> Result<Self> {
-        let all = [Self::Udp, Self::UdpAnnounce, Self::Http, Self::HttpClose];
+        let all = [Self::Udp, Self::UdpAnnounce, Self::Http, Self::HttpClose, Self::Ws];
         all.into_iter().find(|load| load.name() == name).with_context(|| {
-            format!("unknown benchmark {name}: udp, udp-announce, http, http-close")
+            format!("unknown benchmark {name}: udp, udp-announce, http, http-close, ws, ws-idle")
         })
     }
 
@@ -37,6 +51,7 @@ impl Load {
             Self::UdpAnnounce => "udp-announce",
             Self::Http => "http",
             Self::HttpClose => "http-close",
+            Self::Ws => "ws",
         }
     }
 
@@ -49,19 +64,49 @@ impl Load {
             Self::Http => &[Subject::Tidegate, Subject::AquaticHttp],
             // aquatic_http ignores `Connection: close`, so wrk would measure keep-alive there.
             Self::HttpClose => &[Subject::Tidegate],
+            Self::Ws => WEBSOCKET,
         }
     }
 
-    /// Runs it for `seconds`: responses per second, and for how long they came.
-    pub(super) fn run(self, subject: Subject, testers: &Path, seconds: u32) -> Result<(f64, f64)> {
+    /// Runs it for `seconds` against a tracker in the process `pid`.
+    pub(super) fn run(
+        self,
+        subject: Subject,
+        pid: u32,
+        testers: &Path,
+        seconds: u32,
+    ) -> Result<Seen> {
         let at = subject.address();
         match self {
             Self::Udp => aquatic(testers, "aquatic_udp_load_test", &udp(at, 50, seconds)),
             Self::UdpAnnounce => aquatic(testers, "aquatic_udp_load_test", &udp(at, 0, seconds)),
             Self::Http => aquatic(testers, "aquatic_http_load_test", &http(at, seconds)),
             Self::HttpClose => wrk(at, seconds),
+            Self::Ws => {
+                let text = output(websocket(subject, pid, seconds))?;
+                let user_s = figure(&text, "tracker's user seconds:")?;
+                let system_s = figure(&text, "tracker's system seconds:")?;
+                Ok(Seen {
+                    responses_s: figure(&text, "messages per second:")?,
+                    seconds: figure(&text, "measured:")?,
+                    cpu_s: Some((user_s, system_s)),
+                })
+            }
         }
     }
+}
+
+/// Those that speak WebTorrent.
+pub(super) const WEBSOCKET: &[Subject] =
+    &[Subject::Tidegate, Subject::AquaticWs, Subject::BittorrentTracker];
+
+/// `tidegate load ws` against a subject.
+pub(super) fn websocket(subject: Subject, pid: u32, seconds: u32) -> Command {
+    let mut command = pinned();
+    command.arg(release().join("tidegate")).args(["load", "ws"]);
+    command.arg(format!("ws://{}/", subject.address()));
+    command.args(["--seconds", &seconds.to_string(), "--pid", &pid.to_string()]);
+    command
 }
 
 fn udp(address: &str, connects: u32, seconds: u32) -> String {
@@ -79,7 +124,7 @@ fn http(address: &str, seconds: u32) -> String {
     )
 }
 
-fn aquatic(testers: &Path, program: &str, configuration: &str) -> Result<(f64, f64)> {
+fn aquatic(testers: &Path, program: &str, configuration: &str) -> Result<Seen> {
     let file = root().join("target/bench/load.toml");
     fs::write(&file, configuration)?;
     let mut command = pinned();
@@ -89,19 +134,22 @@ fn aquatic(testers: &Path, program: &str, configuration: &str) -> Result<(f64, f
 }
 
 /// The last figures behind the two labels.
-fn averages(text: &str, rate: &str, duration: &str) -> Result<(f64, f64)> {
-    let figure = |label: &str| {
-        let line = text.lines().rev().find_map(|line| line.trim().strip_prefix(label));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
-    };
-    match (figure(rate), figure(duration)) {
-        (Some(rate), Some(duration)) if rate > 0.0 => Ok((rate, duration)),
-        _ => bail!("no figures in what the load tester wrote:\n{text}"),
+fn averages(text: &str, rate: &str, duration: &str) -> Result<Seen> {
+    let (responses_s, seconds) = (figure(text, rate)?, figure(text, duration)?);
+    Ok(Seen { responses_s, seconds, cpu_s: None })
+}
+
+/// The last figure behind a label, which is not 0: what measured nothing has failed.
+pub(super) fn figure(text: &str, label: &str) -> Result<f64> {
+    let rest = text.lines().rev().find_map(|line| line.trim().strip_prefix(label));
+    match rest.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok()) {
+        Some(figure) if figure > 0.0 => Ok(figure),
+        _ => bail!("no figure behind `{label}` in what the load tester wrote:\n{text}"),
     }
 }
 
 /// One announce URL over and over: what is measured is accepting, serving and closing.
-fn wrk(address: &str, seconds: u32) -> Result<(f64, f64)> {
+fn wrk(address: &str, seconds: u32) -> Result<Seen> {
     let url = format!(
         "http://{address}/announce?info_hash=%00%01%02%03%04%05%06%07%08%09%0a%0b%0c%0d%0e%0f%10%11%12%13\
          &peer_id=-TG0001-abcdefghijkl&port=6881&uploaded=0&downloaded=0&left=1&compact=1&numwant=50"
@@ -110,8 +158,8 @@ fn wrk(address: &str, seconds: u32) -> Result<(f64, f64)> {
     command.args(["wrk", "-t1", "-c64", "-H", "Connection: close"]);
     command.arg(format!("-d{seconds}s")).arg(url);
     let text = output(command)?;
-    let (rate, _) = averages(&text, "Requests/sec:", "Requests/sec:")?;
-    Ok((rate, f64::from(seconds)))
+    let responses_s = figure(&text, "Requests/sec:")?;
+    Ok(Seen { responses_s, seconds: seconds.into(), cpu_s: None })
 }
 
 fn pinned() -> Command {
@@ -129,7 +177,7 @@ mod tests {
         let text = "# aquatic load test report\n\nTest ran for 10 seconds \n\
                     Average responses per second: 1234.50\n  - Connect responses:  1.00\n";
         let read = averages(text, "Average responses per second:", "Test ran for").unwrap();
-        assert_eq!(read, (1234.5, 10.0));
+        assert_eq!((read.responses_s, read.seconds), (1234.5, 10.0));
         assert!(averages("nothing", "Average", "Test").is_err());
     }
 }

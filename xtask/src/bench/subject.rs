@@ -1,15 +1,16 @@
 //! The trackers that are measured: how each is configured, started, watched and stopped.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::workspace::root;
+use crate::workspace::{release, root};
 
 /// A tracker under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub(super) enum Subject {
     AquaticUdp,
     AquaticUdpUring,
     AquaticHttp,
+    AquaticWs,
+    BittorrentTracker,
 }
 
 /// Resources a process has used.
@@ -53,6 +56,17 @@ impl Subject {
             Self::AquaticUdp => "aquatic_udp (mio)",
             Self::AquaticUdpUring => "aquatic_udp (io_uring)",
             Self::AquaticHttp => "aquatic_http",
+            Self::AquaticWs => "aquatic_ws",
+            Self::BittorrentTracker => "bittorrent-tracker",
+        }
+    }
+
+    /// Whether its program is there to be started; tidegate is built.
+    pub(super) fn is_here(self, rivals: &Path) -> bool {
+        match self {
+            Self::Tidegate => true,
+            Self::BittorrentTracker => rivals.join("node_modules/bittorrent-tracker").is_dir(),
+            _ => self.command(rivals, Path::new("")).0.is_file(),
         }
     }
 
@@ -63,12 +77,15 @@ impl Subject {
             Self::Tidegate => "127.0.0.1:3000",
             Self::AquaticUdp | Self::AquaticUdpUring => "127.0.0.1:3001",
             Self::AquaticHttp => "127.0.0.1:3002",
+            Self::AquaticWs => "127.0.0.1:3003",
+            Self::BittorrentTracker => "127.0.0.1:3004",
         }
     }
 
     pub(super) fn version(self) -> String {
         match self {
             Self::Tidegate => format!("tidegate {}", env!("CARGO_PKG_VERSION")),
+            Self::BittorrentTracker => "bittorrent-tracker 11.2.3 (npm)".into(),
             _ => format!("{} 0.9.0 (cargo)", self.name()),
         }
     }
@@ -82,11 +99,35 @@ impl Subject {
         match self {
             Self::Tidegate => format!(
                 "[udp]\nlisten = [\"{address}\"]\nworkers = 1\n[http]\nlisten = [\"{address}\"]\nworkers = 1\n\
-                 [admin]\nlisten = []\n[log]\nlevel = \"warn\"\n"
+                 websocket_messages_per_s = 0\n[admin]\nlisten = []\n[log]\nlevel = \"warn\"\n"
             ),
             Self::AquaticUdp => aquatic("use_io_uring = false"),
             Self::AquaticUdpUring => aquatic("use_io_uring = true"),
-            Self::AquaticHttp => aquatic("enable_tls = false"),
+            Self::AquaticHttp | Self::AquaticWs => aquatic("enable_tls = false"),
+            // Its script takes all it needs as arguments.
+            Self::BittorrentTracker => String::new(),
+        }
+    }
+
+    /// Its program and the arguments.
+    fn command(self, rivals: &Path, configuration: &Path) -> (PathBuf, Vec<OsString>) {
+        let configured = |program: PathBuf, words: &[&str]| {
+            let words = words.iter().map(OsString::from);
+            (program, words.chain([configuration.into()]).collect())
+        };
+        match self {
+            Self::Tidegate => configured(release().join("tidegate"), &["serve", "--config"]),
+            Self::AquaticUdp | Self::AquaticUdpUring => {
+                configured(rivals.join("aquatic_udp"), &["-c"])
+            }
+            Self::AquaticHttp => configured(rivals.join("aquatic_http"), &["-c"]),
+            Self::AquaticWs => configured(rivals.join("aquatic_ws"), &["-c"]),
+            Self::BittorrentTracker => {
+                let (host, port) = self.address().split_once(':').unwrap_or_default();
+                let script = root().join("bench/rivals/bittorrent-tracker.mjs");
+                let modules = rivals.join("node_modules");
+                ("node".into(), vec![script.into(), modules.into(), host.into(), port.into()])
+            }
         }
     }
 
@@ -96,21 +137,14 @@ impl Subject {
         fs::create_dir_all(&folder)?;
         let configuration = folder.join("tracker.toml");
         fs::write(&configuration, self.configuration())?;
-        let (program, arguments) = match self {
-            Self::Tidegate => {
-                (root().join("target/release/tidegate"), ["serve", "--config"].as_slice())
-            }
-            Self::AquaticUdp | Self::AquaticUdpUring => {
-                (rivals.join("aquatic_udp"), ["-c"].as_slice())
-            }
-            Self::AquaticHttp => (rivals.join("aquatic_http"), ["-c"].as_slice()),
-        };
+        let (program, arguments) = self.command(rivals, &configuration);
         let log = File::create(folder.join("tracker.log"))?;
+        // As many connections as the system allows; not every tracker asks for them by itself.
+        let raise = "ulimit -n \"$(ulimit -Hn)\"; exec \"$@\"";
         let child = Command::new("taskset")
-            .args(["-c", "0"])
+            .args(["-c", "0", "sh", "-c", raise, "sh"])
             .arg(&program)
             .args(arguments)
-            .arg(&configuration)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -132,13 +166,11 @@ impl Running {
                 bail!("{} ended at once ({status}): {log}", subject.name());
             }
             let ready = match subject {
-                Subject::Tidegate | Subject::AquaticHttp => {
-                    TcpStream::connect(subject.address()).is_ok()
-                }
                 Subject::AquaticUdp | Subject::AquaticUdpUring => {
                     // 3001 is 0BB9 in the kernel's table.
                     fs::read_to_string("/proc/net/udp")?.contains("0100007F:0BB9")
                 }
+                _ => TcpStream::connect(subject.address()).is_ok(),
             };
             if ready {
                 sleep(Duration::from_millis(300));
@@ -147,6 +179,11 @@ impl Running {
             sleep(Duration::from_millis(20));
         }
         bail!("{} does not listen on {} after 10 s", subject.name(), subject.address())
+    }
+
+    /// The number of its process: taskset and sh have become the tracker.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// CPU time of all its threads so far, and its largest resident size.

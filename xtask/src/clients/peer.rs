@@ -17,6 +17,17 @@ pub(super) enum Client {
     Aria2,
     Transmission,
     Libtorrent,
+    /// webtorrent in Node.
+    WebTorrent,
+    /// webtorrent in a page.
+    Chromium,
+}
+
+impl Client {
+    /// Whether a seeder that never downloaded anything says `completed`, and so counts as a download.
+    pub(super) fn says_completed_when_seeding(self) -> bool {
+        matches!(self, Self::WebTorrent | Self::Chromium)
+    }
 }
 
 /// One running client's place.
@@ -35,6 +46,8 @@ impl Peer {
             Client::Aria2 => self.aria2(udp),
             Client::Transmission => self.transmission()?,
             Client::Libtorrent => return self.spawn(self.libtorrent(torrent)),
+            Client::WebTorrent => return self.spawn(self.script("peer.mjs", torrent)),
+            Client::Chromium => return self.spawn(self.script("browser.mjs", torrent)),
         };
         command.arg(torrent);
         self.spawn(command)
@@ -88,6 +101,12 @@ impl Peer {
         let mut command = Command::new("/usr/bin/python3");
         command.arg(root().join("testing/clients/peer.py")).arg(torrent).arg(&self.folder);
         command.arg(SocketAddr::new(self.address, PORT).to_string());
+        command
+    }
+
+    fn script(&self, name: &str, torrent: &Path) -> Command {
+        let mut command = Command::new("node");
+        command.arg(root().join("testing/clients/web").join(name)).arg(torrent).arg(&self.folder);
         command
     }
 }

@@ -1,7 +1,8 @@
 //! The tracker under test, and what it says about itself.
 
+use super::case::wait_for;
 use super::torrent::Torrent;
-use crate::workspace::root;
+use crate::workspace::release;
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -13,6 +14,7 @@ use std::time::Duration;
 /// The default listeners: wildcards, as most operators will run it.
 const HTTP: &str = "127.0.0.1:6969";
 const ADMIN: &str = "127.0.0.1:6970";
+const READY_MAX: Duration = Duration::from_secs(30);
 
 /// A running tracker.
 pub(super) struct Tracker {
@@ -31,12 +33,12 @@ pub(super) struct Counts {
 pub(super) fn binary() -> PathBuf {
     match std::env::var_os("TIDEGATE_BINARY") {
         Some(path) => path.into(),
-        None => root().join("target/release/tidegate"),
+        None => release().join("tidegate"),
     }
 }
 
 impl Tracker {
-    /// Starts it with defaults, but for a deny list if one is given.
+    /// Starts it with defaults, but for a deny list if one is given, and waits until it serves.
     pub(super) fn start(folder: &Path, denied: Option<&Torrent>) -> Result<Self> {
         let mut configuration = String::new();
         if let Some(torrent) = denied {
@@ -49,12 +51,11 @@ impl Tracker {
         let log = File::create(folder.join("tracker.log"))?;
         let mut command = Command::new(binary());
         command.args(["serve", "--config"]).arg(path).stderr(log.try_clone()?).stdout(log);
-        Ok(Self { child: command.spawn().context("the tracker does not start")? })
-    }
-
-    /// Whether it says that it serves.
-    pub(super) fn is_ready(&self) -> bool {
-        http_get(ADMIN, "/health/ready").is_ok_and(|reply| reply.starts_with(b"HTTP/1.1 200"))
+        let tracker = Self { child: command.spawn().context("the tracker does not start")? };
+        wait_for(READY_MAX, "the tracker to be ready", || {
+            Ok(http_get(ADMIN, "/health/ready")?.starts_with(b"HTTP/1.1 200"))
+        })?;
+        Ok(tracker)
     }
 
     /// Scrapes the torrent.
@@ -80,7 +81,7 @@ impl Tracker {
         let id = self.child.id().to_string();
         let asked = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status()?;
         ensure!(asked.success(), "the tracker was gone before it was stopped");
-        let ended = super::case::wait_for(Duration::from_secs(20), "the tracker to end", || {
+        let ended = wait_for(Duration::from_secs(20), "the tracker to end", || {
             Ok(self.child.try_wait()?.is_some())
         });
         ended?;

@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("edge/net", &[]),
     ("edge/front", &["core/types", "core/wire", "core/tracker", "edge/net"]),
     ("edge/admin", &["core/types", "core/tracker"]),
+    ("tools/load", &["core/types", "core/wire"]),
     (
         "app/tidegate",
         &[
@@ -25,6 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "edge/net",
             "edge/front",
             "edge/admin",
+            "tools/load",
         ],
     ),
     ("xtask", &[]),

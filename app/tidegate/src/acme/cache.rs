@@ -139,8 +139,7 @@ pub(super) fn make_folder(folder: &Path, owner: Option<Identity>) -> Result<()> 
 
 /// Sees whether files can be made in the cache's folder, or the folder itself.
 pub(super) fn probe(folder: &Path, owner: Option<Identity>) -> Result<()> {
-    let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
-    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    let there = folder.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("."));
     let name = format!("tls.acme.cache: {}", there.display());
     ensure!(there.is_dir(), "{name}: is no folder");
     let path = there.join(format!(".tidegate-probe-{}", std::process::id()));

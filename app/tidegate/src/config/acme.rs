@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use super::Config;
 use super::read::{Problem, Settings};
 
 /// Certificates to be obtained, and how.
@@ -77,6 +78,22 @@ impl AcmeConfig {
                 _ => Challenge::TlsAlpn,
             },
             ca: (!ca.is_empty()).then(|| ca.into()),
+        })
+    }
+
+    /// What is hardly meant: the authority may find nobody where it knocks.
+    pub(super) fn doubt(&self, config: &Config) -> Option<String> {
+        let (port, listen, name) = match self.challenge {
+            Challenge::TlsAlpn => (443, &config.tls_listen, "tls.listen"),
+            Challenge::Http => (80, &config.http_listen, "http.listen"),
+        };
+        let is_there = listen.addresses.iter().any(|address| address.port() == port);
+        (!is_there).then(|| {
+            format!(
+                "tls.acme.challenge is {}, for which the authority connects to port {port}, but \
+                 {name} has no such port: does something lead there?",
+                self.challenge.label()
+            )
         })
     }
 }

@@ -62,7 +62,10 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ),
     ("tracker", "What clients are told, whatever the protocol."),
     ("access", "Which torrents are served. Gates announces and scrapes alike."),
-    ("limits", "What the tracker may take."),
+    (
+        "limits",
+        "What the tracker may take, and what clients may take of it, by prefix of their address.",
+    ),
     ("admin", "Metrics and health: /metrics, /health/live, /health/ready."),
     ("state", "Durable records: not built yet."),
     ("process", "Who the tracker is once it has bound its ports."),
@@ -79,6 +82,8 @@ const fn live(name: &'static str, kind: Kind, default: &'static str, help: &'sta
 }
 
 const DAY_S: u32 = 24 * 3600;
+/// More than any machine can serve in a second.
+const RATE_MAX: u32 = 1_000_000;
 
 /// All keys, section by section.
 pub(crate) const KEYS: &[Key] = &[
@@ -186,6 +191,13 @@ pub(crate) const KEYS: &[Key] = &[
         Kind::Int(1, limits::CONNECTIONS_MAX as u32),
         "50000",
         "Connections that each worker holds; more are closed as they come.",
+    ),
+    live(
+        "http.connections_per_prefix_max",
+        Kind::Int(0, limits::CONNECTIONS_MAX as u32),
+        "5000",
+        "Connections that the clients of one prefix may hold, at all workers together; more are\n\
+         closed as they come. 0 is no limit. [limits] says what a prefix is, and who is exempt.",
     ),
     key(
         "http.head_timeout_s",
@@ -350,6 +362,55 @@ pub(crate) const KEYS: &[Key] = &[
         "0",
         "Memory for torrents and peers, MiB; 0 is no limit. Near it idle peers are forgotten\n\
          early, at it new ones are answered but not stored.",
+    ),
+    live(
+        "limits.announces_per_s",
+        Kind::Int(0, RATE_MAX),
+        "0",
+        "Announces in a second from one prefix, over all protocols together; 0 is no limit. More\n\
+         are refused, over UDP in silence. A client with 10,000 torrents needs 6; a mobile\n\
+         operator's shared address needs hundreds.",
+    ),
+    live(
+        "limits.announces_burst",
+        Kind::Int(0, RATE_MAX),
+        "0",
+        "Announces that may come at once, as when a client starts; 0 is ten seconds' worth.",
+    ),
+    live("limits.scrapes_per_s", Kind::Int(0, RATE_MAX), "0", "The same for scrapes."),
+    live("limits.scrapes_burst", Kind::Int(0, RATE_MAX), "0", "The same for scrapes."),
+    live(
+        "limits.connects_per_s",
+        Kind::Int(0, RATE_MAX),
+        "0",
+        "The same for UDP connects, which come before a client's address is verified: who forges\n\
+         another's address can use these up for it. Few clients connect more than once a minute.",
+    ),
+    live("limits.connects_burst", Kind::Int(0, RATE_MAX), "0", "The same for UDP connects."),
+    live(
+        "limits.prefix_v4_bits",
+        Kind::Int(0, 32),
+        "32",
+        "Bits of an IPv4 address that make a prefix, whose clients are taken for one.",
+    ),
+    live(
+        "limits.prefix_v6_bits",
+        Kind::Int(0, 128),
+        "64",
+        "The same of an IPv6 address. Who has one address has the other 2^64 of its network, too.",
+    ),
+    live(
+        "limits.exempt",
+        Kind::List,
+        r#"["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"]"#,
+        "Addresses and networks for which neither these limits hold nor that of connections.",
+    ),
+    key(
+        "limits.buckets",
+        Kind::Int(1, limits::BUCKETS_MAX),
+        "65536",
+        "Prefixes remembered for each of the three rates, 8 bytes each. Who asks most is\n\
+         remembered longest; too small a table limits less, and harms nobody.",
     ),
     key("admin.listen", Kind::List, r#"["127.0.0.1:6970"]"#, "Where to listen; [] is off."),
     key("state.dir", Kind::Reserved, r#""""#, ""),

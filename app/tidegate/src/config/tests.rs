@@ -250,3 +250,29 @@ fn changes_are_told_apart_by_when_they_count() {
     let expected = (vec!["tracker.interval_s"], vec!["udp.workers"]);
     assert_eq!(changes(&Settings::default(), &new), expected);
 }
+
+#[test]
+fn limits_are_read() {
+    let limits = Config::from_settings(&Settings::default()).unwrap().limits;
+    let expected = Limits { connections: 5000, exempt: limits.exempt.clone(), ..Limits::default() };
+    assert_eq!(limits, expected, "no rates unless they are asked for");
+    let exempt = |ip: &str| limits.exempt.contains(ip.parse().unwrap());
+    assert!(
+        ["127.0.0.1", "10.9.9.9", "172.31.0.1", "192.168.0.1", "::1", "fd00::1"].map(exempt)
+            == [true; 6]
+    );
+    assert!(["1.1.1.1", "172.32.0.1", "100.64.0.1", "2001:db8::1"].map(exempt) == [false; 4]);
+    let text = "[limits]\nannounces_per_s = 20\nscrapes_per_s = 5\nscrapes_burst = 3\nprefix_v6_bits = 56\n";
+    let config = Config::from_settings(&read(text).unwrap()).unwrap();
+    assert_eq!(config.limits.announces, Rate { per_s: 20, burst: 200 });
+    assert_eq!((config.limits.prefix_v4, config.limits.prefix_v6), (32, 56));
+    let doubts = config.doubts();
+    assert!(
+        doubts.len() == 1 && doubts[0].starts_with("limits.scrapes_burst is below"),
+        "{doubts:?}"
+    );
+    let said = says("[limits]\nexempt = [\"10.0.0.0/8\", \"10.0.0.0/33\"]\nprefix_v4_bits = 33\n");
+    assert_eq!(said.len(), 1, "{said:?}");
+    let said = says("[limits]\nexempt = [\"10.0.0.0/33\"]\n");
+    assert!(said[0].starts_with("2: limits.exempt: `10.0.0.0/33` is neither"), "{said:?}");
+}

@@ -60,6 +60,7 @@ impl Reloader {
         let (live, fixed) = config::changes(&self.settings, &settings);
         let (allow, deny) = (lists.allow.len(), lists.deny.len());
         self.tracker.reconfigure(&config.policy);
+        self.tracker.limiter().replace(config.limits.clone());
         self.tracker.access().replace(lists);
         self.certificates.replace(certificates);
         self.acme.send_if_modified(|acme| {

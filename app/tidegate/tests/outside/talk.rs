@@ -55,13 +55,19 @@ impl Udp {
 
     /// What an announce of a leecher at `port` gets, whole.
     pub(crate) fn announce(&self, torrent: Torrent, port: u16) -> Vec<u8> {
+        self.send_announce(torrent, port);
+        self.hear()
+    }
+
+    /// Sends one whose answer nobody waits for.
+    pub(crate) fn send_announce(&self, torrent: Torrent, port: u16) {
         let mut body = [torrent; 20].to_vec();
         body.extend(b"-XX0001-000000000000");
         body.extend([0, 1, 0].map(u64::to_be_bytes).as_flattened());
         // Event, address, key; as many peers as the tracker likes.
         body.extend([0, 0, 0, -1].map(i32::to_be_bytes).as_flattened());
         body.extend(port.to_be_bytes());
-        self.ask(1, &body)
+        self.send(1, &body);
     }
 
     /// Seeders, downloads and leechers of a torrent.
@@ -72,10 +78,18 @@ impl Udp {
     }
 
     fn ask(&self, action: u32, body: &[u8]) -> Vec<u8> {
+        self.send(action, body);
+        self.hear()
+    }
+
+    fn send(&self, action: u32, body: &[u8]) {
         let mut packet = self.id.to_be_bytes().to_vec();
         packet.extend([action, 0x5eed].map(u32::to_be_bytes).as_flattened());
         packet.extend(body);
         self.socket.send(&packet).unwrap();
+    }
+
+    fn hear(&self) -> Vec<u8> {
         let mut reply = vec![0; 2048];
         let len = self.socket.recv(&mut reply).unwrap();
         reply.truncate(len);

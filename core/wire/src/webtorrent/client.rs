@@ -176,12 +176,13 @@ pub fn read(text: &str) -> Option<Reply<'_>> {
         reason,
     ] = members;
     let action = match word(action, &mut [0; 16]) {
-        "announce" => Some(Action::Announce),
-        "scrape" => Some(Action::Scrape),
+        b"announce" => Some(Action::Announce),
+        b"scrape" => Some(Action::Scrape),
         _ => None,
     };
     let info_hash = twenty_bytes(info_hash).map(InfoHash);
     if let Value::String(Text { raw: reason, .. }) = reason {
+        let reason = std::str::from_utf8(reason).ok()?;
         return Some(Reply::Failure { action, info_hash, reason });
     }
     if let (Some(Action::Scrape), Value::Object(files)) = (action, files) {
@@ -205,6 +206,12 @@ pub fn read(text: &str) -> Option<Reply<'_>> {
             interval_s: number(interval),
         }),
     }
+}
+
+/// Reads the string that stands for 20 bytes at the start of `text`, behind whitespace. With it, who
+/// has found a key by itself need not read the rest of a message.
+pub fn identifier(text: &str) -> Option<[u8; 20]> {
+    twenty_bytes(Scanner::new(text).value()?)
 }
 
 fn files_of(text: &str) -> Option<Vec<File>> {
@@ -233,9 +240,27 @@ fn members<'a, const N: usize>(
         let value = scanner.value()?;
         let mut room = [0; 16];
         let key = key.word(&mut room);
-        let named = values.iter_mut().zip(names).filter(|(_, name)| *name == key);
+        let named = values.iter_mut().zip(names).filter(|(_, name)| name.as_bytes() == key);
         named.for_each(|(slot, _)| *slot = value);
         Some(())
     })?;
     Some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identifier_is_read_wherever_it_stands() {
+        let bytes: [u8; 20] = std::array::from_fn(|at| (at * 13) as u8);
+        let mut text = b" ".to_vec();
+        binary(&mut text, &bytes);
+        text.extend_from_slice(b",\"offer\":{}}");
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(identifier(&text), Some(bytes));
+        for bad in ["", "7", "\"19 characters, alas\"", "\"20 characters, no end"] {
+            assert_eq!(identifier(bad), None, "{bad}");
+        }
+    }
 }

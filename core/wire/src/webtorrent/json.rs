@@ -17,7 +17,8 @@ pub(super) enum Value<'a> {
 /// A string without its quotes, whose escapes are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Text<'a> {
-    pub(super) raw: &'a str,
+    /// In UTF-8.
+    pub(super) raw: &'a [u8],
     escaped: bool,
 }
 
@@ -175,27 +176,45 @@ impl<'a> Scanner<'a> {
     /// A string, from behind the opening quote to behind the closing one.
     #[inline]
     fn string(&mut self) -> Option<Text<'a>> {
-        let bytes = self.text.as_bytes();
-        let start = self.at;
-        let mut escaped = false;
-        loop {
-            self.at = special(bytes, self.at)?;
-            match bytes.get(self.at)? {
-                b'"' => break,
-                b'\\' => {
-                    escaped = true;
-                    // Lines of an SDP end in two escapes.
-                    while bytes.get(self.at) == Some(&b'\\') {
-                        self.at += escape(bytes.get(self.at + 1..)?)?;
-                    }
-                }
-                _ => return None,
-            }
+        let rest = self.text.as_bytes().get(self.at..)?;
+        let mut len = special(rest)?;
+        let escaped = rest.get(len) == Some(&b'\\');
+        if escaped {
+            len = end_of_escaped(rest, len)?;
         }
-        let raw = self.since(start)?;
-        self.at += 1;
-        Some(Text { raw, escaped })
+        let (raw, end) = rest.split_at_checked(len)?;
+        self.at += len + 1;
+        (end.first() == Some(&b'"')).then_some(Text { raw, escaped })
     }
+}
+
+/// Where a string ends or breaks off that has a backslash at `at`.
+#[inline(never)]
+fn end_of_escaped(string: &[u8], mut at: usize) -> Option<usize> {
+    // Nearly all of a message is SDP, in which escapes are ends of lines, and these come so thick that
+    // to stop at each takes five times as long as to look at all of them at once.
+    let rest = string.get(at..)?;
+    let quote = memchr::memchr(b'"', rest)?;
+    if quote >= LONG && only_line_ends(rest.get(..=quote)?) {
+        return Some(at + quote);
+    }
+    while string.get(at) == Some(&b'\\') {
+        at += escape(string.get(at + 1..)?)?;
+        at += special(string.get(at..)?)?;
+    }
+    Some(at)
+}
+
+/// Bytes from which on it is worth to hope for SDP. Binary strings are shorter.
+const LONG: usize = 128;
+
+/// Whether all but the last byte may stand in a string, and every backslash begins the escape of a
+/// carriage return or line feed. Without a branch, so that the compiler makes vectors of it.
+fn only_line_ends(text: &[u8]) -> bool {
+    let pairs = text.iter().zip(text.get(1..).unwrap_or_default());
+    !pairs.fold(false, |bad, (byte, next)| {
+        bad | (*byte < 0x20) | ((*byte == b'\\') & (*next != b'n') & (*next != b'r'))
+    })
 }
 
 /// Bytes of an escape, of which `rest` is what follows the backslash.
@@ -208,82 +227,88 @@ fn escape(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the next quote, backslash or control character is, from `at` on.
+/// Where the first quote, backslash or control character is. Eight bytes at a time.
 #[inline]
-fn special(bytes: &[u8], mut at: usize) -> Option<usize> {
-    while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<16>) {
-        let flags = u128::from_le_bytes(block.map(|byte| u8::from(is_special(byte))));
+fn special(bytes: &[u8]) -> Option<usize> {
+    let (eights, rest) = bytes.as_chunks();
+    for (at, eight) in eights.iter().enumerate() {
+        let flags = special_flags(u64::from_le_bytes(*eight));
         if flags != 0 {
-            return Some(at + flags.trailing_zeros() as usize / 8);
+            return Some(8 * at + flags.trailing_zeros() as usize / 8);
         }
-        at += block.len();
     }
-    let rest = bytes.get(at..)?;
-    rest.iter().position(|byte| is_special(*byte)).map(|found| at + found)
+    let found = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..0x20));
+    found.map(|found| 8 * eights.len() + found)
 }
 
+/// The highest bit of each special byte, up to the first one: a borrow may flag others behind it.
 #[inline]
-fn is_special(byte: u8) -> bool {
-    (byte == b'"') | (byte == b'\\') | (byte < 0x20)
+fn special_flags(eight: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    // A byte below the limit wraps around and gets its highest bit so. Bytes that had it are no ASCII.
+    let below = |bytes: u64, limit: u64| bytes.wrapping_sub(ONES * limit);
+    let quote = below(eight ^ (ONES * 0x22), 1);
+    let backslash = below(eight ^ (ONES * 0x5c), 1);
+    let control = below(eight, 0x20);
+    (quote | backslash | control) & !eight & (ONES * 0x80)
 }
 
 impl<'a> Text<'a> {
     /// The string itself if it is ASCII of at most 16 characters, as all words of the protocol are;
-    /// else an empty one, which is no word. `room` is for what is written with escapes.
+    /// else something that is no word. `room` is for what is written with escapes.
     #[inline]
-    pub(super) fn word<'b>(self, room: &'b mut [u8; 16]) -> &'b str
+    pub(super) fn word<'b>(self, room: &'b mut [u8; 16]) -> &'b [u8]
     where
         'a: 'b,
     {
-        if self.escaped { self.unescaped(room).unwrap_or_default() } else { self.raw }
-    }
-
-    fn unescaped(self, room: &mut [u8; 16]) -> Option<&str> {
-        let (mut rest, mut len) = (self.raw.as_bytes(), 0);
-        while !rest.is_empty() {
-            let slot = room.get_mut(len)?;
-            (*slot, rest) = latin1(rest)?;
-            len += 1;
+        if !self.escaped {
+            return self.raw;
         }
-        std::str::from_utf8(room.get(..len)?).ok()
+        self.latin1(room).and_then(|len| room.get(..len)).unwrap_or_default()
     }
 
     /// The bytes that a string of 20 characters up to U+00FF stands for.
+    //= webtorrent#binary-strings
     #[inline]
     pub(super) fn twenty_bytes(self) -> Option<[u8; 20]> {
-        let mut rest = self.raw.as_bytes();
         let mut bytes = [0; 20];
-        for slot in &mut bytes {
-            (*slot, rest) = latin1(rest)?;
+        (self.latin1(&mut bytes)? == bytes.len()).then_some(bytes)
+    }
+
+    /// Puts the bytes that the string's characters stand for into `room`, and says how many they are.
+    #[inline]
+    fn latin1(self, room: &mut [u8]) -> Option<usize> {
+        let (mut bytes, mut len, mut bit_6) = (self.raw.iter(), 0, 0);
+        while let Some(&byte) = bytes.next() {
+            // Of random bytes half are above U+007F: 0xc2 or 0xc3, and another byte, in UTF-8. Which are,
+            // no branch can guess, so none asks: of the two the second takes the place of the first.
+            *room.get_mut(len)? = match byte {
+                b'\\' => escaped_latin1(&mut bytes)?,
+                0xc4.. => return None,
+                _ => byte | bit_6,
+            };
+            len += usize::from(byte < 0xc2);
+            bit_6 = u8::from(byte == 0xc3) << 6;
         }
-        rest.is_empty().then_some(bytes)
+        Some(len)
     }
 }
 
-/// The first character of a string and what follows, unless it is above U+00FF.
-#[inline]
-fn latin1(text: &[u8]) -> Option<(u8, &[u8])> {
-    match text {
-        [b'\\', b'u', b'0', b'0', hex @ ..] => {
-            let (digits, rest) = hex.split_first_chunk::<2>()?;
-            let digits = std::str::from_utf8(digits).ok()?;
-            Some((u8::from_str_radix(digits, 16).ok()?, rest))
+/// The character of an escape of which the backslash is taken, unless it is above U+00FF.
+fn escaped_latin1(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u8> {
+    Some(match bytes.next()? {
+        b'b' => 0x08,
+        b't' => b'\t',
+        b'n' => b'\n',
+        b'f' => 0x0c,
+        b'r' => b'\r',
+        b'u' => {
+            let mut code = 0;
+            for _ in 0..4 {
+                code = code << 4 | char::from(*bytes.next()?).to_digit(16)?;
+            }
+            u8::try_from(code).ok()?
         }
-        [b'\\', letter, rest @ ..] => {
-            let byte = match letter {
-                b'b' => 0x08,
-                b't' => b'\t',
-                b'n' => b'\n',
-                b'f' => 0x0c,
-                b'r' => b'\r',
-                b'u' => return None,
-                itself => *itself,
-            };
-            Some((byte, rest))
-        }
-        [ascii @ ..0x80, rest @ ..] => Some((*ascii, rest)),
-        // U+0080 to U+00FF in UTF-8.
-        [lead @ 0xc2..=0xc3, last, rest @ ..] => Some((lead << 6 | last & 0x3f, rest)),
-        _ => None,
-    }
+        itself => *itself,
+    })
 }

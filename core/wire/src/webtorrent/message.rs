@@ -96,23 +96,20 @@ pub struct BadMessage {
 
 /// Reads a client's message.
 pub fn read(text: &str) -> Result<Message<'_>, BadMessage> {
-    let bad = |refusal| BadMessage { refusal, action: None, info_hash: None };
-    let members = Members::read(text).ok_or(bad(Refusal::NotJson))?;
+    let bad = |refusal| Err(BadMessage { refusal, action: None, info_hash: None });
+    let mut members = Members::new();
+    if members.read(text).is_none() {
+        return bad(Refusal::NotJson);
+    }
     match word(members.action, &mut [0; 16]) {
-        "announce" => {
-            let info_hash = twenty_bytes(members.info_hash).map(InfoHash);
-            members.announce(info_hash).map_err(|refusal| BadMessage {
-                refusal,
-                action: Some(Action::Announce),
-                info_hash,
-            })
-        }
-        "scrape" => Ok(Message::Scrape(Scrape { info_hash: members.info_hash })),
-        _ => Err(bad(Refusal::UnknownAction)),
+        b"announce" => members.announce(),
+        b"scrape" => Ok(Message::Scrape(Scrape { info_hash: members.info_hash })),
+        _ => bad(Refusal::UnknownAction),
     }
 }
 
 /// Reads a client's message that came as bytes, which some clients send.
+//= webtorrent#json
 pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, BadMessage> {
     let text = simdutf8::basic::from_utf8(bytes);
     read(text.map_err(|_| BadMessage {
@@ -160,6 +157,7 @@ impl Scrape<'_> {
             }
             Ok(())
         };
+        //= webtorrent#scrape
         match self.info_hash {
             Value::Null => {}
             Value::Array(text) => {
@@ -193,13 +191,14 @@ struct Members<'a> {
     uploaded: Value<'a>,
     downloaded: Value<'a>,
     numwant: Value<'a>,
-    /// `None` if they are malformed.
-    offers: Option<Offers<'a>>,
+    offers: Offers<'a>,
+    /// Whether `offers` is something else than offers.
+    offers_malformed: bool,
 }
 
 impl<'a> Members<'a> {
-    fn read(text: &'a str) -> Option<Self> {
-        let mut found = Self {
+    fn new() -> Self {
+        Self {
             action: Value::Null,
             info_hash: Value::Null,
             peer_id: Value::Null,
@@ -211,100 +210,125 @@ impl<'a> Members<'a> {
             uploaded: Value::Null,
             downloaded: Value::Null,
             numwant: Value::Null,
-            offers: Some(Offers::new()),
-        };
+            offers: Offers::new(),
+            offers_malformed: false,
+        }
+    }
+
+    fn read(&mut self, text: &'a str) -> Option<()> {
         let mut scanner = Scanner::new(text);
         scanner.members(|scanner, key| {
             let place = match key.word(&mut [0; 16]) {
-                "action" => &mut found.action,
-                "info_hash" => &mut found.info_hash,
-                "peer_id" => &mut found.peer_id,
-                "to_peer_id" => &mut found.to_peer_id,
-                "offer_id" => &mut found.offer_id,
-                "answer" => &mut found.answer,
-                "event" => &mut found.event,
-                "left" => &mut found.left,
-                "uploaded" => &mut found.uploaded,
-                "downloaded" => &mut found.downloaded,
-                "numwant" => &mut found.numwant,
-                "offers" => return offers(scanner, &mut found.offers),
+                b"action" => &mut self.action,
+                b"info_hash" => &mut self.info_hash,
+                b"peer_id" => &mut self.peer_id,
+                b"to_peer_id" => &mut self.to_peer_id,
+                b"offer_id" => &mut self.offer_id,
+                b"answer" => &mut self.answer,
+                b"event" => &mut self.event,
+                b"left" => &mut self.left,
+                b"uploaded" => &mut self.uploaded,
+                b"downloaded" => &mut self.downloaded,
+                b"numwant" => &mut self.numwant,
+                b"offers" => return self.take_offers(scanner),
+                //= webtorrent#unknown-keys
                 _ => return scanner.value().map(drop),
             };
             *place = scanner.value()?;
             Some(())
         })?;
-        scanner.end()?;
-        Some(found)
+        scanner.end()
+    }
+
+    /// Takes the value of `offers`.
+    //= webtorrent#offers
+    fn take_offers(&mut self, scanner: &mut Scanner<'a>) -> Option<()> {
+        self.offers.clear();
+        self.offers_malformed = false;
+        if scanner.peek()? != b'[' {
+            self.offers_malformed = scanner.value()? != Value::Null;
+            return Some(());
+        }
+        scanner.elements(|scanner| {
+            if self.offers_malformed || self.offers.is_full() {
+                return scanner.value().map(drop);
+            }
+            match offer(scanner)? {
+                Some(offer) => self.offers.push(offer),
+                None => self.offers_malformed = true,
+            }
+            Some(())
+        })
     }
 
     /// An announce, or the answer that clients send under the same name.
-    fn announce(self, info_hash: Option<InfoHash>) -> Result<Message<'a>, Refusal> {
-        let info_hash = match self.info_hash {
-            Value::Null => Err(Refusal::InfoHashMissing),
-            _ => info_hash.ok_or(Refusal::InfoHashString),
-        }?;
-        let peer_id = PeerId(twenty_bytes(self.peer_id).ok_or(Refusal::PeerIdString)?);
-        let bad = Refusal::AnswerMalformed;
-        match self.answer {
-            Value::Null => {}
-            Value::Object(json) => {
-                let to_peer_id = PeerId(twenty_bytes(self.to_peer_id).ok_or(bad)?);
-                let offer_id = OfferId(twenty_bytes(self.offer_id).ok_or(bad)?);
-                let answer = Answer { info_hash, peer_id, to_peer_id, offer_id, json };
-                return Ok(Message::Answer(answer));
-            }
-            _ => return Err(bad),
+    //= webtorrent#announce
+    fn announce(self) -> Result<Message<'a>, BadMessage> {
+        let known = twenty_bytes(self.info_hash).map(InfoHash);
+        let bad =
+            |refusal| BadMessage { refusal, action: Some(Action::Announce), info_hash: known };
+        let info_hash = known.ok_or_else(|| match self.info_hash {
+            Value::Null => bad(Refusal::InfoHashMissing),
+            _ => bad(Refusal::InfoHashString),
+        })?;
+        let peer_id = twenty_bytes(self.peer_id).ok_or_else(|| bad(Refusal::PeerIdString))?;
+        let peer_id = PeerId(peer_id);
+        //= webtorrent#answer
+        if self.answer != Value::Null {
+            let answer = self.answer(info_hash, peer_id);
+            return answer.map(Message::Answer).ok_or_else(|| bad(Refusal::AnswerMalformed));
+        }
+        if self.offers_malformed {
+            return Err(bad(Refusal::OfferMalformed));
         }
         Ok(Message::Announce(Announce {
             info_hash,
             peer_id,
             event: event(self.event),
+            //= webtorrent#left-unknown
             left: number(self.left),
             uploaded: number(self.uploaded).unwrap_or(0),
             downloaded: number(self.downloaded).unwrap_or(0),
+            //= webtorrent#numwant
             want: number(self.numwant).map_or(Want::Default, |number| {
                 Want::Peers(u16::try_from(number).unwrap_or(u16::MAX))
             }),
-            offers: self.offers.ok_or(Refusal::OfferMalformed)?,
+            offers: self.offers,
         }))
+    }
+
+    fn answer(&self, info_hash: InfoHash, peer_id: PeerId) -> Option<Answer<'a>> {
+        let Value::Object(json) = self.answer else { return None };
+        Some(Answer {
+            info_hash,
+            peer_id,
+            to_peer_id: PeerId(twenty_bytes(self.to_peer_id)?),
+            offer_id: OfferId(twenty_bytes(self.offer_id)?),
+            json,
+        })
     }
 }
 
-/// Takes the value of `offers`.
-fn offers<'a>(scanner: &mut Scanner<'a>, found: &mut Option<Offers<'a>>) -> Option<()> {
-    let offers = found.insert(Offers::new());
-    if scanner.peek()? != b'[' {
-        if scanner.value()? != Value::Null {
-            *found = None;
-        }
-        return Some(());
+/// Takes a member of `offers`, and gives it if it is an offer.
+fn offer<'a>(scanner: &mut Scanner<'a>) -> Option<Option<Offer<'a>>> {
+    if scanner.peek()? != b'{' {
+        scanner.value()?;
+        return Some(None);
     }
-    let mut malformed = false;
-    scanner.elements(|scanner| {
-        if malformed || offers.is_full() || scanner.peek()? != b'{' {
-            malformed |= !offers.is_full();
-            return scanner.value().map(drop);
-        }
-        let (mut id, mut json) = (Value::Null, Value::Null);
-        scanner.members(|scanner, key| {
-            let value = scanner.value()?;
-            match key.word(&mut [0; 16]) {
-                "offer_id" => id = value,
-                "offer" => json = value,
-                _ => {}
-            }
-            Some(())
-        })?;
-        match (twenty_bytes(id), json) {
-            (Some(id), Value::Object(json)) => offers.push(Offer { id: OfferId(id), json }),
-            _ => malformed = true,
+    let (mut id, mut json) = (Value::Null, Value::Null);
+    scanner.members(|scanner, key| {
+        let value = scanner.value()?;
+        match key.word(&mut [0; 16]) {
+            b"offer_id" => id = value,
+            b"offer" => json = value,
+            _ => {}
         }
         Some(())
     })?;
-    if malformed {
-        *found = None;
-    }
-    Some(())
+    Some(match (twenty_bytes(id), json) {
+        (Some(id), Value::Object(json)) => Some(Offer { id: OfferId(id), json }),
+        _ => None,
+    })
 }
 
 #[inline]
@@ -316,19 +340,20 @@ pub(super) fn twenty_bytes(value: Value<'_>) -> Option<[u8; 20]> {
 }
 
 /// The word that a value is; empty if it is none of the protocol.
-pub(super) fn word<'b>(value: Value<'b>, room: &'b mut [u8; 16]) -> &'b str {
+pub(super) fn word<'b>(value: Value<'b>, room: &'b mut [u8; 16]) -> &'b [u8] {
     match value {
         Value::String(text) => text.word(room),
-        _ => "",
+        _ => b"",
     }
 }
 
+//= webtorrent#events
 fn event(value: Value<'_>) -> Event {
     match word(value, &mut [0; 16]) {
-        "started" => Event::Started,
-        "completed" => Event::Completed,
-        "stopped" => Event::Stopped,
-        "paused" => Event::Paused,
+        b"started" => Event::Started,
+        b"completed" => Event::Completed,
+        b"stopped" => Event::Stopped,
+        b"paused" => Event::Paused,
         _ => Event::None,
     }
 }

@@ -1,1 +1,721 @@
+use super::client::{self, File, Reply};
+use super::{
+    Action, Announce, Answer, BadMessage, Message, Offer, Relay, announce_reply, failure, read,
+    read_binary, scrape_reply,
+};
+use types::{
+    Event, FamilyCounts, InfoHash, OfferId, PeerId, Refusal, Role, SwarmCounts, Want, limits,
+};
 
+const HASH: InfoHash = InfoHash(*b"aaaaaaaaaaaaaaaaaaaa");
+const PEER: PeerId = PeerId(*b"-WW0205-abcdefghijkl");
+const OTHER: PeerId = PeerId(*b"-WW0205-bcdefghijklm");
+const OFFER: OfferId = OfferId(*b"oooooooooooooooooooo");
+const FULL: Refusal = Refusal::FullScrape;
+
+fn announce(text: &str) -> Announce<'_> {
+    match read(text) {
+        Ok(Message::Announce(announce)) => announce,
+        other => panic!("{other:?} of {text}"),
+    }
+}
+
+fn refusal(text: &str) -> Refusal {
+    match read(text) {
+        Err(bad) => bad.refusal,
+        other => panic!("{other:?} of {text}"),
+    }
+}
+
+fn scraped(text: &str) -> Result<Vec<InfoHash>, Refusal> {
+    let Ok(Message::Scrape(scrape)) = read(text) else { panic!("{text}") };
+    scrape.read_into(&mut [InfoHash::default(); _]).map(<[InfoHash]>::to_vec)
+}
+
+/// An announce of `HASH` by `PEER` with these members beside.
+fn with(members: &str) -> String {
+    format!(
+        r#"{{"action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa","peer_id":"-WW0205-abcdefghijkl",{members}}}"#
+    )
+}
+
+/// What `write` appends behind what was there, as text.
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = b"before".to_vec();
+    write(&mut out);
+    String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned()
+}
+
+/// Every way to write a character up to U+00FF in a JSON string.
+fn forms(byte: u8) -> Vec<String> {
+    let mut forms = vec![format!("\\u00{byte:02x}"), format!("\\u00{byte:02X}")];
+    if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+        forms.push(char::from(byte).to_string());
+    }
+    let short = [
+        (b'"', "\\\""),
+        (b'\\', "\\\\"),
+        (b'/', "\\/"),
+        (0x08, "\\b"),
+        (0x0c, "\\f"),
+        (b'\n', "\\n"),
+        (b'\r', "\\r"),
+        (b'\t', "\\t"),
+    ];
+    forms
+        .extend(short.iter().filter(|(known, _)| *known == byte).map(|(_, text)| text.to_string()));
+    forms
+}
+
+/// The same as `JSON.stringify` writes it.
+fn stringified(bytes: &[u8; 20]) -> String {
+    serde_json::to_string(&bytes.map(char::from).iter().collect::<String>()).unwrap()
+}
+
+//= webtorrent#binary-strings
+//= type=test
+#[test]
+fn every_byte_is_read_in_every_form() {
+    for byte in 0..=255 {
+        for form in forms(byte) {
+            let [all, first, last] =
+                [form.repeat(20), format!("{form}{:19}", ""), format!("{:19}{form}", "")];
+            let text = format!(
+                r#"{{"action":"announce","info_hash":"{all}","peer_id":"{first}","offers":[{{"offer_id":"{last}","offer":{{}}}}]}}"#
+            );
+            let announce = announce(&text);
+            assert_eq!(announce.info_hash, InfoHash([byte; 20]), "{text}");
+            let mut expected = [b' '; 20];
+            expected[0] = byte;
+            assert_eq!(announce.peer_id, PeerId(expected), "{text}");
+            expected.reverse();
+            assert_eq!(announce.offers[0].id, OfferId(expected), "{text}");
+            let scrape = format!(r#"{{"action":"scrape","info_hash":"{all}"}}"#);
+            assert_eq!(scraped(&scrape), Ok(vec![InfoHash([byte; 20])]), "{scrape}");
+        }
+    }
+}
+
+//= webtorrent#binary-strings
+//= type=test
+#[test]
+fn every_byte_is_written_as_a_browser_would_and_read_again() {
+    for byte in 0..=255_u8 {
+        let mut bytes = [byte; 20];
+        bytes[3] = byte.wrapping_add(1);
+        let hash = InfoHash(bytes);
+        let text = written(|out| announce_reply(out, &hash, &SwarmCounts::default(), 120));
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let chars: Vec<char> = json["info_hash"].as_str().unwrap().chars().collect();
+        assert_eq!(chars, bytes.map(char::from), "{text}");
+        assert!(text.contains(&stringified(&bytes)), "{text}");
+        let Some(Reply::Announced { info_hash, .. }) = client::read(&text) else {
+            panic!("{text}")
+        };
+        assert_eq!(info_hash, hash);
+
+        let update = Announce::new(hash, PeerId(bytes));
+        let text = written(|out| client::announce(out, &update));
+        assert_eq!(announce(&text), update, "{text}");
+
+        let relay = Relay::new(&hash, &PeerId(bytes));
+        let offer = Offer { id: OfferId(bytes), json: "{}" };
+        let text = written(|out| relay.offer(out, &offer));
+        let expected = Reply::Offer { info_hash: hash, peer_id: PeerId(bytes), offer };
+        assert_eq!(client::read(&text), Some(expected), "{text}");
+        assert_eq!(text.matches(&stringified(&bytes)).count(), 3, "{text}");
+    }
+}
+
+//= webtorrent#binary-strings
+//= type=test
+#[test]
+fn other_lengths_and_characters_are_refused() {
+    let strings = [
+        "",
+        "a",
+        "aaaaaaaaaaaaaaaaaaa",
+        "aaaaaaaaaaaaaaaaaaaaa",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "0123456789abcdef0123456789abcdef01234567",
+        // Twenty bytes that are ten characters, and ten bytes more for the twentieth.
+        "ääääääääää",
+        "aaaaaaaaaaaaaaaaaaaĀ",
+        "Āaaaaaaaaaaaaaaaaaaa",
+        "aaaaaaaaaaaaaaaaaaa€",
+        "aaaaaaaaaaaaaaaaaaa😀",
+        r"aaaaaaaaaaaaaaaaaaa\u0100",
+        r"aaaaaaaaaaaaaaaaaaa\u2028",
+        r"aaaaaaaaaaaaaaaaaaa\uffff",
+        r"aaaaaaaaaaaaaaaaaaa\ud800",
+        r"aaaaaaaaaaaaaaaaaaa\udfff",
+        r"aaaaaaaaaaaaaaaaaa\ud83d\ude00",
+        r"aaaaaaaaaaaaaaaaaaa\ud83d\ude00",
+        r"\u0061aaaaaaaaaaaaaaaaaaaa",
+        r"\u0061aaaaaaaaaaaaaaaaaa",
+    ];
+    let quoted = strings.iter().map(|string| format!("\"{string}\""));
+    let others = ["1", "true", "false", "[]", "{}", r#"["aaaaaaaaaaaaaaaaaaaa"]"#];
+    for bad in quoted.chain(others.map(String::from)) {
+        let put = |text: &str, place: &str| text.replace(&format!("\"{place}\""), &bad);
+        let text = with(r#""left":0"#);
+        assert_eq!(refusal(&put(&text, "aaaaaaaaaaaaaaaaaaaa")), Refusal::InfoHashString, "{bad}");
+        assert_eq!(refusal(&put(&text, "-WW0205-abcdefghijkl")), Refusal::PeerIdString, "{bad}");
+        let text = with(r#""offers":[{"offer_id":"oo","offer":{}}]"#);
+        assert_eq!(refusal(&put(&text, "oo")), Refusal::OfferMalformed, "{bad}");
+        for (to, of) in [("oo", "oooooooooooooooooooo"), ("oooooooooooooooooooo", "oo")] {
+            let text = with(&format!(r#""to_peer_id":"{to}","offer_id":"{of}","answer":{{}}"#));
+            assert_eq!(refusal(&put(&text, "oo")), Refusal::AnswerMalformed, "{bad}");
+        }
+        // A list of one is a scrape.
+        let expected = match bad.as_str() {
+            "[]" => Err(FULL),
+            list if list.starts_with('[') => Ok(vec![HASH]),
+            _ => Err(Refusal::InfoHashString),
+        };
+        assert_eq!(scraped(&format!(r#"{{"action":"scrape","info_hash":{bad}}}"#)), expected);
+    }
+}
+
+/// As Chromium describes a data channel, without its candidates.
+const SDP: &str = r"v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\na=extmap-allow-mixed\r\na=msid-semantic: WMS\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\na=ice-ufrag:Xk7d\r\na=ice-pwd:0SxIs3QmVwqk4Q0Jt8pXyZ2b\r\na=setup:actpass\r\na=mid:0\r\na=sctp-port:5000\r\n";
+
+//= webtorrent#announce
+//= type=test
+//= webtorrent#offers
+//= type=test
+#[test]
+fn an_announce_is_read_as_clients_send_it() {
+    // bittorrent-tracker's client puts its figures first and the offer before its identifier.
+    let offer = format!(r#"{{"type":"offer","sdp":"{SDP}"}}"#);
+    let text = format!(
+        r#"{{"numwant":5,"uploaded":1,"downloaded":2,"left":1048576,"event":"started","action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa","peer_id":"-WW0205-abcdefghijkl","offers":[{{"offer":{offer},"offer_id":"oooooooooooooooooooo"}},{{"offer":{offer},"offer_id":"\u0000\u0001\b\t\n\u000b\f\r\"\\ /é\u007fÿ     "}}],"trackerid":"x"}}"#
+    );
+    let second = OfferId(*b"\x00\x01\x08\t\n\x0b\x0c\r\"\\ /\xe9\x7f\xff     ");
+    let mut expected = Announce::new(HASH, PEER);
+    expected.event = Event::Started;
+    (expected.uploaded, expected.downloaded, expected.left) = (1, 2, Some(1_048_576));
+    expected.want = Want::Peers(5);
+    expected.offers.push(Offer { id: OFFER, json: &offer });
+    expected.offers.push(Offer { id: second, json: &offer });
+    assert_eq!(announce(&text), expected);
+    assert_eq!(read_binary(text.as_bytes()), Ok(Message::Announce(expected)));
+}
+
+//= webtorrent#events
+//= type=test
+#[test]
+fn events_and_roles() {
+    for (members, event, left, role) in [
+        (r#""left":7"#, Event::None, Some(7), Role::Leecher),
+        (r#""event":"started","left":7"#, Event::Started, Some(7), Role::Leecher),
+        (r#""event":"started","left":0"#, Event::Started, Some(0), Role::Seeder),
+        // JSON.stringify makes null of the Infinity that WebTorrent has before the metadata.
+        (r#""event":"started","left":null"#, Event::Started, None, Role::Leecher),
+        (r#""event":"completed","left":0"#, Event::Completed, Some(0), Role::Seeder),
+        (r#""event":"completed","left":null"#, Event::Completed, None, Role::Seeder),
+        (r#""event":"completed""#, Event::Completed, None, Role::Seeder),
+        (r#""event":"stopped","left":0"#, Event::Stopped, Some(0), Role::Seeder),
+        (r#""event":"stopped","left":3"#, Event::Stopped, Some(3), Role::Leecher),
+        (r#""event":"paused","left":3"#, Event::Paused, Some(3), Role::PartialSeed),
+        (r#""event":"\u0073topped""#, Event::Stopped, None, Role::Leecher),
+        (r#""event":"update""#, Event::None, None, Role::Leecher),
+        (r#""event":"STOPPED""#, Event::None, None, Role::Leecher),
+        (r#""event":"""#, Event::None, None, Role::Leecher),
+        (r#""event":null"#, Event::None, None, Role::Leecher),
+        (r#""event":2"#, Event::None, None, Role::Leecher),
+        (r#""event":["stopped"]"#, Event::None, None, Role::Leecher),
+    ] {
+        let text = with(members);
+        let announce = announce(&text);
+        assert_eq!((announce.event, announce.left), (event, left), "{members}");
+        assert_eq!(announce.role(), role, "{members}");
+    }
+}
+
+//= webtorrent#left-unknown
+//= type=test
+#[test]
+fn numbers_of_every_kind() {
+    for (number, expected) in [
+        ("0", Some(0)),
+        ("-0", Some(0)),
+        ("0.0", Some(0)),
+        ("0e9", Some(0)),
+        ("1", Some(1)),
+        // Not yet complete.
+        ("0.25", Some(1)),
+        ("1e-9", Some(1)),
+        ("1e3", Some(1000)),
+        ("1E+3", Some(1000)),
+        ("123456789012345678", Some(123_456_789_012_345_678)),
+        ("18446744073709551615", Some(u64::MAX)),
+        ("18446744073709551616", Some(u64::MAX)),
+        ("1e999", Some(u64::MAX)),
+        ("-1", None),
+        ("-0.5", None),
+        ("-1e999", None),
+        ("null", None),
+        ("true", None),
+        ("\"Infinity\"", None),
+        ("\"5\"", None),
+        ("\"\"", None),
+        ("[5]", None),
+        ("{}", None),
+    ] {
+        let text =
+            with(&format!(r#""left":{number},"uploaded":{number},"downloaded" : {number} "#));
+        let announce = announce(&text);
+        assert_eq!(announce.left, expected, "{number}");
+        assert_eq!(announce.uploaded, expected.unwrap_or(0), "{number}");
+        assert_eq!(announce.downloaded, expected.unwrap_or(0), "{number}");
+    }
+    for bad in ["Infinity", "-Infinity", "NaN", "+1", "01", "1.", ".5", "1e", "0x10", "-", "1e+"] {
+        assert_eq!(refusal(&with(&format!("\"left\":{bad}"))), Refusal::NotJson, "{bad}");
+    }
+}
+
+//= webtorrent#numwant
+//= type=test
+#[test]
+fn wanted_peers() {
+    for (number, expected) in [
+        ("0", Want::Peers(0)),
+        ("5", Want::Peers(5)),
+        ("4.2", Want::Peers(5)),
+        ("65535", Want::Peers(65535)),
+        ("65536", Want::Peers(65535)),
+        ("1e30", Want::Peers(65535)),
+        ("-1", Want::Default),
+        ("null", Want::Default),
+        ("\"5\"", Want::Default),
+        ("[]", Want::Default),
+    ] {
+        assert_eq!(announce(&with(&format!("\"numwant\":{number}"))).want, expected, "{number}");
+    }
+    assert_eq!(announce(&with("\"left\":1")).want, Want::Default);
+}
+
+//= webtorrent#answer
+//= type=test
+#[test]
+fn an_answer_is_read_as_clients_send_it() {
+    let json = format!(r#"{{"type":"answer","sdp":"{SDP}"}}"#);
+    let text = with(&format!(
+        r#""to_peer_id":"-WW0205-bcdefghijklm","answer":{json},"offer_id":"oooooooooooooooooooo""#
+    ));
+    let expected =
+        Answer { info_hash: HASH, peer_id: PEER, to_peer_id: OTHER, offer_id: OFFER, json: &json };
+    assert_eq!(read(&text), Ok(Message::Answer(expected)));
+    // What an announce may hold beside does not matter.
+    let more = text.replace("\"answer\":", r#""event":"started","offers":7,"left":[],"answer":"#);
+    assert_eq!(read(&more), Ok(Message::Answer(expected)));
+    let none = text.replace(&json, "null");
+    assert_eq!(announce(&none), Announce::new(HASH, PEER));
+    for bad in ["1", "false", "\"x\"", "[]"] {
+        assert_eq!(refusal(&text.replace(&json, bad)), Refusal::AnswerMalformed, "{bad}");
+    }
+    for absent in ["to_peer_id", "offer_id"] {
+        assert_eq!(refusal(&text.replace(absent, "other")), Refusal::AnswerMalformed, "{absent}");
+    }
+}
+
+//= webtorrent#scrape
+//= type=test
+#[test]
+fn scrapes_of_one_several_repeated_and_none() {
+    let scrape =
+        |info_hash: &str| scraped(&format!(r#"{{"action":"scrape","info_hash":{info_hash}}}"#));
+    let [a, b] = [b'a', b'b'].map(|byte| InfoHash([byte; 20]));
+    let [one, two] = ["\"aaaaaaaaaaaaaaaaaaaa\"", "\"bbbbbbbbbbbbbbbbbbbb\""];
+    assert_eq!(scrape(one), Ok(vec![a]));
+    assert_eq!(scrape(&format!("[{one}]")), Ok(vec![a]));
+    assert_eq!(scrape(&format!("[ {two} ,\t{one}\r\n]")), Ok(vec![b, a]));
+    let escaped = format!("\"{}\"", "\\u0061".repeat(20));
+    assert_eq!(scrape(&format!("[{one},{two},{one},{escaped},{two}]")), Ok(vec![a, b]));
+    assert_eq!(scrape("[]"), Err(FULL));
+    assert_eq!(scrape("null"), Err(FULL));
+    assert_eq!(scraped(r#"{"action":"scrape"}"#), Err(FULL));
+    let bad = Err(Refusal::InfoHashString);
+    for value in ["7", "{}", "\"\"", "[null]", "[[]]", &format!("[{one},null]")] {
+        assert_eq!(scrape(value), bad, "{value}");
+    }
+    let many: Vec<String> = (100..400).map(|n| format!("\"{n}aaaaaaaaaaaaaaaaa\"")).collect();
+    let hashes = scrape(&format!("[{}]", many.join(","))).unwrap();
+    assert_eq!(hashes.len(), limits::SCRAPE_HASHES_WEB_MAX);
+    assert_eq!(hashes[127], InfoHash(*b"227aaaaaaaaaaaaaaaaa"));
+    // What is cut is read all the same.
+    assert_eq!(scrape(&format!("[{},1]", many.join(","))), bad);
+}
+
+//= webtorrent#unknown-keys
+//= type=test
+#[test]
+fn unknown_keys_are_passed_over_and_of_repeated_ones_the_last_counts() {
+    let members = r#""left":1,"x":{"left":2,"y":[null,true,false,-1.5e-3,"\ud800\/"]},"":0,
+        "offers":[1],"offers":[{"offer_id":"x","offer":{},"offer_id":"oooooooooooooooooooo","z":[]}],
+        "\u006ceft":3,"peer_id":"-WW0205-bcdefghijklm","lefT":4,"left\u0000":5,"\u00ff":6,"ÿ":7"#;
+    let text = with(members);
+    let mut expected = Announce::new(HASH, OTHER);
+    expected.left = Some(3);
+    expected.offers.push(Offer { id: OFFER, json: "{}" });
+    assert_eq!(announce(&text), expected);
+    let nothing =
+        with(r#""left":1,"left":null,"answer":{},"answer":null,"offers":7,"offers":null"#);
+    assert_eq!(announce(&nothing), Announce::new(HASH, PEER));
+    let twice = with(r#""action":"scrape""#);
+    assert_eq!(scraped(&twice), Ok(vec![HASH]));
+}
+
+//= webtorrent#offers
+//= type=test
+#[test]
+fn malformed_offers_are_refused() {
+    const ID: &str = "\"offer_id\":\"oooooooooooooooooooo\"";
+    for offers in [
+        "1",
+        "true",
+        "\"\"",
+        "{}",
+        "[null]",
+        "[1]",
+        "[[]]",
+        "[\"\"]",
+        "[{}]",
+        "[{\"offer\":{}}]",
+        &format!("[{{{ID}}}]"),
+        &format!("[{{{ID},\"offer\":null}}]"),
+        &format!("[{{{ID},\"offer\":\"sdp\"}}]"),
+        &format!("[{{{ID},\"offer\":[]}}]"),
+        &format!("[{{{ID},\"offer\":{{}},\"offer\":null}}]"),
+        "[{\"offer_id\":null,\"offer\":{}}]",
+        "[{\"offer_id\":7,\"offer\":{}}]",
+        &format!("[{{{ID},\"offer\":{{}}}},null]"),
+        &format!("[null,{{{ID},\"offer\":{{}}}}]"),
+    ] {
+        let text = with(&format!("\"offers\":{offers}"));
+        let expected = BadMessage {
+            refusal: Refusal::OfferMalformed,
+            action: Some(Action::Announce),
+            info_hash: Some(HASH),
+        };
+        assert_eq!(read(&text), Err(expected), "{offers}");
+    }
+    for none in ["null", "[]", " [ ] "] {
+        assert_eq!(announce(&with(&format!("\"offers\":{none}"))).offers.len(), 0, "{none}");
+    }
+    for broken in ["[", "[,]", "[{},]", "[{]", "[}", "{\"offer\"}", "[{\"offer\":}]"] {
+        assert_eq!(refusal(&with(&format!("\"offers\":{broken}"))), Refusal::NotJson, "{broken}");
+    }
+}
+
+#[test]
+fn offers_above_the_limit_are_cut() {
+    let offers = |count: usize| {
+        let offer = |n| format!(r#"{{"offer_id":"{n:020}","offer":{{"n":{n}}}}}"#);
+        (0..count).map(offer).collect::<Vec<String>>().join(",")
+    };
+    for count in [0, 1, limits::WEB_OFFERS_MAX, limits::WEB_OFFERS_MAX + 1, 1000] {
+        let text = with(&format!("\"offers\":[{}]", offers(count)));
+        let announce = announce(&text);
+        assert_eq!(announce.offers.len(), count.min(limits::WEB_OFFERS_MAX));
+        for (n, offer) in announce.offers.iter().enumerate() {
+            assert_eq!(offer.id.0, *format!("{n:020}").as_bytes());
+            assert_eq!(offer.json, format!(r#"{{"n":{n}}}"#));
+        }
+    }
+    // What is cut must be JSON, and no more.
+    let many = offers(limits::WEB_OFFERS_MAX);
+    assert_eq!(announce(&with(&format!("\"offers\":[{many},null]"))).offers.len(), 64);
+    assert_eq!(refusal(&with(&format!("\"offers\":[{many},nul]"))), Refusal::NotJson);
+}
+
+//= webtorrent#opaque
+//= type=test
+#[test]
+fn offers_and_answers_pass_byte_for_byte() {
+    for json in [
+        "{}",
+        "{ \"sdp\" :\t\"v=0\\r\\n\",\n \"type\":\"offer\" }",
+        r#"{"a":"\u00e9\u00E9é\/\ud800😀\u2028","a":1.50e+07,"":[[],{},null,-0]}"#,
+        "{\"\u{7f}\u{80}\u{2028}\u{10ffff}\":true}",
+    ] {
+        let text =
+            with(&format!(r#""offers":[{{"offer": {json} ,"offer_id":"oooooooooooooooooooo"}}]"#));
+        let announce = announce(&text);
+        assert_eq!(announce.offers[0].json, json);
+        let relay = Relay::new(&announce.info_hash, &announce.peer_id);
+        let passed = written(|out| relay.offer(out, &announce.offers[0]));
+        let offer = Offer { id: OFFER, json };
+        let expected = Reply::Offer { info_hash: HASH, peer_id: PEER, offer };
+        assert_eq!(client::read(&passed), Some(expected));
+
+        let text = with(&format!(
+            r#""to_peer_id":"-WW0205-bcdefghijklm","offer_id":"oooooooooooooooooooo","answer":{json}"#
+        ));
+        let Ok(Message::Answer(answer)) = read(&text) else { panic!("{text}") };
+        assert_eq!(answer.json, json);
+        let relay = Relay::new(&answer.info_hash, &answer.peer_id);
+        let passed = written(|out| relay.answer(out, &answer.offer_id, answer.json));
+        let expected = Reply::Answer { info_hash: HASH, peer_id: PEER, offer_id: OFFER, json };
+        assert_eq!(client::read(&passed), Some(expected));
+    }
+}
+
+/// Messages of every kind, as our client writes them.
+fn messages() -> Vec<String> {
+    let json = format!(r#"{{"type":"offer","sdp":"{SDP}é"}}"#);
+    let ids: Vec<OfferId> = (0..3).map(|n| OfferId([n * 80; 20])).collect();
+    let mut full = Announce::new(InfoHash([0xff; 20]), PeerId([0; 20]));
+    full.event = Event::Started;
+    (full.left, full.uploaded, full.downloaded) = (Some(u64::MAX), 1, u64::MAX);
+    full.want = Want::Peers(10);
+    full.offers = ids.iter().map(|id| Offer { id: *id, json: &json }).collect();
+    let mut texts: Vec<String> = [Event::Completed, Event::Stopped, Event::Paused, Event::None]
+        .into_iter()
+        .map(|event| Announce { event, left: Some(0), ..Announce::new(HASH, PEER) })
+        .chain([Announce::new(HASH, PEER), full])
+        .map(|message| {
+            let text = written(|out| client::announce(out, &message));
+            assert_eq!(announce(&text), message);
+            text
+        })
+        .collect();
+    let answer =
+        Answer { info_hash: HASH, peer_id: PEER, to_peer_id: OTHER, offer_id: OFFER, json: &json };
+    let text = written(|out| client::answer(out, &answer));
+    assert_eq!(read(&text), Ok(Message::Answer(answer)));
+    texts.push(text);
+    for hashes in [&[HASH][..], &[HASH, InfoHash([0xff; 20]), InfoHash([7; 20])]] {
+        let text = written(|out| client::scrape(out, hashes));
+        assert_eq!(scraped(&text).as_deref(), Ok(hashes));
+        texts.push(text);
+    }
+    let text = written(|out| client::scrape(out, &[]));
+    assert_eq!(scraped(&text), Err(FULL));
+    texts.push(text);
+    texts
+}
+
+//= webtorrent#json
+//= type=test
+#[test]
+fn what_a_client_writes_is_read_and_a_part_of_it_is_not() {
+    for text in messages() {
+        let bytes = text.as_bytes();
+        assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
+        assert!(read_binary(bytes).is_ok(), "{text}");
+        let bad = BadMessage { refusal: Refusal::NotJson, action: None, info_hash: None };
+        for cut in 0..bytes.len() {
+            assert_eq!(read_binary(&bytes[..cut]), Err(bad), "{cut} of {text}");
+            if let Some(part) = text.get(..cut) {
+                assert_eq!(read(part), Err(bad), "{cut} of {text}");
+            }
+        }
+        assert_eq!(refusal(&format!("{text}}}")), Refusal::NotJson);
+        assert_eq!(refusal(&format!("{text}{text}")), Refusal::NotJson);
+        assert_eq!(read(&format!("\t\r\n {text} \n")), read(&text));
+    }
+}
+
+#[test]
+fn what_is_no_object_is_refused() {
+    for text in ["", " ", "null", "7", "\"\"", "[]", "[{}]", "\u{feff}{}", "{", "}", "{}{}", "{},"]
+    {
+        assert_eq!(refusal(text), Refusal::NotJson, "{text}");
+    }
+    for bytes in [&b"\xff"[..], b"{\"\xff\":0}", b"{\"\xed\xa0\x80\":0}", b"{\"\xc0\x80\":0}"] {
+        let bad = BadMessage { refusal: Refusal::NotJson, action: None, info_hash: None };
+        assert_eq!(read_binary(bytes), Err(bad));
+    }
+    for inside in [
+        "\"\0\"",
+        "\"\n\"",
+        "\"\u{1f}\"",
+        r#""\x""#,
+        r#""\u""#,
+        r#""\u12""#,
+        r#""\u123g""#,
+        r#""\U0061""#,
+        r#""\"#,
+        "'a'",
+        "tru",
+        "True",
+        "nulll",
+        "undefined",
+        "[1 2]",
+        "{1:2}",
+        "{\"a\" 1}",
+        "{\"a\":}",
+        "{,}",
+        "/**/1",
+        "\u{a0}1",
+        "\u{c}1",
+    ] {
+        assert_eq!(refusal(&with(&format!("\"x\":{inside}"))), Refusal::NotJson, "{inside}");
+    }
+}
+
+//= webtorrent#failure
+//= type=test
+#[test]
+fn refusals_say_what_they_are_about() {
+    let bad = |refusal, action, info_hash| Err(BadMessage { refusal, action, info_hash });
+    let action = Some(Action::Announce);
+    assert_eq!(read("{}"), bad(Refusal::UnknownAction, None, None));
+    for other in ["null", "1", "\"\"", "\"Announce\"", "\"announce \"", "[\"announce\"]"] {
+        let text = with("\"left\":0").replace("\"announce\"", other);
+        assert_eq!(read(&text), bad(Refusal::UnknownAction, None, None), "{other}");
+    }
+    let escaped = with("\"left\":0").replace("\"announce\"", "\"\\u0061nnounc\\u0065\"");
+    assert!(read(&escaped).is_ok());
+    assert_eq!(read(r#"{"action":"announce"}"#), bad(Refusal::InfoHashMissing, action, None));
+    let null = with("\"info_hash\":null");
+    assert_eq!(read(&null), bad(Refusal::InfoHashMissing, action, None));
+    let short = with("\"info_hash\":\"a\"");
+    assert_eq!(read(&short), bad(Refusal::InfoHashString, action, None));
+    let nobody = with("\"peer_id\":null");
+    assert_eq!(read(&nobody), bad(Refusal::PeerIdString, action, Some(HASH)));
+    let nothing = with("\"answer\":{}");
+    assert_eq!(read(&nothing), bad(Refusal::AnswerMalformed, action, Some(HASH)));
+}
+
+#[test]
+fn nesting_has_a_limit() {
+    let deepest = limits::JSON_DEPTH_MAX as usize - 1;
+    for (open, close) in [("[", "]"), ("{\"x\":", "}")] {
+        let nested = |depth: usize| {
+            let inside = if open == "[" { "" } else { "0" };
+            with(&format!("\"x\":{}{inside}{}", open.repeat(depth), close.repeat(depth)))
+        };
+        assert!(read(&nested(deepest)).is_ok());
+        assert_eq!(refusal(&nested(deepest + 1)), Refusal::NotJson);
+        // As many beside each other as one likes.
+        let (one, other) = (nested(deepest), nested(deepest));
+        let beside = one.replace("\"x\":", &format!("\"y\":[{other},{other}],\"x\":"));
+        assert_eq!(refusal(&beside), Refusal::NotJson, "they are in a list in an object");
+        let beside = format!("{}[],[],[[]]]}}", with("\"x\":[").trim_end_matches('}'));
+        assert!(read(&beside).is_ok(), "{beside}");
+        assert_eq!(refusal(&open.repeat(1_000_000)), Refusal::NotJson);
+    }
+    let offer = |depth: usize| {
+        let json = format!("{{\"x\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
+        with(&format!(r#""offers":[{{"offer_id":"oooooooooooooooooooo","offer":{json}}}]"#))
+    };
+    // Within the message, its list, the list's object and the offer itself.
+    assert!(read(&offer(deepest - 3)).is_ok());
+    assert_eq!(refusal(&offer(deepest - 2)), Refusal::NotJson);
+}
+
+#[test]
+fn every_byte_is_looked_at_but_a_few_times() {
+    // With a pass for every string, escape, digit or bracket these would take minutes.
+    const TIMES: usize = 1 << 16;
+    for inside in ["\"\",", "\"\\n\\u00e9\",", "1,", "[],", "{},", " "] {
+        let text = with(&format!("\"x\":[{}0]", inside.repeat(TIMES)));
+        assert!(read(&text).is_ok(), "{inside}");
+    }
+    for inside in ["\\r\\n", "a", "\\u0000", "é"] {
+        assert!(read(&with(&format!("\"x\":\"{}\"", inside.repeat(TIMES)))).is_ok());
+    }
+    assert!(read(&with(&format!("\"left\":1{}", "0".repeat(TIMES)))).is_ok());
+    let scrape = format!("[{}\"aaaaaaaaaaaaaaaaaaaa\"]", "\"aaaaaaaaaaaaaaaaaaaa\",".repeat(TIMES));
+    let text = format!(r#"{{"action":"scrape","info_hash":{scrape}}}"#);
+    assert_eq!(scraped(&text), Ok(vec![HASH]));
+}
+
+fn counts(seeders: u32, leechers: u32, downloads: u32) -> SwarmCounts {
+    SwarmCounts { web: FamilyCounts { seeders, leechers }, downloads, ..SwarmCounts::default() }
+}
+
+//= webtorrent#announce-reply
+//= type=test
+//= webtorrent#scrape-reply
+//= type=test
+#[test]
+fn what_the_tracker_says_is_what_clients_read() {
+    for (seeders, leechers, interval_s) in [(0, 0, 0), (1, 2, 120), (u32::MAX, 9, u32::MAX)] {
+        let counts = counts(seeders, leechers, 1);
+        let text = written(|out| announce_reply(out, &HASH, &counts, interval_s));
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let expected = serde_json::json!({
+            "action": "announce", "info_hash": "aaaaaaaaaaaaaaaaaaaa",
+            "complete": seeders, "incomplete": leechers, "interval": interval_s,
+        });
+        assert_eq!(json, expected);
+        let expected = Reply::Announced {
+            info_hash: HASH,
+            complete: seeders.into(),
+            incomplete: leechers.into(),
+            interval_s: Some(interval_s.into()),
+        };
+        assert_eq!(client::read(&text), Some(expected));
+    }
+    let hashes = [HASH, InfoHash([0; 20]), InfoHash([0xff; 20])];
+    let all = [counts(1, 2, 3), counts(0, 0, 0), counts(7, 8, u32::MAX)];
+    for len in 0..=hashes.len() {
+        let text = written(|out| scrape_reply(out, &hashes[..len], &all[..len]));
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["action"], "scrape");
+        assert_eq!(json["files"].as_object().unwrap().len(), len);
+        let files = hashes[..len].iter().zip(&all).map(|(hash, counts)| File {
+            info_hash: *hash,
+            complete: counts.seeders().into(),
+            incomplete: counts.leechers().into(),
+            downloaded: counts.downloads.into(),
+        });
+        assert_eq!(client::read(&text), Some(Reply::Scraped(files.collect())));
+    }
+}
+
+//= webtorrent#failure
+//= type=test
+#[test]
+fn every_refusal_is_a_sentence_without_escapes() {
+    for refusal in Refusal::ALL {
+        for action in [None, Some(Action::Announce), Some(Action::Scrape)] {
+            for info_hash in [None, Some(HASH)] {
+                let text = written(|out| failure(out, refusal, action, info_hash.as_ref()));
+                let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert_eq!(json["failure reason"], refusal.text());
+                let name = match action {
+                    None => serde_json::Value::Null,
+                    Some(Action::Announce) => "announce".into(),
+                    Some(Action::Scrape) => "scrape".into(),
+                };
+                assert_eq!(json["action"], name);
+                let reason = refusal.text();
+                let expected = Reply::Failure { action, info_hash, reason };
+                assert_eq!(client::read(&text), Some(expected));
+            }
+        }
+    }
+}
+
+#[test]
+fn other_trackers_replies_are_read_and_nonsense_is_none() {
+    // bittorrent-tracker's server has the action last, and its counts may be floats elsewhere.
+    let text = r#"{"complete":1,"incomplete":0,"action":"announce","interval":120,"info_hash":"aaaaaaaaaaaaaaaaaaaa","warning message":"w"}"#;
+    let expected =
+        Reply::Announced { info_hash: HASH, complete: 1, incomplete: 0, interval_s: Some(120) };
+    assert_eq!(client::read(text), Some(expected));
+    let text = r#"{"action":"scrape","files":{"aaaaaaaaaaaaaaaaaaaa":{"complete":1,"incomplete":2,"downloaded":3,"x":[]}},"flags":{"min_request_interval":600}}"#;
+    let file = File { info_hash: HASH, complete: 1, incomplete: 2, downloaded: 3 };
+    assert_eq!(client::read(text), Some(Reply::Scraped(vec![file])));
+    for bad in [
+        "",
+        "[]",
+        "{}",
+        r#"{"action":"announce"}"#,
+        r#"{"action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa"}"#,
+        r#"{"action":"announce","info_hash":"a","complete":1,"incomplete":1}"#,
+        r#"{"action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa","offer":{}}"#,
+        r#"{"action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa","answer":{}}"#,
+        r#"{"action":"scrape","files":[]}"#,
+        r#"{"action":"scrape","files":{"a":{"complete":1,"incomplete":2,"downloaded":3}}}"#,
+        r#"{"action":"scrape","files":{"aaaaaaaaaaaaaaaaaaaa":{"complete":1,"incomplete":2}}}"#,
+        r#"{"action":"scrape","files":{}}}"#,
+    ] {
+        assert_eq!(client::read(bad), None, "{bad}");
+    }
+}

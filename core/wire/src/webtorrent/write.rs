@@ -2,12 +2,13 @@
 //! frame of it.
 
 use arrayvec::ArrayVec;
-use types::{InfoHash, OfferId, PeerId, Refusal, SwarmCounts};
+use types::{InfoHash, OfferId, PeerId, Refusal, Retry, SwarmCounts};
 
 use super::{Action, Offer};
 use crate::bencode::append_decimal;
 
 /// Appends the answer to an announce.
+//= webtorrent#announce-reply
 pub fn announce_reply(
     out: &mut Vec<u8>,
     info_hash: &InfoHash,
@@ -58,6 +59,7 @@ impl Relay {
         self.finish(out, offer_id, b",\"answer\":", json);
     }
 
+    //= webtorrent#opaque
     fn finish(&self, out: &mut Vec<u8>, id: &OfferId, key: &[u8], json: &str) {
         out.reserve(self.start.len() + IDENTIFIER_MAX + key.len() + json.len() + 1);
         out.extend_from_slice(&self.start);
@@ -75,6 +77,7 @@ impl Relay {
 }
 
 /// Appends the answer to a scrape. `info_hashes` are distinct, and `counts` theirs.
+//= webtorrent#scrape-reply
 pub fn scrape_reply(out: &mut Vec<u8>, info_hashes: &[InfoHash], counts: &[SwarmCounts]) {
     out.extend_from_slice(b"{\"action\":\"scrape\",\"files\":{");
     for (at, (hash, counts)) in info_hashes.iter().zip(counts).enumerate() {
@@ -95,6 +98,7 @@ pub fn scrape_reply(out: &mut Vec<u8>, info_hashes: &[InfoHash], counts: &[Swarm
 
 /// Appends a refusal. Clients close a connection over a message without an action they know, so what
 /// is known of the request is repeated.
+//= webtorrent#failure
 pub fn failure(
     out: &mut Vec<u8>,
     refusal: Refusal,
@@ -115,10 +119,21 @@ pub fn failure(
     out.extend_from_slice(b"\"failure reason\":\"");
     // Our own sentences need no escapes; a test reads them all.
     out.extend_from_slice(refusal.text().as_bytes());
-    out.extend_from_slice(b"\"}");
+    out.push(b'"');
+    // As BEP 31 has it over HTTP.
+    match refusal.retry() {
+        Retry::Never => out.extend_from_slice(b",\"retry in\":\"never\""),
+        Retry::Minutes(minutes) => {
+            out.extend_from_slice(b",\"retry in\":");
+            append_decimal(out, minutes.into());
+        }
+        Retry::Unsaid => {}
+    }
+    out.push(b'}');
 }
 
 /// Appends 20 bytes as a string of 20 characters, with no escapes but those that must be.
+//= webtorrent#binary-strings
 #[inline]
 pub(super) fn binary(out: &mut Vec<u8>, bytes: &[u8; 20]) {
     out.extend_from_slice(Identifier::of(bytes).text());
@@ -161,6 +176,11 @@ impl Identifier {
 }
 
 /// Every byte as a character of a JSON string, and its length.
+#[expect(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "the compiler does it, and would say so"
+)]
 static TABLE: [([u8; 8], usize); 256] = {
     let mut table = [([0; 8], 0); 256];
     let mut byte = 0;

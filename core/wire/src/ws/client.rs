@@ -4,7 +4,7 @@
 //! Keys and masks are arguments: entropy is the caller's business.
 
 use super::frame::{Opcode, header, mask as apply};
-use super::write::{close_payload, cut};
+use super::write::{close_payload, cut, framed};
 use super::{CloseCode, accept_key};
 
 /// Appends the request that asks `host` for a WebSocket. `target` is path and query, `key` 16 random
@@ -60,6 +60,12 @@ pub fn answer(input: &[u8], key: &[u8; 24]) -> Answer {
 /// Appends a text message, masked with `mask`.
 pub fn text(out: &mut Vec<u8>, mask: [u8; 4], body: &str) {
     frame(out, mask, Opcode::Text, body.as_bytes());
+}
+
+/// Appends a text message, masked with `mask`, whose body `write` appends. It must be UTF-8, and
+/// `write` must leave what was there.
+pub fn text_with(out: &mut Vec<u8>, mask: [u8; 4], write: impl FnOnce(&mut Vec<u8>)) {
+    framed(out, Some(mask), write);
 }
 
 /// Appends a binary message, masked with `mask`.

@@ -411,6 +411,13 @@ fn a_client_writes_what_a_server_reads() {
     ];
     assert_eq!(all(&out), expected);
     assert!(out.starts_with(&frame(FIN | TEXT, body.as_bytes())));
+    for len in [0, 125, 126, 65535, 65536] {
+        let body = "x".repeat(len);
+        let (mut at_once, mut with) = (b"before".to_vec(), b"before".to_vec());
+        client::text(&mut at_once, KEY, &body);
+        client::text_with(&mut with, KEY, |out| out.extend_from_slice(body.as_bytes()));
+        assert_eq!(with, at_once, "{len}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A server's frames, appended to a buffer: unmasked, each message in one frame.
 
 use super::CloseCode;
-use super::frame::{CONTROL_MAX, Opcode, header};
+use super::frame::{CONTROL_MAX, Opcode, header, mask};
 
 /// Appends a text message.
 //= rfc6455#unmasked-server
@@ -12,18 +12,29 @@ pub fn text(out: &mut Vec<u8>, body: &str) {
 /// Appends a text message whose body `write` appends. It must be UTF-8, and `write` must leave what
 /// was there.
 pub fn text_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    framed(out, None, write);
+}
+
+/// A text message in one frame, either side's.
+#[inline]
+pub(super) fn framed(out: &mut Vec<u8>, key: Option<[u8; 4]>, write: impl FnOnce(&mut Vec<u8>)) {
     // The header of most messages: those from 126 to 65535 bytes. For others the body is moved.
-    const ROOM: usize = 4;
+    const LEN: usize = 4;
+    let key_len = key.map_or(0, |key| key.len());
     let start = out.len();
-    out.extend_from_slice(&[0; ROOM]);
+    let room = LEN + key_len;
+    out.resize(start + room, 0);
     write(out);
-    let body = out.len().saturating_sub(start + ROOM);
-    let (header, len) = header(Opcode::Text, body, false);
-    if len != ROOM {
-        let header = header.iter().take(len).copied();
-        out.splice(start..start + ROOM, header);
-    } else if let Some(room) = out.get_mut(start..start + ROOM) {
-        room.iter_mut().zip(header).for_each(|(room, byte)| *room = byte);
+    let body = out.len().saturating_sub(start + room);
+    let (header, len) = header(Opcode::Text, body, key.is_some());
+    let head = header.into_iter().take(len).chain(key.into_iter().flatten());
+    if len != LEN {
+        out.splice(start..start + room, head);
+    } else if let Some(place) = out.get_mut(start..start + room) {
+        place.iter_mut().zip(head).for_each(|(place, byte)| *place = byte);
+    }
+    if let Some(key) = key {
+        mask(out.get_mut(start + len + key_len..).unwrap_or_default(), key);
     }
 }
 

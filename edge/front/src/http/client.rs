@@ -21,7 +21,7 @@ impl Proxies {
         texts.into_iter().map(network).collect::<Result<_, _>>().map(Self)
     }
 
-    fn contains(&self, ip: IpAddr) -> bool {
+    pub(super) fn contains(&self, ip: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&ip))
     }
 

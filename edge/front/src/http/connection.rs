@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use tracker::Seat;
 use tracker::counters::Drop;
 use types::Tick;
 
@@ -19,6 +20,8 @@ const DRAIN_S: u32 = 2;
 pub(super) struct Connection {
     stream: Socket,
     client: Client,
+    /// Taken as long as it lasts.
+    seat: Seat,
     /// When it is ended, unless something happens before.
     deadline: Cell<Tick>,
     /// Whether it waits for the first byte of a request.
@@ -30,12 +33,19 @@ pub(super) struct Connection {
 impl Connection {
     /// Hands `stream` to the reactor, and to a task that goes on after its first turn. It counts as
     /// held from now on, not only once its task runs.
-    pub(super) fn start(shared: &Rc<Shared>, stream: Socket, client: Client, first: Turn) {
+    pub(super) fn start(
+        shared: &Rc<Shared>,
+        stream: Socket,
+        client: Client,
+        seat: Seat,
+        first: Turn,
+    ) {
         // The first request has no longer than any other, even before its first byte.
         let deadline = shared.desk.borrow().clock.now().after(shared.options.head_timeout_s);
         let connection = Rc::new(Self {
             stream,
             client,
+            seat,
             deadline: Cell::new(deadline),
             idle: Cell::new(false),
             overdue: Cell::new(false),
@@ -59,6 +69,7 @@ impl Connection {
         }
         // Nobody else holds it once it is out of the list.
         if let (Ok(Some((ip, turn))), Some(this)) = (end, Rc::into_inner(self)) {
+            drop(this.seat);
             upgrade(&shared, this.client.listener, this.stream, ip, turn);
         }
     }

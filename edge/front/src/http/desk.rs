@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tracker::counters::{Drop, Kind, Ledger};
-use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Random, Tracker};
+use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, Random, Seat, Tracker};
 use types::{
     Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits,
 };
@@ -124,6 +124,14 @@ impl Desk {
     pub(super) fn ledger(&mut self, listener: usize) -> &mut Ledger {
         // Listeners are numbered by the worker that made the ledgers.
         &mut self.ledgers[listener]
+    }
+
+    /// A seat for a connection from `ip`. Proxies bring other people's connections, and need none.
+    pub(super) fn seat(&self, ip: IpAddr) -> Option<Seat> {
+        if self.proxies.contains(ip.to_canonical()) {
+            return Some(Seat::free());
+        }
+        self.tracker.limiter().seat(ip)
     }
 
     /// Lets others see the figures.
@@ -255,7 +263,7 @@ impl Desk {
         self.body.clear();
         let answered = match request.target {
             Target::Announce(query) => self.announce(client, request.key, query, ip),
-            Target::Scrape(query) => self.scrape(request.key, query),
+            Target::Scrape(query) => self.scrape(request.key, query, ip),
             Target::Unknown => {
                 self.ledger(client.listener).now.response(family(ip), Kind::Other);
                 if let Some(answer) = self.challenges.answer(request.path) {
@@ -303,9 +311,15 @@ impl Desk {
             //= rfc6455#origin
             counters.drop(Drop::ForbiddenOrigin);
             http::forbidden_origin(&mut self.out);
-        } else if let Err(refusal) = self.tracker.admit(request.key) {
+        } else if let Err(refusal) =
+            self.tracker.admit(self.clock.now(), ip, Asked::Socket, request.key)
+        {
             counters.refuse(refusal);
             last.text(&mut self.out, Status::Forbidden, refusal.text());
+        } else if ip != client.peer.to_canonical() && !self.tracker.limiter().has_seat(ip) {
+            // Who comes without a proxy has a seat already.
+            counters.drop(Drop::PrefixConnectionLimit);
+            last.text(&mut self.out, Status::Unavailable, "too many connections from here\n");
         } else if !client.may_stay {
             last.text(&mut self.out, Status::Unavailable, "the tracker is stopping\n");
         } else {
@@ -322,7 +336,8 @@ impl Desk {
         query: &[u8],
         ip: IpAddr,
     ) -> Result<(), Refusal> {
-        let pass = self.tracker.admit(key)?;
+        let now = self.clock.now();
+        let pass = self.tracker.admit(now, ip, Asked::Announce, key)?;
         let query = http::announce_query(query)?;
         let model = match (query.compact || !self.dict_model, query.no_peer_id) {
             (true, _) => PeerModel::Compact,
@@ -337,7 +352,6 @@ impl Desk {
         let ask = Ask { pass, from: ip, announce: query.announce, policy };
         let body = &mut self.body;
         let mut answer = Answer { body, model, ip, state: Err(Refusal::Truncated), v4_left: 0 };
-        let now = self.clock.now();
         self.tracker.announce(now, &mut self.random, &[ask], &mut answer);
         let reply = answer.state?;
         reply.finish(&mut self.body);
@@ -346,8 +360,8 @@ impl Desk {
         Ok(())
     }
 
-    fn scrape(&mut self, key: Option<&[u8]>, query: &[u8]) -> Result<(), Refusal> {
-        let pass = self.tracker.admit(key)?;
+    fn scrape(&mut self, key: Option<&[u8]>, query: &[u8], ip: IpAddr) -> Result<(), Refusal> {
+        let pass = self.tracker.admit(self.clock.now(), ip, Asked::Scrape, key)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let hashes = ScrapeQuery::new(query).read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_HTTP_MAX];

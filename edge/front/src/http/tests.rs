@@ -36,7 +36,7 @@ impl Server {
             keep_peer_ids: options.dict_model,
             memory_budget: None,
         };
-        let keys = Keys { connection_ids: [5; 16], offers: [6; 16] };
+        let keys = Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
         let tracker = Arc::new(Tracker::new(&Options { policy, store }, &keys));
         let board = Arc::new(Board::default());
         let socket = bind_tcp(([127, 0, 0, 1], 0).into(), 1, &TcpOptions::default());

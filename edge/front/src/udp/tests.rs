@@ -2,6 +2,8 @@
 //! sim engine where many are needed. Packets are put together here byte by byte, so that the codec
 //! does not prove itself.
 
+mod too_many;
+
 use super::*;
 use net::{Engine, UdpOptions, bind_udp, run_udp, sim};
 use std::net::UdpSocket;
@@ -30,7 +32,7 @@ fn tracker() -> Arc<Tracker> {
     };
     Arc::new(Tracker::new(
         &Options { policy, store },
-        &Keys { connection_ids: [5; 16], offers: [6; 16] },
+        &Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
     ))
 }
 

@@ -6,11 +6,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::sleep;
+use tracker::Seat;
 use types::ConnectionKey;
 
 use super::hub::Written;
 use super::session::{Next, Session};
-use super::{Drop, Upgraded, Web, family};
+use super::{Drop, Upgraded, Web};
 use crate::stream::{Socket, Stream};
 
 /// How long a client that says too much is not listened to.
@@ -18,11 +19,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Gives the connection a mailbox and a task.
 pub(super) fn start(web: &Rc<Web>, upgraded: Upgraded) {
-    let Upgraded { stream, listener, ip, unsent, rest } = upgraded;
+    let Upgraded { stream, listener, ip, seat, unsent, rest } = upgraded;
     let stream = Rc::new(stream);
     let key = web.turn(|worker, now| worker.hub.open(now, Rc::clone(&stream), listener, unsent));
-    let connection = Connection { web: Rc::clone(web), stream, key, listener };
-    let session = Session::new(key, listener, family(ip), rest);
+    let connection = Connection { web: Rc::clone(web), stream, key, listener, _seat: seat };
+    let session = Session::new(key, listener, ip, rest);
     tokio::task::spawn_local(connection.run(session));
 }
 
@@ -31,6 +32,7 @@ struct Connection {
     stream: Rc<Socket>,
     key: ConnectionKey,
     listener: usize,
+    _seat: Seat,
 }
 
 /// What a read brought.
@@ -51,10 +53,12 @@ impl Connection {
                 // Whatever goes wrong with its last frame: it is over.
                 let _ = self.part().await;
             }
-            self.web.turn(|worker, _| {
+            self.web.turn(|worker, now| {
                 if end.is_err() {
                     worker.hub.counters(self.listener).drop(Drop::Reset);
                 }
+                // Who only says no more may still listen.
+                worker.hub.write(now, self.key);
                 worker.hub.remove(self.key);
             });
         }

@@ -29,6 +29,8 @@ pub(super) struct Hub {
     /// Places of mailboxes with something in them that nobody waits to write.
     due: Vec<usize>,
     outgoing: Vec<Packet>,
+    /// How often deadlines were looked at.
+    scans: usize,
     /// Memory for mailboxes.
     spare: Vec<Vec<u8>>,
     options: WebOptions,
@@ -66,6 +68,8 @@ pub(super) enum Written {
 const SPARE_MAX: usize = 128;
 /// Buffers above this are not kept.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
+/// Scans in which every mailbox has its turn: about a second.
+const SCAN_PARTS: usize = 4;
 /// Seconds that a client has to answer a close frame.
 const CLOSE_S: u32 = 3;
 
@@ -77,6 +81,7 @@ impl Hub {
             generation: 0,
             due: Vec::new(),
             outgoing: (0..place.exchange.workers()).map(|_| Packet::default()).collect(),
+            scans: 0,
             spare: Vec::new(),
             options,
             ledgers,
@@ -316,11 +321,13 @@ impl Hub {
         mailbox.ends = Some(now.after(CLOSE_S));
     }
 
-    /// Once in a while: ends what is overdue, pings who is silent, forgets old offers, publishes
-    /// figures.
+    /// A few times a second: ends what is overdue, pings who is silent, forgets old offers, publishes
+    /// figures. Each call looks at a part of the mailboxes.
     pub(super) fn scan(&mut self, now: Tick) {
         let mut silent = Vec::new();
-        for (_, mailbox) in &mut self.mailboxes {
+        self.scans += 1;
+        for at in (self.scans % SCAN_PARTS..self.mailboxes.capacity()).step_by(SCAN_PARTS) {
+            let Some(mailbox) = self.mailboxes.get_mut(at) else { continue };
             let counters = &mut self.ledgers[mailbox.listener].now;
             let stuck = mailbox
                 .blocked

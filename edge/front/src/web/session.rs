@@ -1,26 +1,27 @@
 //! What one connection says, and what comes of it.
 
 use std::mem::take;
+use std::net::IpAddr;
 
 use tracker::counters::{Drop, Kind};
-use tracker::{WebAsk, WebChosen};
-use types::{
-    ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits,
-};
+use tracker::{Asked, WebAsk, WebChosen};
+use types::{ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits};
 use wire::webtorrent::{self, Announce, Answer, BadMessage, Message, Relay, Scrape};
 use wire::ws::{self, CloseCode, Fault, Reader};
 
-use super::Worker;
 use super::exchange::Content;
+use super::{Worker, family};
 
 /// A connection's side of the protocol: bytes in, frames into mailboxes.
 pub(super) struct Session {
     key: ConnectionKey,
     listener: usize,
-    family: Family,
+    /// The client's address, as the edge established it.
+    ip: IpAddr,
     reader: Reader,
     /// Input that is not looked at yet: the beginning of a frame, or all that had to wait.
     rest: Vec<u8>,
+    //= webtorrent#shared-connection
     /// The torrents it is in, and as whom: sorted, since most connections have one or two.
     peers: Vec<(InfoHash, PeerId)>,
     pace: Pace,
@@ -57,11 +58,11 @@ impl Pace {
 
 impl Session {
     /// A session that begins with `rest`.
-    pub(super) fn new(key: ConnectionKey, listener: usize, family: Family, rest: Vec<u8>) -> Self {
+    pub(super) fn new(key: ConnectionKey, listener: usize, ip: IpAddr, rest: Vec<u8>) -> Self {
         Self {
             key,
             listener,
-            family,
+            ip,
             reader: Reader::of_client(),
             rest,
             peers: Vec::new(),
@@ -154,7 +155,7 @@ impl Session {
         if let Err((refusal, (action, info_hash))) = done {
             let counters = worker.hub.counters(self.listener);
             counters.refuse(refusal);
-            counters.response(self.family, Kind::Other);
+            counters.response(family(self.ip), Kind::Other);
             worker.hub.put(now, self.key, |out| {
                 ws::text_with(out, |out| {
                     webtorrent::failure(out, refusal, action, info_hash.as_ref());
@@ -178,7 +179,7 @@ impl Session {
             return Err(Refusal::TooManyTorrents);
         }
         let ask = WebAsk {
-            pass: worker.tracker.admit(None)?,
+            pass: worker.tracker.admit(now, self.ip, Asked::Announce, None)?,
             info_hash,
             peer: WebPeer { connection: self.key, peer_id },
             event,
@@ -213,7 +214,7 @@ impl Session {
             }
         }
         let counters = worker.hub.counters(self.listener);
-        counters.response(self.family, Kind::Announce);
+        counters.response(family(self.ip), Kind::Announce);
         counters.peers_sent += chosen.len() as u64;
         Ok(())
     }
@@ -223,13 +224,14 @@ impl Session {
     fn answer(&mut self, worker: &mut Worker, now: Tick, answer: &Answer<'_>) {
         let Answer { info_hash, peer_id, to_peer_id, offer_id, json } = answer;
         let name = worker.tracker.name_offer(info_hash, offer_id, to_peer_id, peer_id);
+        //= webtorrent#relay-answer
         let offers = worker.hub.offers(self.key);
         let Some(from) = offers.and_then(|offers| offers.take(now, name)) else {
             return worker.hub.counters(self.listener).drop(Drop::StrayAnswer);
         };
         let relay = Relay::new(info_hash, peer_id);
         worker.hub.deliver(now, from, Content::Answer, |out| relay.answer(out, offer_id, json));
-        worker.hub.counters(self.listener).response(self.family, Kind::Answer);
+        worker.hub.counters(self.listener).response(family(self.ip), Kind::Answer);
     }
 
     fn scrape(
@@ -238,7 +240,7 @@ impl Session {
         now: Tick,
         scrape: &Scrape<'_>,
     ) -> Result<(), Refusal> {
-        let pass = worker.tracker.admit(None)?;
+        let pass = worker.tracker.admit(now, self.ip, Asked::Scrape, None)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let hashes = scrape.read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
@@ -247,15 +249,16 @@ impl Session {
         worker.hub.put(now, self.key, |out| {
             ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
         });
-        worker.hub.counters(self.listener).response(self.family, Kind::Scrape);
+        worker.hub.counters(self.listener).response(family(self.ip), Kind::Scrape);
         Ok(())
     }
 
     fn count(&self, worker: &mut Worker, kind: Kind) {
-        worker.hub.counters(self.listener).request(self.family, kind);
+        worker.hub.counters(self.listener).request(family(self.ip), kind);
     }
 
     /// Leaves all torrents.
+    //= webtorrent#leave
     pub(super) fn leave(&mut self, worker: &Worker) {
         for (info_hash, peer_id) in take(&mut self.peers) {
             let peer = WebPeer { connection: self.key, peer_id };

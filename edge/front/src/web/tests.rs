@@ -3,6 +3,7 @@
 mod ending;
 mod hostile;
 mod signalling;
+mod too_many;
 mod upgrading;
 
 use std::io::{ErrorKind, Read, Write};
@@ -14,8 +15,8 @@ use std::time::{Duration, Instant};
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
 use tracker::counters::{Board, Counters, Kind, Listener, Protocol};
-use tracker::{Keys, Options, Policy, StoreOptions};
-use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts};
+use tracker::{Asked, Keys, Options, Policy, StoreOptions};
+use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick};
 use wire::webtorrent::client::{File, Reply};
 use wire::webtorrent::{Announce, Answer, Offer, client};
 use wire::ws::{self, Reader};
@@ -88,7 +89,8 @@ impl Server {
     /// The torrent's figures.
     fn counts(&self) -> SwarmCounts {
         let mut counts = [SwarmCounts::default()];
-        self.tracker.scrape(self.tracker.admit(None).unwrap(), &[HASH], &mut counts).unwrap();
+        let pass = self.tracker.admit(Tick(0), [127, 0, 0, 1].into(), Asked::Scrape, None);
+        self.tracker.scrape(pass.unwrap(), &[HASH], &mut counts).unwrap();
         counts[0]
     }
 
@@ -137,7 +139,7 @@ fn tracker() -> Arc<Tracker> {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let keys = Keys { connection_ids: [5; 16], offers: [6; 16] };
+    let keys = Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
     Arc::new(Tracker::new(&Options { policy, store }, &keys))
 }
 

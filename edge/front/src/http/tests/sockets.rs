@@ -4,6 +4,7 @@
 mod lifetime;
 mod proxy;
 mod requests;
+mod too_many;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,6 +13,7 @@ use std::thread::JoinHandle;
 use net::{TcpOptions, bind_tcp};
 use tracker::counters::{Board, Counters, Listener, Protocol};
 use tracker::{Keys, Options, Policy, StoreOptions};
+use types::Refusal;
 
 use super::super::*;
 
@@ -98,7 +100,7 @@ fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
     };
     Arc::new(Tracker::new(
         &Options { policy, store },
-        &Keys { connection_ids: [5; 16], offers: [6; 16] },
+        &Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
     ))
 }
 

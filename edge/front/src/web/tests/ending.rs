@@ -2,6 +2,8 @@
 
 use super::*;
 
+//= webtorrent#leave
+//= type=test
 #[test]
 fn whoever_goes_leaves_all_torrents() {
     let server = Server::start(WebOptions::default());
@@ -30,6 +32,17 @@ fn whoever_goes_leaves_all_torrents() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+#[test]
+fn a_half_closed_client_gets_its_answer() {
+    let server = Server::start(WebOptions::default());
+    let mut client = server.client();
+    client.announce(&leecher(1));
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(client.hear(), announced(0, 1));
+    assert_eq!(client.hear(), Heard::End);
+    server.await_peers(0);
 }
 
 //= rfc6455#close-answer

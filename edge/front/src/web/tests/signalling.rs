@@ -24,6 +24,8 @@ fn an_offer_and_its_answer_come_through_as_they_are() {
     assert_eq!(counters.peers_sent, 1);
 }
 
+//= webtorrent#relay
+//= type=test
 #[test]
 fn each_offer_goes_to_another_peer() {
     let server = Server::start(WebOptions::default());
@@ -65,6 +67,8 @@ fn workers_pass_on_to_each_other() {
     assert!(matches!(two.hear(), Heard::Answer { .. }));
 }
 
+//= webtorrent#relay-answer
+//= type=test
 #[test]
 fn only_who_was_offered_answers_and_once() {
     let server = Server::start(WebOptions::default());
@@ -110,6 +114,8 @@ fn an_answer_to_who_has_gone_harms_nobody() {
     other.hears_nothing();
 }
 
+//= webtorrent#stopped
+//= type=test
 #[test]
 fn stopped_and_completed_count_as_they_should() {
     let server = Server::start(WebOptions::default());
@@ -130,6 +136,8 @@ fn stopped_and_completed_count_as_they_should() {
     assert_eq!(client.hear(), announced(0, 1));
 }
 
+//= webtorrent#shared-connection
+//= type=test
 #[test]
 fn one_connection_is_in_many_torrents_under_many_names() {
     let server = Server::start(WebOptions::default());
@@ -195,6 +203,8 @@ fn lists_gate_announces_and_scrapes() {
     assert_eq!(server.end().refusals[Refusal::Denied.index()], 2);
 }
 
+//= webtorrent#kinds-apart
+//= type=test
 #[test]
 fn plain_peers_count_but_are_not_offered_to() {
     let server = Server::start(WebOptions::default());

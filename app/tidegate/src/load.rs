@@ -1,0 +1,177 @@
+//! `tidegate load`: its command line and what it prints. The load itself is in `tools/load`.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use ::load::ws::{self, Options, Pace, Url};
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand, value_parser};
+
+/// The load testers, by protocol.
+#[derive(Subcommand)]
+pub(crate) enum Load {
+    /// WebTorrent over WebSocket: busy peers with offers and answers, or idle ones.
+    Ws(Ws),
+}
+
+/// Every connection is a peer of one torrent. A busy one announces with offers, answers the offers it
+/// is given, and announces again as soon as it has its reply. All that the tracker delivers is
+/// counted.
+#[derive(Args)]
+pub(crate) struct Ws {
+    /// The tracker: `ws://HOST[:PORT][/PATH]`.
+    url: String,
+    /// Peers announce again when the tracker says they should, not at once, and send pings.
+    #[arg(long)]
+    idle: bool,
+    /// Peers, each on a connection of its own [default: 128; idle: 10000].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    connections: Option<u32>,
+    /// Torrents that the peers are in, in turn [default: 4; idle: 1000].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    torrents: Option<u32>,
+    /// Offers in each announce but a peer's first [default: 10; idle: 0].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(0..=64))]
+    offers: Option<u32>,
+    /// Bytes of a session description in offers and answers.
+    #[arg(long, value_name = "N", default_value_t = 1000,
+          value_parser = value_parser!(u32).range(0..=60_000))]
+    offer_bytes: u32,
+    /// Of a hundred offers received, how many are answered.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100,
+          value_parser = value_parser!(u8).range(0..=100))]
+    answers: u8,
+    /// Of a hundred requests, how many are scrapes.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0,
+          value_parser = value_parser!(u8).range(0..=100))]
+    scrapes: u8,
+    /// How long to measure [default: 10; idle: 150].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+    /// Seconds of load before anything is counted; not for idle peers.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    warm_up: u32,
+    /// Seconds between an idle peer's pings; 0 = none.
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    ping: u32,
+    /// Runs with the same seed have the same torrents and peers.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The tracker's process on this machine: what it uses is told, too.
+    #[arg(long, value_name = "NUMBER")]
+    pid: Option<u32>,
+    /// The tracker may be outside this machine and its private networks.
+    #[arg(long)]
+    i_own_this_tracker: bool,
+}
+
+/// Runs a load and prints what it found. An error if the tracker answered nothing.
+pub(crate) fn run(Load::Ws(arguments): &Load) -> Result<()> {
+    let options = arguments.options()?;
+    // More connections than the usual limit are asked for; if they cannot be had, opening them says so.
+    let _ = net::process::raise_descriptor_limit();
+    let mut lost = Ok(());
+    let mut stage = |text: &str| lost = writeln!(io::stdout(), "{text}");
+    let report = ws::run(&options, &mut stage)?;
+    lost.and_then(|()| write!(io::stdout(), "{report}")).context("cannot print the figures")?;
+    // Idle peers may well have nothing to say for as long as is measured.
+    if report.tally.messages() == 0 && matches!(options.pace, Pace::Busy { .. }) {
+        bail!("the tracker answered nothing");
+    }
+    Ok(())
+}
+
+impl Ws {
+    fn options(&self) -> Result<Options> {
+        let url = Url::resolve(&self.url)?;
+        if !url.is_private() && !self.i_own_this_tracker {
+            bail!(
+                "{url} is outside this machine and its private networks: \
+                 say --i-own-this-tracker if it is yours to load"
+            );
+        }
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        let mut options = if self.idle { Options::idle(url) } else { Options::busy(url) };
+        let set = |place: &mut usize, value: Option<u32>| {
+            *place = value.map_or(*place, |value| value as usize);
+        };
+        set(&mut options.connections, self.connections);
+        set(&mut options.torrents, self.torrents);
+        set(&mut options.offers, self.offers);
+        options.offer_bytes = self.offer_bytes as usize;
+        options.answers_percent = self.answers;
+        options.scrapes_percent = self.scrapes;
+        options.pace = match options.pace {
+            Pace::Busy { .. } => Pace::Busy { warm_up: seconds(self.warm_up) },
+            Pace::Idle { .. } => {
+                Pace::Idle { ping_every: (self.ping > 0).then(|| seconds(self.ping)) }
+            }
+        };
+        options.duration = self.seconds.map_or(options.duration, seconds);
+        options.seed = self.seed;
+        options.pid = self.pid;
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        load: Load,
+    }
+
+    fn options(line: &str) -> Result<Options, String> {
+        let words = ["load"].into_iter().chain(line.split(' '));
+        let Line { load: Load::Ws(ws) } =
+            Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        ws.options().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_url_is_enough() {
+        let busy = options("ws ws://127.0.0.1:3000/").unwrap();
+        assert_eq!((busy.connections, busy.torrents, busy.offers), (128, 4, 10));
+        assert_eq!(busy.pace, Pace::Busy { warm_up: Duration::from_secs(1) });
+        let idle = options("ws ws://127.0.0.1 --idle").unwrap();
+        assert_eq!((idle.connections, idle.torrents, idle.offers), (10_000, 1_000, 0));
+        assert_eq!(idle.pace, Pace::Idle { ping_every: Some(Duration::from_secs(30)) });
+        assert_eq!(idle.duration, Duration::from_secs(150));
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let said = options(
+            "ws ws://[::1]:1/a --idle --connections 7 --torrents 2 --offers 64 --offer-bytes 5000 \
+             --answers 50 --scrapes 5 --seconds 3 --ping 0 --seed 9 --pid 1234",
+        )
+        .unwrap();
+        assert_eq!((said.connections, said.torrents, said.offers), (7, 2, 64));
+        assert_eq!((said.answers_percent, said.scrapes_percent), (50, 5));
+        assert_eq!((said.offer_bytes, said.seed, said.pid), (5000, 9, Some(1234)));
+        assert_eq!(said.pace, Pace::Idle { ping_every: None });
+        assert_eq!(said.duration, Duration::from_secs(3));
+        let warm = options("ws ws://127.0.0.1 --warm-up 4").unwrap();
+        assert_eq!(warm.pace, Pace::Busy { warm_up: Duration::from_secs(4) });
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (line, what) in [
+            ("ws", "<URL>"),
+            ("ws http://127.0.0.1", "a ws:// URL is due"),
+            ("ws ws://127.0.0.1 --offers 65", "65 is not in 0..=64"),
+            ("ws ws://127.0.0.1 --connections 0", "0 is not in 1.."),
+            ("ws ws://127.0.0.1 --answers 101", "101 is not in 0..=100"),
+            ("ws ws://192.0.2.1", "--i-own-this-tracker"),
+        ] {
+            let error = options(line).unwrap_err();
+            assert!(error.contains(what), "{line}: {error}");
+        }
+        assert!(options("ws ws://192.0.2.1 --i-own-this-tracker").is_ok());
+    }
+}

@@ -1,0 +1,78 @@
+//! Limits, as the operator sets and changes them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::process::{Directory, PATIENCE, Tracker};
+use crate::talk::{Udp, has, http_announce};
+
+const RELOADS: &str = "tidegate_reloads_total";
+const REFUSED: &str = "too many requests from your address or network: slow down8:retry ini1e";
+
+/// Whether at least one of many announces is refused.
+fn is_limited(tracker: &Tracker) -> bool {
+    (0..40).any(|_| has(&http_announce(tracker.v4(), 0xaa, 1001), REFUSED))
+}
+
+fn drops(tracker: &Tracker, protocol: &str, reason: &str) -> f64 {
+    let address = tracker.v4();
+    tracker.metric(&format!(
+        "tidegate_drops_total{{listener=\"{address}\",protocol=\"{protocol}\",reason=\"{reason}\"}}"
+    ))
+}
+
+fn reload(tracker: &Tracker, more: &str) {
+    let before = tracker.metric(RELOADS);
+    tracker.configure(more);
+    tracker.signal("-HUP");
+    tracker.wait_until("reloaded", |it| it.metric(RELOADS) == before + 1.0);
+}
+
+#[test]
+fn a_signal_changes_the_rates() {
+    let tracker = Tracker::start(Directory::new(), "");
+    assert!(!is_limited(&tracker));
+    // This host is exempt unless it is said otherwise.
+    reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\n");
+    assert!(!is_limited(&tracker));
+    assert_eq!(tracker.metric("tidegate_limit_buckets{kind=\"announce\"}"), 65536.0);
+    reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\nexempt = []\n");
+    assert!(is_limited(&tracker));
+    // One account for all protocols, and UDP says nothing.
+    let udp = Udp::connect(tracker.v4());
+    let dropped = |it: &Tracker| {
+        udp.send_announce(0xaa, 1001);
+        drops(it, "udp", "request_rate") > 0.0
+    };
+    tracker.wait_until("a datagram is dropped", dropped);
+    assert!(tracker.stderr().contains("limits.announces_per_s"), "{}", tracker.stderr());
+    reload(&tracker, "");
+    assert!(!is_limited(&tracker));
+}
+
+#[test]
+fn a_signal_changes_how_many_connections_a_prefix_may_hold() {
+    let tracker = Tracker::start(Directory::new(), "[limits]\nexempt = []\n");
+    let hold = || {
+        let mut stream = TcpStream::connect(tracker.v4()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Fails if it is closed already.
+        let _ = stream.write_all(b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n");
+        let is_answered = stream.read(&mut [0]).is_ok_and(|len| len > 0);
+        (stream, is_answered)
+    };
+    let file = fs::read_to_string(tracker.directory.path("tidegate.toml")).unwrap();
+    let limited = file.replace("[admin]", "connections_per_prefix_max = 2\n[admin]");
+    tracker.directory.write("tidegate.toml", &limited);
+    tracker.signal("-HUP");
+    tracker.wait_until("reloaded", |it| it.metric(RELOADS) == 1.0);
+    let held = [hold(), hold(), hold()];
+    assert_eq!(held.each_ref().map(|(_, is_answered)| *is_answered), [true, true, false]);
+    let drops = |it: &Tracker| drops(it, "http", "prefix_connection_limit");
+    tracker.wait_until("counted", |it| drops(it) == 1.0);
+    tracker.directory.write("tidegate.toml", &file);
+    tracker.signal("-HUP");
+    tracker.wait_until("reloaded again", |it| it.metric(RELOADS) == 2.0);
+    assert!(hold().1);
+}

@@ -1,0 +1,226 @@
+//! How much clients may ask for, and how many connections they may hold: counted by prefix, because
+//! whoever has one address of an IPv6 network has all of them.
+//!
+//! What is counted is counted under an address that was shown to be the client's: by a connection id
+//! over UDP, by the handshake over TCP. UDP connects alone come before that. Their source may be
+//! forged, so they have a table of their own: a forged flood can use up the connects of those whose
+//! addresses it forges, and nothing else. Who has a connection id goes on with it; packets with a
+//! bad one are dropped uncounted.
+//!
+//! Ticks are whole seconds: a prefix over its limit gets a second's worth at the beginning of each
+//! second.
+
+mod buckets;
+mod seats;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use swarm::siphash::siphash;
+use types::{Tick, limits};
+
+use crate::Networks;
+use buckets::{BURST_MAX, Buckets};
+use seats::Seats;
+
+pub use buckets::Rate;
+pub use seats::Seat;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A UDP connection id: the only request whose source is not verified.
+    Connect,
+    /// An announce; over UDP also whatever a verified client sends that is none of these.
+    Announce,
+    /// A scrape.
+    Scrape,
+    /// A WebSocket: not counted as a request, but as a connection.
+    Socket,
+}
+
+/// What clients of one prefix may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// UDP connects.
+    pub connects: Rate,
+    /// Announces, over all protocols together.
+    pub announces: Rate,
+    /// Scrapes, over all protocols together.
+    pub scrapes: Rate,
+    /// TCP connections held at a time; 0 is no limit.
+    pub connections: u32,
+    /// Bits of an IPv4 address that make a prefix.
+    pub prefix_v4: u8,
+    /// Bits of an IPv6 address that make a prefix.
+    pub prefix_v6: u8,
+    /// Prefixes whose requests are remembered, for each of the rates; 8 bytes each. At least so many
+    /// are: the number is rounded up to a power of two. For good, once there is a rate.
+    pub buckets: u32,
+    /// Networks for which none of this holds.
+    pub exempt: Networks,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connects: Rate::default(),
+            announces: Rate::default(),
+            scrapes: Rate::default(),
+            connections: 0,
+            prefix_v4: 32,
+            prefix_v6: 64,
+            buckets: 1 << 16,
+            exempt: Networks::default(),
+        }
+    }
+}
+
+/// What a rate's table has in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// The rate's name in metrics.
+    pub label: &'static str,
+    /// Buckets of prefixes that have asked for something of late.
+    pub in_use: usize,
+    /// All buckets.
+    pub buckets: usize,
+}
+
+/// The limits in force, and what was counted for them.
+pub struct Limiter {
+    key: [u8; 16],
+    /// In the order of [`Asked`].
+    meters: [Meter; METERS],
+    /// Bits that make a prefix.
+    prefix_v4: AtomicU8,
+    prefix_v6: AtomicU8,
+    connections: AtomicU32,
+    exempt: ArcSwap<Networks>,
+    seats: Arc<Seats>,
+}
+
+const METERS: usize = 3;
+const LABELS: [&str; METERS] = ["connect", "announce", "scrape"];
+
+/// A rate, and who has asked. What is asked for with every request is a few words, each of which is
+/// replaced by itself: during a reload a request may meet the old of one and the new of another.
+#[derive(Default)]
+struct Meter {
+    /// The burst in the upper half; 0 is no limit.
+    rate: AtomicU64,
+    /// Made when there is a limit for the first time.
+    buckets: OnceLock<Buckets>,
+}
+
+impl Limiter {
+    /// No limits. `key` keeps others from knowing which prefixes share a bucket.
+    pub(crate) fn new(key: [u8; 16]) -> Self {
+        let Limits { prefix_v4, prefix_v6, exempt, .. } = Limits::default();
+        Self {
+            key,
+            meters: Default::default(),
+            prefix_v4: prefix_v4.into(),
+            prefix_v6: prefix_v6.into(),
+            connections: 0.into(),
+            exempt: ArcSwap::from_pointee(exempt),
+            seats: Arc::new(Seats::new()),
+        }
+    }
+
+    /// Puts other limits in force, for every worker from its next request on. What was counted is
+    /// kept, and the number of buckets stays what it was when there was a limit for the first time.
+    /// Connections that came while there was no limit of them are never counted.
+    pub fn replace(&self, limits: Limits) {
+        let rates = [limits.connects, limits.announces, limits.scrapes];
+        for (meter, rate) in self.meters.iter().zip(rates) {
+            meter.set(rate, limits.buckets);
+        }
+        self.prefix_v4.store(limits.prefix_v4, Relaxed);
+        self.prefix_v6.store(limits.prefix_v6, Relaxed);
+        self.connections.store(limits.connections, Relaxed);
+        self.exempt.store(Arc::new(limits.exempt));
+    }
+
+    /// Counts a request of `from`, unless its prefix is over the limit.
+    #[inline]
+    pub(crate) fn admits(&self, now: Tick, from: IpAddr, asked: Asked) -> bool {
+        let limit = self.meters.get(asked as usize).and_then(Meter::limit);
+        let Some((rate, buckets)) = limit else { return true };
+        // Few are exempt, and few are over the limit: who is both is looked for last.
+        buckets.take(self.name(from), now, rate) || self.exempt.load().contains(from)
+    }
+
+    /// Lets `from` hold one more connection, over TCP of whatever kind and at whichever worker, unless
+    /// its prefix holds as many as it may.
+    pub fn seat(&self, from: IpAddr) -> Option<Seat> {
+        match self.connections_of(from) {
+            Some(max) => self.seats.take(self.name(from), max),
+            None => Some(Seat::free()),
+        }
+    }
+
+    /// Whether [`Limiter::seat`] would let it, now.
+    pub fn has_seat(&self, from: IpAddr) -> bool {
+        self.connections_of(from).is_none_or(|max| self.seats.has_room(self.name(from), max))
+    }
+
+    /// The tables of the rates in force. Looks at every bucket: for once in some seconds.
+    pub fn fills(&self, now: Tick) -> Vec<Fill> {
+        let fill = |(meter, label): (&Meter, _)| {
+            let (rate, buckets) = meter.limit()?;
+            Some(Fill { label, in_use: buckets.in_use(now, rate.per_s), buckets: buckets.len() })
+        };
+        self.meters.iter().zip(LABELS).filter_map(fill).collect()
+    }
+
+    /// How many connections the prefix of `from` may hold, if there is a limit.
+    fn connections_of(&self, from: IpAddr) -> Option<u32> {
+        let max = self.connections.load(Relaxed);
+        (max > 0 && !self.exempt.load().contains(from)).then_some(max)
+    }
+
+    /// Stands for a prefix: a keyed hash. Families differ in length, so they cannot collide.
+    #[inline]
+    fn name(&self, ip: IpAddr) -> u64 {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => {
+                let host_bits = 32_u32.saturating_sub(self.prefix_v4.load(Relaxed).into());
+                let kept = ip.to_bits() & u32::MAX.checked_shl(host_bits).unwrap_or(0);
+                siphash::<1, 3>(&self.key, &kept.to_le_bytes())
+            }
+            IpAddr::V6(ip) => {
+                let host_bits = 128_u32.saturating_sub(self.prefix_v6.load(Relaxed).into());
+                let kept = ip.to_bits() & u128::MAX.checked_shl(host_bits).unwrap_or(0);
+                siphash::<1, 3>(&self.key, &kept.to_le_bytes())
+            }
+        }
+    }
+}
+
+impl Meter {
+    fn set(&self, rate: Rate, buckets: u32) {
+        let mut word = 0;
+        if rate.per_s > 0 {
+            let burst = rate.burst.max(rate.per_s).min(BURST_MAX);
+            word = u64::from(burst) << 32 | u64::from(rate.per_s);
+            self.buckets.get_or_init(|| Buckets::new(buckets.clamp(1, limits::BUCKETS_MAX)));
+        }
+        self.rate.store(word, Relaxed);
+    }
+
+    #[inline]
+    fn limit(&self) -> Option<(Rate, &Buckets)> {
+        let word = self.rate.load(Relaxed);
+        if word == 0 {
+            return None;
+        }
+        let rate = Rate { per_s: word as u32, burst: (word >> 32) as u32 };
+        self.buckets.get().map(|buckets| (rate, buckets))
+    }
+}

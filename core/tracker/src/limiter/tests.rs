@@ -1,0 +1,230 @@
+//! The table beside a map that forgets nothing, and in floods that overflow it.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use swarm::Random;
+
+use super::buckets::TIME_BITS;
+use super::*;
+
+fn rate(per_s: u32, burst: u32) -> Rate {
+    Rate { per_s, burst }
+}
+
+fn limiter(limits: Limits) -> Limiter {
+    let limiter = Limiter::new([9; 16]);
+    limiter.replace(limits);
+    limiter
+}
+
+fn announces(rate: Rate) -> Limits {
+    Limits { announces: rate, ..Limits::default() }
+}
+
+fn v4(number: u32) -> IpAddr {
+    Ipv4Addr::from_bits(number).into()
+}
+
+/// How many of `asked` announces are let through.
+fn admitted(limiter: &Limiter, now: u32, from: IpAddr, asked: u32) -> u32 {
+    let admits = |_: &u32| limiter.admits(Tick(now), from, Asked::Announce);
+    (0..asked).filter(admits).count() as u32
+}
+
+/// The plain form of the table.
+#[derive(Default)]
+struct Twin(HashMap<u64, (u32, u32)>);
+
+impl Twin {
+    fn take(&mut self, name: u64, now: u32, rate: Rate) -> bool {
+        let (debt, at) = self.0.entry(name).or_default();
+        *debt = debt.saturating_sub((now - *at).saturating_mul(rate.per_s));
+        *at = now;
+        if *debt >= rate.burst {
+            return false;
+        }
+        *debt += 1;
+        true
+    }
+}
+
+#[test]
+fn the_table_is_a_map_as_long_as_all_have_room() {
+    for seed in 1..20 {
+        let mut random = Random::new(seed);
+        let names: Vec<u64> = (0..100).map(|_| random.next()).collect();
+        let rate = rate(1 + random.below(20), 1 + random.below(40));
+        let rate = Rate { burst: rate.burst.max(rate.per_s), ..rate };
+        let (buckets, mut twin) = (Buckets::new(1 << 12), Twin::default());
+        // Up to, and over, the end of a bucket's clock.
+        let mut now = (1 << TIME_BITS) - 1000;
+        for step in 0..20_000 {
+            now += u32::from(random.below(100) == 0) * random.below(5);
+            let name = names[random.below(100) as usize];
+            let expected = twin.take(name, now, rate);
+            assert_eq!(buckets.take(name, Tick(now), rate), expected, "seed {seed}, step {step}");
+        }
+        let in_debt = |(debt, at): &&(u32, u32)| *debt > (now - at).saturating_mul(rate.per_s);
+        let expected = twin.0.values().filter(in_debt).count();
+        assert_eq!(buckets.in_use(Tick(now), rate.per_s), expected);
+    }
+}
+
+#[test]
+fn a_burst_then_the_rate() {
+    let limiter = limiter(announces(rate(10, 50)));
+    assert_eq!(admitted(&limiter, 0, v4(1), 1000), 50);
+    assert_eq!(admitted(&limiter, 0, v4(2), 1000), 50);
+    for now in 1..100 {
+        assert_eq!(admitted(&limiter, now, v4(1), 1000), 10);
+    }
+    assert_eq!(admitted(&limiter, 103, v4(1), 1000), 40);
+    assert_eq!(admitted(&limiter, 1000, v4(1), 1000), 50);
+    assert!((0..100).all(|now| admitted(&limiter, 1001 + now, v4(3), 10) == 10), "at the rate");
+}
+
+#[test]
+fn a_burst_below_the_rate_is_the_rate() {
+    let limiter = limiter(announces(rate(10, 1)));
+    assert_eq!(admitted(&limiter, 0, v4(1), 100), 10);
+    let limiter = self::limiter(announces(rate(u32::MAX, u32::MAX)));
+    assert_eq!(admitted(&limiter, 0, v4(1), 100), 100);
+}
+
+#[test]
+fn each_kind_has_an_account_of_its_own_and_no_rate_is_no_limit() {
+    let limits = Limits { connects: rate(1, 3), scrapes: rate(1, 2), ..announces(rate(1, 1)) };
+    let limiter = limiter(limits);
+    let count = |asked| (0..9).filter(|_| limiter.admits(Tick(0), v4(1), asked)).count();
+    let all = [Asked::Connect, Asked::Announce, Asked::Scrape, Asked::Socket];
+    assert_eq!(all.map(count), [3, 1, 2, 9]);
+    limiter.replace(announces(Rate::default()));
+    assert_eq!(all.map(count), [9; 4]);
+    assert!(limiter.fills(Tick(0)).is_empty());
+}
+
+#[test]
+fn one_prefix_is_one_client() {
+    let limiter = limiter(announces(rate(1, 1)));
+    let ask = |text: &str| limiter.admits(Tick(0), text.parse().unwrap(), Asked::Announce);
+    assert!(ask("192.0.2.1") && !ask("192.0.2.1") && !ask("::ffff:192.0.2.1"));
+    assert!(ask("192.0.2.2"));
+    assert!(ask("2001:db8::1") && !ask("2001:db8::2") && !ask("2001:db8::ffff:0:0:0"));
+    assert!(ask("2001:db8:0:1::1"));
+    for (prefix_v4, prefix_v6, own, other) in [
+        (24, 48, "10.0.0.255", "10.0.1.0"),
+        (0, 0, "255.0.0.1", "::1"),
+        (8, 128, "10.1.1.1", "11.0.0.0"),
+    ] {
+        let limits = Limits { prefix_v4, prefix_v6, ..announces(rate(1, 1)) };
+        let limiter = self::limiter(limits);
+        let ask = |text: &str| limiter.admits(Tick(0), text.parse().unwrap(), Asked::Announce);
+        assert!(ask("10.0.0.0") && !ask(own) && ask(other), "/{prefix_v4} and /{prefix_v6}");
+    }
+}
+
+#[test]
+fn who_is_exempt_has_no_limit() {
+    let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
+    let limiter = limiter(Limits { connections: 1, exempt, ..announces(rate(1, 1)) });
+    assert_eq!(admitted(&limiter, 0, [10, 0, 0, 1].into(), 100), 100);
+    assert_eq!(admitted(&limiter, 0, [11, 0, 0, 1].into(), 100), 1);
+    let seats = [(); 3].map(|()| limiter.seat([10, 0, 0, 1].into()));
+    assert!(seats.iter().all(Option::is_some) && limiter.has_seat([10, 0, 0, 1].into()));
+}
+
+#[test]
+fn what_was_counted_outlives_a_change_of_the_rate() {
+    let limiter = limiter(announces(rate(1, 50)));
+    assert_eq!(admitted(&limiter, 0, v4(1), 100), 50);
+    limiter.replace(announces(rate(1, 60)));
+    assert_eq!(admitted(&limiter, 0, v4(1), 100), 10);
+    limiter.replace(announces(Rate::default()));
+    limiter.replace(announces(rate(1, 70)));
+    assert_eq!(admitted(&limiter, 0, v4(1), 100), 10);
+}
+
+/// Forty times as many addresses as the table can hold ask once each, or more often than they may.
+/// Nobody below the limit is limited. A flooder is known as well as if the others were not there, or,
+/// when all are flooders, forgotten now and then.
+#[test]
+fn a_flood_of_sources_hides_no_flooder_and_harms_nobody() {
+    for (strangers_ask, flooded_max) in [(1, 20 + 19 * 10), (25, 40_000 / 20)] {
+        let limiter = limiter(Limits { buckets: 1 << 10, ..announces(rate(10, 20)) });
+        let (flooder, client) = (v4(1), v4(2));
+        let (mut flooded, mut refused, mut stranger) = (0, 0, 0x0100_0000);
+        for now in 0..20 {
+            for _ in 0..2000 {
+                admitted(&limiter, now, v4(stranger), strangers_ask);
+                flooded += admitted(&limiter, now, flooder, 1);
+                stranger += 1;
+            }
+            refused += 10 - admitted(&limiter, now, client, 10);
+        }
+        assert_eq!(refused, 0, "strangers ask {strangers_ask} times");
+        assert!(flooded <= flooded_max, "{flooded} while strangers ask {strangers_ask} times");
+    }
+}
+
+/// The price of small tags, in a table of which every bucket is held by somebody over the limit.
+#[test]
+fn few_are_taken_for_others() {
+    let limiter = limiter(Limits { buckets: 1 << 10, ..announces(rate(1, 4)) });
+    for stranger in 0..20_000 {
+        admitted(&limiter, 0, v4(0x0100_0000 + stranger), 5);
+    }
+    let fill = limiter.fills(Tick(0))[0];
+    assert!(fill.in_use == 1 << 10 && fill.buckets == 1 << 10, "{fill:?}");
+    let clients = 200_000;
+    let refused = (0..clients).filter(|host| admitted(&limiter, 0, v4(*host), 1) == 0).count();
+    // 8 of 2^20 make 1.5 of them, if those who come do not drive out those who are there.
+    assert!(refused < 12, "{refused} of {clients}");
+}
+
+#[test]
+fn a_clock_that_another_worker_has_looked_at_later_takes_nothing_back() {
+    let limiter = limiter(announces(rate(10, 10)));
+    assert_eq!(admitted(&limiter, 7, v4(1), 10), 10);
+    assert_eq!(admitted(&limiter, 6, v4(1), 10), 0);
+    assert_eq!(admitted(&limiter, 7, v4(1), 10), 0);
+}
+
+/// Requests of the same nanoseconds may be counted as one. Never is a limit forgotten over it.
+#[test]
+fn workers_share_a_bucket() {
+    let limiter = limiter(announces(rate(1, 10_000)));
+    let work = || admitted(&limiter, 0, v4(1), 100_000);
+    let admitted: u32 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!((10_000..=40_000).contains(&admitted), "{admitted}");
+    assert_eq!(self::admitted(&limiter, 0, v4(1), 100), 0);
+}
+
+#[test]
+fn connections_are_counted_while_they_last() {
+    let limiter = limiter(Limits { connections: 2, ..Limits::default() });
+    let v6 = |host: u128| IpAddr::from(Ipv6Addr::from_bits((0x2001_0db8 << 96) | host));
+    let seats = (limiter.seat(v4(1)), limiter.seat(v6(1)), limiter.seat(v6(2)));
+    assert!(seats.0.is_some() && seats.1.is_some() && seats.2.is_some());
+    assert!(limiter.seat(v6(3)).is_none() && !limiter.has_seat(v6(3)));
+    assert!(limiter.has_seat(v6(1 << 64)) && limiter.seat(v4(1)).is_some());
+    assert_eq!(limiter.seats.prefixes(), 2);
+    // Another rule for what makes a prefix leaves no one behind.
+    limiter.replace(Limits { connections: 1, prefix_v6: 32, ..Limits::default() });
+    drop(seats);
+    assert_eq!(limiter.seats.prefixes(), 0);
+    // Those who came while there was no limit do not count.
+    limiter.replace(Limits::default());
+    let early = [v4(1), v4(1)].map(|ip| limiter.seat(ip));
+    limiter.replace(Limits { connections: 1, ..Limits::default() });
+    let late = limiter.seat(v4(1));
+    assert!(late.is_some() && limiter.seat(v4(1)).is_none());
+    drop(early);
+    assert!(limiter.seat(v4(1)).is_none());
+    drop(late);
+    assert!(limiter.seat(v4(1)).is_some());
+    assert_eq!(limiter.seats.prefixes(), 0);
+}

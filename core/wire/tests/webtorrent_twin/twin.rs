@@ -1,0 +1,260 @@
+//! The slow twin of `webtorrent::read`: the same message by `serde_json` and in the obvious way. The
+//! fuzz target is made of this file, too.
+//!
+//! Where `serde_json` by itself says otherwise than we: it knows no limit to nesting when nothing of
+//! a value is kept, so depth is counted here; and it makes no `String` of a lone surrogate, which
+//! JSON allows and `JSON.parse` takes. As no word and no identifier holds one, that is no difference.
+#![allow(clippy::unwrap_used, reason = "only tests are made of it")]
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use types::{Event, InfoHash, OfferId, PeerId, Refusal, Want, limits};
+use wire::webtorrent::client::{self, Reply};
+use wire::webtorrent::{
+    Action, Announce, Answer, BadMessage, Message, Offer, Offers, Relay, failure, read_binary,
+};
+
+/// A message of which nothing is left to be read.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Said<'a> {
+    Announce(Box<Announce<'a>>),
+    Answer(Answer<'a>),
+    Scrape(Result<Vec<InfoHash>, Refusal>),
+}
+
+/// Both twins say the same of `bytes`; and what they say is read again from what is written of it, by
+/// a tracker and by a client. Gives what they say.
+pub(crate) fn check(bytes: &[u8]) -> Result<Said<'_>, BadMessage> {
+    let fast = read_fast(bytes);
+    assert_eq!(fast, read_slowly(bytes), "{}", bytes.escape_ascii());
+    let mut out = Vec::new();
+    match &fast {
+        Ok(Said::Announce(announce)) => {
+            client::announce(&mut out, announce);
+            assert_eq!(read_fast(&out), fast);
+            announce.offers.iter().for_each(|offer| passes(announce, offer));
+        }
+        Ok(Said::Answer(answer)) => {
+            client::answer(&mut out, answer);
+            assert_eq!(read_fast(&out), fast);
+            passes_back(answer);
+        }
+        Ok(Said::Scrape(Ok(hashes))) => {
+            client::scrape(&mut out, hashes);
+            assert_eq!(read_fast(&out), fast);
+        }
+        Ok(Said::Scrape(Err(refusal))) => refused(*refusal, Some(Action::Scrape), None),
+        Err(BadMessage { refusal, action, info_hash }) => refused(*refusal, *action, *info_hash),
+    }
+    // What a client takes is at least JSON.
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && client::read(text).is_some()
+    {
+        assert!(is_object(text), "{text}");
+    }
+    fast
+}
+
+fn passes(announce: &Announce<'_>, offer: &Offer<'_>) {
+    let (info_hash, peer_id) = (announce.info_hash, announce.peer_id);
+    let mut out = Vec::new();
+    Relay::new(&info_hash, &peer_id).offer(&mut out, offer);
+    let expected = Reply::Offer { info_hash, peer_id, offer: *offer };
+    assert_eq!(client::read(text(&out)), Some(expected));
+}
+
+fn passes_back(answer: &Answer<'_>) {
+    let Answer { info_hash, peer_id, offer_id, json, .. } = *answer;
+    let mut out = Vec::new();
+    Relay::new(&info_hash, &peer_id).answer(&mut out, &offer_id, json);
+    let expected = Reply::Answer { info_hash, peer_id, offer_id, json };
+    assert_eq!(client::read(text(&out)), Some(expected));
+}
+
+fn refused(refusal: Refusal, action: Option<Action>, info_hash: Option<InfoHash>) {
+    let mut out = Vec::new();
+    failure(&mut out, refusal, action, info_hash.as_ref());
+    let expected = Reply::Failure { action, info_hash, reason: refusal.text() };
+    assert_eq!(client::read(text(&out)), Some(expected));
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn read_fast(bytes: &[u8]) -> Result<Said<'_>, BadMessage> {
+    Ok(match read_binary(bytes)? {
+        Message::Announce(announce) => Said::Announce(announce.into()),
+        Message::Answer(answer) => Said::Answer(answer),
+        Message::Scrape(scrape) => {
+            let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
+            Said::Scrape(scrape.read_into(&mut room).map(<[InfoHash]>::to_vec))
+        }
+    })
+}
+
+fn read_slowly(bytes: &[u8]) -> Result<Said<'_>, BadMessage> {
+    let bad = |refusal, action, info_hash| BadMessage { refusal, action, info_hash };
+    let text = std::str::from_utf8(bytes).ok().filter(|text| is_object(text));
+    let text = text.ok_or_else(|| bad(Refusal::NotJson, None, None))?;
+    let Members(members) = serde_json::from_str(text).unwrap();
+    match string(named(&members, "action")).as_deref() {
+        Some("announce") => {
+            let info_hash = twenty_bytes(named(&members, "info_hash")).map(InfoHash);
+            announce(&members).map_err(|refusal| bad(refusal, Some(Action::Announce), info_hash))
+        }
+        Some("scrape") => Ok(Said::Scrape(scrape(named(&members, "info_hash")))),
+        _ => Err(bad(Refusal::UnknownAction, None, None)),
+    }
+}
+
+fn is_object(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+        && text.trim_start().starts_with('{')
+        && depth(text) <= limits::JSON_DEPTH_MAX
+}
+
+/// Objects and arrays within each other in a JSON text.
+fn depth(text: &str) -> u32 {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => depth += 1,
+            b']' | b'}' if !in_string => depth -= 1,
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+fn announce<'a>(members: &[Member<'a>]) -> Result<Said<'a>, Refusal> {
+    let id = |name| twenty_bytes(named(members, name));
+    if kind(named(members, "info_hash")) == b'n' {
+        return Err(Refusal::InfoHashMissing);
+    }
+    let info_hash = InfoHash(id("info_hash").ok_or(Refusal::InfoHashString)?);
+    let peer_id = PeerId(id("peer_id").ok_or(Refusal::PeerIdString)?);
+    let answer = named(members, "answer");
+    if kind(answer) != b'n' {
+        let (to, of) = (id("to_peer_id"), id("offer_id"));
+        let (b'{', Some(to), Some(of)) = (kind(answer), to, of) else {
+            return Err(Refusal::AnswerMalformed);
+        };
+        let (to_peer_id, offer_id) = (PeerId(to), OfferId(of));
+        return Ok(Said::Answer(Answer { info_hash, peer_id, to_peer_id, offer_id, json: answer }));
+    }
+    let mut announce = Announce::new(info_hash, peer_id);
+    announce.event = match string(named(members, "event")).as_deref() {
+        Some("started") => Event::Started,
+        Some("completed") => Event::Completed,
+        Some("stopped") => Event::Stopped,
+        Some("paused") => Event::Paused,
+        _ => Event::None,
+    };
+    announce.left = number(named(members, "left"));
+    announce.uploaded = number(named(members, "uploaded")).unwrap_or(0);
+    announce.downloaded = number(named(members, "downloaded")).unwrap_or(0);
+    if let Some(want) = number(named(members, "numwant")) {
+        announce.want = Want::Peers(want.min(65_535) as u16);
+    }
+    announce.offers = offers(named(members, "offers")).ok_or(Refusal::OfferMalformed)?;
+    Ok(Said::Announce(announce.into()))
+}
+
+/// What is above the limit is cut, whatever it is.
+fn offers<'a>(text: &'a str) -> Option<Offers<'a>> {
+    match kind(text) {
+        b'n' => return Some(Offers::new()),
+        b'[' => {}
+        _ => return None,
+    }
+    let elements: Vec<&'a RawValue> = serde_json::from_str(text).unwrap();
+    let offer = |element: &'a RawValue| {
+        let Members(members) = serde_json::from_str(element.get()).ok()?;
+        let id = OfferId(twenty_bytes(named(&members, "offer_id"))?);
+        let json = named(&members, "offer");
+        (kind(json) == b'{').then_some(Offer { id, json })
+    };
+    elements.into_iter().take(limits::WEB_OFFERS_MAX).map(offer).collect()
+}
+
+fn scrape(text: &str) -> Result<Vec<InfoHash>, Refusal> {
+    let named: Vec<&RawValue> = match kind(text) {
+        b'n' => Vec::new(),
+        b'[' => serde_json::from_str(text).unwrap(),
+        _ => vec![serde_json::from_str(text).unwrap()],
+    };
+    let mut hashes = Vec::new();
+    for value in named {
+        let hash = InfoHash(twenty_bytes(value.get()).ok_or(Refusal::InfoHashString)?);
+        if !hashes.contains(&hash) {
+            hashes.push(hash);
+        }
+    }
+    hashes.truncate(limits::SCRAPE_HASHES_WEB_MAX);
+    if hashes.is_empty() { Err(Refusal::FullScrape) } else { Ok(hashes) }
+}
+
+/// A member of an object, and its place in it.
+type Member<'a> = (&'a RawValue, &'a RawValue);
+
+struct Members<'a>(Vec<Member<'a>>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(All)
+    }
+}
+
+/// The text of the last member of that name; null if there is none.
+fn named<'a>(members: &[Member<'a>], name: &str) -> &'a str {
+    let is_it = |(key, _): &&Member<'a>| string(key.get()).as_deref() == Some(name);
+    members.iter().rev().find(is_it).map_or("null", |(_, value)| value.get())
+}
+
+/// The first byte, which tells null, numbers, strings, arrays and objects apart.
+fn kind(text: &str) -> u8 {
+    text.as_bytes()[0]
+}
+
+fn string(text: &str) -> Option<String> {
+    serde_json::from_str(text).ok()
+}
+
+fn twenty_bytes(text: &str) -> Option<[u8; 20]> {
+    let chars =
+        string(text)?.chars().map(|char| u8::try_from(char).ok()).collect::<Option<Vec<_>>>();
+    chars?.try_into().ok()
+}
+
+/// The whole number at or above, if it is a number and not below 0.
+fn number(text: &str) -> Option<u64> {
+    if !matches!(kind(text), b'-' | b'0'..=b'9') {
+        return None;
+    }
+    let float: f64 = text.parse().unwrap();
+    let exact = serde_json::from_str(text).ok();
+    exact.or_else(|| (float >= 0.0).then(|| float.ceil() as u64))
+}

@@ -1,0 +1,83 @@
+//! Clients that ask for more than they may, or hold more connections.
+
+use std::time::Instant;
+
+use tracker::{Limits, Rate};
+
+use super::*;
+
+const RATE: Rate = Rate { per_s: 1, burst: 3 };
+const ASKED: u32 = 20;
+
+fn held(connections: u32) -> Limits {
+    Limits { connections, ..Limits::default() }
+}
+
+//= bep31#retry-in
+//= type=test
+#[test]
+fn who_asks_too_much_is_told_when_to_come_back() {
+    let server = Server::start();
+    server.tracker.limiter().replace(Limits { announces: RATE, ..Limits::default() });
+    let mut client = server.client();
+    let start = Instant::now();
+    let mut refused = 0;
+    for _ in 0..ASKED {
+        let response = client.ask(get(&announce(1, ""), ""));
+        assert_eq!(response.status, 200);
+        let reason = Refusal::TooManyRequests.text();
+        let expected = format!("d14:failure reason{}:{reason}8:retry ini1ee", reason.len());
+        refused += u32::from(response.body == expected.as_bytes());
+    }
+    let seconds = start.elapsed().as_secs() as u32 + 1;
+    assert!((RATE.burst..=RATE.burst + seconds).contains(&(ASKED - refused)), "{refused}");
+    // Scrapes have an account of their own.
+    let scrape = client.ask(get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa", ""));
+    assert!(scrape.has("8:complete"), "{}", scrape.text());
+    let counters = server.finish();
+    assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], refused.into());
+}
+
+#[test]
+fn a_proxys_clients_are_counted_one_by_one() {
+    let trusted_proxies = Proxies::parse(["127.0.0.1"]).unwrap();
+    let options = HttpOptions { trusted_proxies, ..HttpOptions::default() };
+    let server = Server::with("127.0.0.1:0", options);
+    server.tracker.limiter().replace(Limits { announces: RATE, ..held(1) });
+    let mut connections: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for (number, connection) in connections.iter_mut().enumerate() {
+        let by = format!("X-Forwarded-For: 192.0.2.{number}\r\n");
+        assert!(connection.ask(get(&announce(1, ""), &by)).has("8:complete"));
+    }
+}
+
+#[test]
+fn connections_of_one_prefix_are_bounded() {
+    let server = Server::with("[::1]:0", HttpOptions::default());
+    server.tracker.limiter().replace(held(2));
+    let mut both: Vec<Client> = (0..2).map(|_| server.client()).collect();
+    for client in &mut both {
+        assert_eq!(client.ask(get("/none", "")).status, 404);
+    }
+    let mut third = server.client();
+    third.say(get("/none", ""));
+    third.hear_end_or_reset();
+    // Who is served between accept and close leaves nothing behind either.
+    for _ in 0..3 {
+        both.pop();
+        wait_until("a place is free", || server.tracker.limiter().has_seat(server.address.ip()));
+        let mut brief = server.client();
+        assert!(brief.ask(get("/none", "Connection: close\r\n")).says_close());
+        brief.hear_end();
+        wait_until("it is free again", || server.tracker.limiter().has_seat(server.address.ip()));
+        both.push(server.client());
+        assert_eq!(both[1].ask(get("/none", "")).status, 404);
+    }
+    // Without a limit those who come stay, and whoever was there does, too.
+    server.tracker.limiter().replace(held(0));
+    let mut more: Vec<Client> = (0..9).map(|_| server.client()).collect();
+    assert!(more.iter_mut().chain(&mut both).all(|it| it.ask(get("/none", "")).status == 404));
+    let counters = server.finish();
+    assert_eq!(counters.drops[Drop::PrefixConnectionLimit.index()], 1);
+    assert_eq!(counters.drops[Drop::ConnectionLimit.index()], 0);
+}

@@ -1,0 +1,73 @@
+//! Clients that ask for more than they may.
+
+use std::time::Instant;
+
+use tracker::{Limits, Rate};
+
+use super::*;
+
+const RATE: Rate = Rate { per_s: 1, burst: 3 };
+const ASKED: u32 = 20;
+
+fn server(limits: Limits) -> Server {
+    let server = Server::start("127.0.0.1:0");
+    server.tracker.limiter().replace(limits);
+    server
+}
+
+/// Sends `ASKED` packets, and sees that a burst of them is answered, and besides only what the rate
+/// allows for the time that passes. Gives how many are met with silence.
+fn flood(client: &Client, packet: &[u8]) -> u64 {
+    let start = Instant::now();
+    let silent = (0..ASKED).filter(|_| client.is_silence(packet)).count() as u32;
+    let seconds = start.elapsed().as_secs() as u32 + 1;
+    assert!((RATE.burst..=RATE.burst + seconds).contains(&(ASKED - silent)), "{silent}");
+    silent.into()
+}
+
+#[test]
+fn what_is_too_much_is_met_with_silence_and_counted() {
+    let server = server(Limits { announces: RATE, scrapes: RATE, ..Limits::default() });
+    let client = Client::new("127.0.0.1", &server);
+    let other = Client::new("127.0.0.2", &server);
+    let (id, other_id) = (client.connect(), other.connect());
+    let announces = flood(&client, &announce(id, LEECHER));
+    let scrapes = flood(&client, &scrape(id, &[HASH]));
+    // An action that nobody knows counts as an announce.
+    let more = (0..ASKED).filter(|_| client.is_silence(&head(id, 9, 1))).count() as u64;
+    assert!(more > 0);
+    answer(&other.ask(&announce(other_id, LEECHER)));
+    let counters = server.finish();
+    assert_eq!(counters.drops[Drop::RequestRate.index()], announces + scrapes + more);
+    assert_eq!(counters.drops[Drop::ConnectRate.index()], 0);
+    assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], 0);
+    let asked = u64::from(ASKED);
+    assert_eq!(counters.requests[0][1..3], [asked + 1, asked]);
+    assert_eq!(counters.responses[0][1..3], [asked - announces + 1, asked - scrapes]);
+}
+
+/// Forged connects, and packets with bad ids, cost the one whose address is forged nothing that it
+/// has a connection id for.
+#[test]
+fn what_is_not_verified_is_not_held_against_anybody() {
+    let (tracker, board) = (tracker(), Board::default());
+    let limits = Limits { connects: RATE, announces: RATE, scrapes: RATE, ..Limits::default() };
+    tracker.limiter().replace(limits);
+    let mut front = front(&tracker, &board);
+    let victim = SocketAddr::from(([192, 0, 2, 1], 5));
+    let id = tracker.issue_connection_id(Tick(0), victim.ip());
+    let forged = [connect(1), announce(id ^ 1, LEECHER), scrape(id ^ 1, &[HASH])];
+    let forged: Vec<(SocketAddr, &[u8])> =
+        forged.iter().map(|packet| (victim, &packet[..])).cycle().take(3000).collect();
+    let connects = sim::exchange(&mut front, 0, &forged).len();
+    assert!((RATE.burst as usize..100).contains(&connects), "{connects}");
+    let own = [announce(id, LEECHER), scrape(id, &[HASH])];
+    let own = own.each_ref().map(|packet| (victim, &packet[..]));
+    let replies = sim::exchange(&mut front, 0, &own);
+    assert_eq!(replies.iter().map(|(_, reply)| reply.len()).collect::<Vec<_>>(), [20, 20]);
+    let neighbour = SocketAddr::from(([192, 0, 2, 2], 5));
+    assert_eq!(sim::exchange(&mut front, 0, &[(neighbour, &connect(1))]).len(), 1);
+    let counters = total(&board);
+    assert_eq!(counters.drops[Drop::ConnectRate.index()], 1000 - connects as u64);
+    assert_eq!(counters.drops[Drop::RequestRate.index()], 0);
+}

@@ -1,0 +1,189 @@
+//! Our frames beside tungstenite's: the same bytes, cut at the same places, say the same.
+//!
+//! tungstenite looks at a frame when it is whole, we do at its first bytes; so it gets more bytes when
+//! we have found a fault and it has not. What else differs, on purpose:
+//! - It takes a length that is written longer than need be, in control frames, too. RFC 6455 (5.2)
+//!   does not allow that.
+//! - It knows no limit to fragments.
+//! - A close frame with a code that none may hold it gives as one of its own, with code 1002; we say
+//!   that it is a fault, which is answered with 1002. It does not know 1014, which is registered.
+//! - A frame that breaks two rules is reported for either.
+
+use std::io::{self, Read, Write};
+
+use tungstenite::protocol::{Role, WebSocketConfig};
+use tungstenite::{Error, Message, WebSocket};
+use wire::ws::{self, Event, Fault};
+
+/// Bytes of a message: few, so that small inputs come to the limit.
+const MESSAGE_MAX: usize = 300;
+/// Bytes of the longest header.
+const HEADER_MAX: usize = 14;
+
+/// What was said before the end.
+#[derive(Debug, PartialEq)]
+enum Said {
+    Text(String),
+    Binary(Vec<u8>),
+    Ping(Vec<u8>),
+    Pong(Vec<u8>),
+}
+
+/// How it ended.
+#[derive(Debug)]
+enum End<F> {
+    /// Not yet.
+    Open,
+    Close(Option<u16>),
+    Fault(F),
+}
+
+/// `bytes` are flags, sizes of the pieces in which the rest comes, and the rest.
+pub(crate) fn check(bytes: &[u8]) {
+    let Some((flags, rest)) = bytes.split_first() else { return };
+    let Some((sizes, stream)) = rest.split_at_checked(usize::from(flags >> 1 & 7)) else { return };
+    let of_client = flags & 1 == 0;
+    let mut ours = Ours::new(of_client);
+    let mut theirs = Theirs::new(of_client);
+    let (mut rest, mut sizes) = (stream, sizes.iter().cycle());
+    while !rest.is_empty() {
+        let size = sizes.next().map_or(rest.len(), |size| usize::from(*size).clamp(1, rest.len()));
+        let (piece, later) = rest.split_at(size);
+        rest = later;
+        ours.take(piece);
+        theirs.take(piece);
+    }
+    if let (End::Fault(_), End::Open) = (&ours.end, &theirs.end) {
+        theirs.take(&[0; MESSAGE_MAX + HEADER_MAX]);
+    }
+    compare(&ours, &theirs);
+}
+
+fn compare(ours: &Ours, theirs: &Theirs) {
+    let before_the_end = theirs.said.get(..ours.said.len());
+    assert_eq!(before_the_end, Some(ours.said.as_slice()), "then {:?}", ours.end);
+    if let End::Fault(Fault::Length | Fault::ControlTooLong | Fault::Fragments) = ours.end {
+        return;
+    }
+    assert_eq!(ours.said.len(), theirs.said.len(), "{:?} {:?}", ours.end, theirs.said.last());
+    let alike = match (&ours.end, &theirs.end) {
+        (End::Open, End::Open) => true,
+        (End::Close(Some(1014)), End::Close(Some(1002))) => true,
+        (End::Close(ours), End::Close(theirs)) => ours == theirs,
+        (End::Fault(Fault::CloseCode), End::Close(Some(1002))) => true,
+        (End::Fault(Fault::CloseCode), End::Fault(Error::Utf8(_))) => true,
+        (End::Fault(Fault::NotUtf8), End::Fault(theirs)) => matches!(theirs, Error::Utf8(_)),
+        (End::Fault(Fault::TooBig), End::Fault(theirs)) => matches!(theirs, Error::Capacity(_)),
+        (End::Fault(_), End::Fault(theirs)) => {
+            matches!(theirs, Error::Protocol(_) | Error::Capacity(_))
+        }
+        _ => false,
+    };
+    assert!(alike, "{:?}, but {:?}", ours.end, theirs.end);
+}
+
+struct Ours {
+    reader: ws::Reader,
+    input: Vec<u8>,
+    said: Vec<Said>,
+    end: End<Fault>,
+}
+
+impl Ours {
+    fn new(of_client: bool) -> Self {
+        let reader = if of_client { ws::Reader::of_client() } else { ws::Reader::of_server() };
+        Self { reader, input: Vec::new(), said: Vec::new(), end: End::Open }
+    }
+
+    fn take(&mut self, piece: &[u8]) {
+        self.input.extend(piece);
+        loop {
+            let (before, had) = (self.input.clone(), self.input.len());
+            let read = self.reader.read(&mut self.input, MESSAGE_MAX);
+            let consumed = read.consumed;
+            match read.event {
+                Event::Partial { missing } => {
+                    self.input.drain(..consumed);
+                    assert!(missing > 0 && self.input.len() < MESSAGE_MAX + HEADER_MAX);
+                    assert_eq!(self.input, before[consumed..], "not consumed, but changed");
+                    return;
+                }
+                event => {
+                    assert!(matches!(self.end, End::Open), "{event:?} after {:?}", self.end);
+                    assert!((1..=had).contains(&consumed) || matches!(event, Event::Fault(_)));
+                    match event {
+                        Event::Text(text) => self.said.push(Said::Text(text.into())),
+                        Event::Binary(bytes) => self.said.push(Said::Binary(bytes.into())),
+                        Event::Ping(payload) => self.said.push(Said::Ping(payload.into())),
+                        Event::Pong(payload) => self.said.push(Said::Pong(payload.into())),
+                        Event::Close(code) => self.end = End::Close(code.map(|code| code.0)),
+                        Event::Fault(fault) => self.end = End::Fault(fault),
+                        Event::Partial { .. } => {}
+                    }
+                }
+            }
+            self.input.drain(..consumed);
+        }
+    }
+}
+
+struct Theirs {
+    socket: WebSocket<Pipe>,
+    said: Vec<Said>,
+    end: End<Error>,
+}
+
+impl Theirs {
+    fn new(of_client: bool) -> Self {
+        let role = if of_client { Role::Server } else { Role::Client };
+        let config = WebSocketConfig::default()
+            .read_buffer_size(64)
+            .write_buffer_size(0)
+            .max_message_size(Some(MESSAGE_MAX))
+            .max_frame_size(Some(MESSAGE_MAX));
+        let socket = WebSocket::from_raw_socket(Pipe(Vec::new()), role, Some(config));
+        Self { socket, said: Vec::new(), end: End::Open }
+    }
+
+    fn take(&mut self, piece: &[u8]) {
+        self.socket.get_mut().0.extend(piece);
+        while let End::Open = self.end {
+            match self.socket.read() {
+                Ok(Message::Text(text)) => self.said.push(Said::Text(text.as_str().into())),
+                Ok(Message::Binary(bytes)) => self.said.push(Said::Binary(bytes.into())),
+                Ok(Message::Ping(payload)) => self.said.push(Said::Ping(payload.into())),
+                Ok(Message::Pong(payload)) => self.said.push(Said::Pong(payload.into())),
+                Ok(Message::Close(frame)) => {
+                    self.end = End::Close(frame.map(|frame| frame.code.into()));
+                }
+                Ok(Message::Frame(frame)) => panic!("{frame}"),
+                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => self.end = End::Fault(error),
+            }
+        }
+    }
+}
+
+/// What has come and was not read. What is written goes nowhere.
+struct Pipe(Vec<u8>);
+
+impl Read for Pipe {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if self.0.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let len = self.0.as_slice().read(room)?;
+        self.0.drain(..len);
+        Ok(len)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

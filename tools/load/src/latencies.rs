@@ -1,0 +1,107 @@
+//! How long answers took: a histogram whose buckets grow with what they hold, so that it has a fixed
+//! size and every figure is off by 3 % at the most.
+
+use std::time::Duration;
+
+/// Buckets for each power of two.
+const FINE: u64 = 32;
+const FINE_BITS: u32 = FINE.trailing_zeros();
+/// For all of u64: what is below [`FINE`] has a bucket for each number.
+const BUCKETS: usize = (64 - FINE_BITS as usize + 1) * FINE as usize;
+
+/// Durations, of which quantiles are asked.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    counts: Box<[u64]>,
+    total: u64,
+    max: Duration,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self { counts: vec![0; BUCKETS].into(), total: 0, max: Duration::ZERO }
+    }
+}
+
+impl Latencies {
+    /// Adds one.
+    pub fn record(&mut self, latency: Duration) {
+        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(count) = self.counts.get_mut(bucket(nanoseconds)) {
+            *count += 1;
+        }
+        self.total += 1;
+        self.max = self.max.max(latency);
+    }
+
+    /// What a part of all latencies, from 0 to 1, does not exceed by more than 3 %. Nothing if there
+    /// are none.
+    pub fn quantile(&self, part: f64) -> Option<Duration> {
+        let rank = ((self.total as f64 * part).ceil() as u64).max(1);
+        let mut seen = 0;
+        let reached = |count: &u64| {
+            seen += count;
+            seen >= rank
+        };
+        let bucket = self.counts.iter().position(reached)?;
+        Some(Duration::from_nanos(upper(bucket)).min(self.max))
+    }
+
+    /// The longest.
+    pub fn max(&self) -> Duration {
+        self.max
+    }
+}
+
+fn bucket(value: u64) -> usize {
+    let power = value.max(FINE).ilog2() - FINE_BITS;
+    // The first power's buckets hold what is below FINE, too.
+    (u64::from(power) * FINE + (value >> power)) as usize
+}
+
+/// The largest value of a bucket.
+fn upper(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let power = (bucket / FINE).saturating_sub(1);
+    let fine = bucket - power * FINE;
+    ((fine + 1) << power).wrapping_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn every_value_is_in_a_bucket_that_ends_soon_after_it() {
+        let mut random = Random::new(1);
+        let edges = (0..64).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1]);
+        let others = (0..100_000).map(|n| random.next() >> (n % 64));
+        for value in edges.chain(others).chain([u64::MAX]).collect::<Vec<u64>>() {
+            let bucket = bucket(value);
+            assert!(bucket < BUCKETS, "{value}");
+            let upper = upper(bucket);
+            assert!(value <= upper && upper - value <= value / FINE, "{value}: {upper}");
+        }
+    }
+
+    #[test]
+    fn quantiles_are_those_of_a_sorted_list() {
+        let mut random = Random::new(2);
+        let mut latencies = Latencies::default();
+        let mut list = Vec::new();
+        for n in 0..10_000 {
+            let latency = Duration::from_nanos(random.next() >> (30 + n % 30));
+            latencies.record(latency);
+            list.push(latency);
+        }
+        list.sort_unstable();
+        for part in [0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 1.0] {
+            let rank = ((10_000.0 * part) as usize).max(1);
+            let (exact, found) = (list[rank - 1], latencies.quantile(part).unwrap());
+            assert!(found >= exact && found <= exact + exact / 32, "{part}: {exact:?} {found:?}");
+        }
+        assert_eq!(latencies.max(), list[9_999]);
+        assert_eq!(Latencies::default().quantile(0.5), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! Numbers that look random, the same ones for the same seed: SplitMix64.
+
+/// A sequence of numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        // The high half of the product: as even as any bound here needs.
+        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+    }
+
+    /// Whether so many of a hundred cases are meant to include this one.
+    pub(crate) fn percent(&mut self, percent: u8) -> bool {
+        percent >= 100 || (percent > 0 && self.below(100) < usize::from(percent))
+    }
+
+    pub(crate) fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        for eight in bytes.chunks_mut(8) {
+            let random = self.next().to_le_bytes();
+            eight.iter_mut().zip(random).for_each(|(byte, random)| *byte = random);
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_below_their_bound_and_reach_all_of_it() {
+        let mut random = Random::new(1);
+        let mut seen = [false; 7];
+        for _ in 0..1000 {
+            seen[random.below(7)] = true;
+        }
+        assert_eq!(seen, [true; 7]);
+    }
+
+    #[test]
+    fn percents_are_about_so_many_of_a_hundred() {
+        let mut random = Random::new(2);
+        let mut count = |percent| (0..10_000).filter(|_| random.percent(percent)).count();
+        assert_eq!((count(0), count(100)), (0, 10_000));
+        assert!((2300..2700).contains(&count(25)));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_bytes() {
+        assert_eq!(Random::new(3).bytes::<20>(), Random::new(3).bytes::<20>());
+        assert_ne!(Random::new(3).bytes::<20>(), Random::new(4).bytes::<20>());
+    }
+}

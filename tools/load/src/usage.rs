@@ -1,0 +1,86 @@
+//! What a process has used, as Linux tells anybody who asks.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// What a process has used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Seconds of CPU time in user space, of all threads.
+    pub user_s: f64,
+    /// Seconds of CPU time in the kernel, of all threads.
+    pub system_s: f64,
+    /// Bytes of memory resident now.
+    pub resident_bytes: u64,
+}
+
+impl Usage {
+    /// Of the process with this number.
+    pub fn of(pid: u32) -> Result<Self> {
+        let folder = Path::new("/proc").join(pid.to_string());
+        let read = |name: &str| {
+            fs::read_to_string(folder.join(name))
+                .with_context(|| format!("cannot read /proc/{pid}/{name}"))
+        };
+        Self::parse(&read("stat")?, &read("smaps_rollup")?)
+    }
+
+    /// CPU time used between `before` and now; the memory is that of now.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            user_s: self.user_s - before.user_s,
+            system_s: self.system_s - before.system_s,
+            resident_bytes: self.resident_bytes,
+        }
+    }
+
+    /// Seconds of CPU time.
+    pub fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
+
+    fn parse(stat: &str, memory: &str) -> Result<Self> {
+        // The name may hold anything, parentheses too; the field behind it is number 3 of proc(5),
+        // user and system time are numbers 14 and 15.
+        let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
+        let times = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+        let times: Vec<f64> = times.collect::<Result<_, _>>()?;
+        let [user, system] = times[..] else { bail!("stat is cut short") };
+        // Counted page by page, as `status` does not: its figure may lack 64 pages a core.
+        let resident = memory.lines().find_map(|line| line.strip_prefix("Rss:"));
+        let resident = resident.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok());
+        let resident: u64 = resident.context("no Rss in smaps_rollup")?;
+        Ok(Self {
+            // Linux counts CPU time for user space in hundredths of a second.
+            user_s: user / 100.0,
+            system_s: system / 100.0,
+            resident_bytes: resident * 1024,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_behind_an_odd_name() {
+        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 1234 56 0 0 20 0";
+        let memory = "5-7 ---p 0 00:00 0 [rollup]\nRss:    2000 kB\nPss:  1000 kB\n";
+        let usage = Usage::parse(stat, memory).unwrap();
+        assert_eq!(usage, Usage { user_s: 12.34, system_s: 0.56, resident_bytes: 2_048_000 });
+        assert!(Usage::parse("7 (a) S 1", memory).is_err());
+        assert!(Usage::parse(stat, "").is_err());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_sees_itself() {
+        let usage = Usage::of(std::process::id()).unwrap();
+        assert!(usage.resident_bytes > 100_000);
+        assert!(Usage::of(u32::MAX).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! What a tracker says, found with as little reading as will do.
+//!
+//! Nine of ten messages are relays of more than a kilobyte, of which the load tester wants to know
+//! no more than that, and the names to answer to. So it looks for keys instead of reading all JSON:
+//! within a string every quotation mark is escaped, so that `"offer":` can be a key only. That the
+//! tracker wrote JSON at all is believed, not checked: a load tester is no checker.
+
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+use types::{OfferId, PeerId};
+use wire::webtorrent::client::{Reply, identifier, read as read_all};
+
+/// A message of a tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Incoming<'a> {
+    /// The answer to an announce, or to an answer, with the interval.
+    Announced(Option<u64>),
+    Offer,
+    Answer,
+    Scraped,
+    Failure(&'a str),
+}
+
+/// Where relays hold their keys: at the start, or behind the description.
+const EDGE: usize = 512;
+
+/// Reads a message; `None` if it is none.
+pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
+    let bytes = text.as_bytes();
+    let head = bytes.get(..EDGE).unwrap_or(bytes);
+    for part in [head, bytes] {
+        if KEYS.offer.find(part).is_some() {
+            return Some(Incoming::Offer);
+        }
+        if KEYS.answer.find(part).is_some() {
+            return Some(Incoming::Answer);
+        }
+    }
+    Some(match read_all(text)? {
+        Reply::Announced { interval_s, .. } => Incoming::Announced(interval_s),
+        Reply::Scraped(_) => Incoming::Scraped,
+        Reply::Failure { reason, .. } => Incoming::Failure(reason),
+        Reply::Offer { .. } => Incoming::Offer,
+        Reply::Answer { .. } => Incoming::Answer,
+    })
+}
+
+/// Who offers what: the names that an answer goes to.
+pub(super) fn introduction(text: &str) -> Option<(PeerId, OfferId)> {
+    let peer_id = member(text, &KEYS.peer_id)?;
+    let offer_id = member(text, &KEYS.offer_id)?;
+    Some((PeerId(peer_id), OfferId(offer_id)))
+}
+
+fn member(text: &str, key: &Finder<'_>) -> Option<[u8; 20]> {
+    let bytes = text.as_bytes();
+    let tail = bytes.len().saturating_sub(EDGE);
+    let windows = [(0, bytes.get(..EDGE)), (tail, bytes.get(tail..)), (0, Some(bytes))];
+    let found = windows.into_iter().find_map(|(start, window)| Some(start + key.find(window?)?));
+    identifier(text.get(found? + key.needle().len()..)?)
+}
+
+struct Keys {
+    offer: Finder<'static>,
+    answer: Finder<'static>,
+    peer_id: Finder<'static>,
+    offer_id: Finder<'static>,
+}
+
+static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
+    offer: Finder::new("\"offer\":"),
+    answer: Finder::new("\"answer\":"),
+    peer_id: Finder::new("\"peer_id\":"),
+    offer_id: Finder::new("\"offer_id\":"),
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use types::InfoHash;
+    use wire::webtorrent::{Offer, Relay};
+
+    /// A relay as our own tracker writes it, and as others do: the names behind the description, with
+    /// spaces, with every character escaped.
+    fn relays(random: &mut Random, key: &str, json: &str) -> Vec<(String, PeerId, OfferId)> {
+        let (peer_id, offer_id) = (PeerId(random.bytes()), OfferId(random.bytes()));
+        let hash = InfoHash(random.bytes());
+        let mut ours = Vec::new();
+        let relay = Relay::new(&hash, &peer_id);
+        match key {
+            "offer" => relay.offer(&mut ours, &Offer { id: offer_id, json }),
+            _ => relay.answer(&mut ours, &offer_id, json),
+        }
+        let escaped = |bytes: [u8; 20]| {
+            let escapes = bytes.map(|byte| format!("\\u{byte:04x}"));
+            format!("\"{}\"", escapes.concat())
+        };
+        let (peer, id, hash) = (escaped(peer_id.0), escaped(offer_id.0), escaped(hash.0));
+        [
+            String::from_utf8(ours).unwrap(),
+            format!(
+                r#"{{"action":"announce","{key}":{json},"offer_id":{id},"peer_id":{peer},"info_hash":{hash}}}"#
+            ),
+            format!(
+                r#"{{ "peer_id": {peer}, "{key}": {json}, "x": "{}", "offer_id": {id}, "info_hash": {hash}, "action": "announce" }}"#,
+                "y".repeat(600)
+            ),
+        ]
+        .map(|text| (text, peer_id, offer_id))
+        .into()
+    }
+
+    #[test]
+    fn relays_are_read_as_by_a_whole_reader() {
+        let mut random = Random::new(1);
+        for n in 0..100 {
+            let trap = r#"\"offer\":{} \"answer\":{} \"peer_id\":\"\\"#;
+            let json = format!(r#"{{"type":"?","sdp":"{trap}{}"}}"#, "z".repeat(n * 27));
+            for key in ["offer", "answer"] {
+                for (text, peer_id, offer_id) in relays(&mut random, key, &json) {
+                    let whole = match read_all(&text) {
+                        Some(Reply::Offer { peer_id, offer, .. }) => {
+                            (Incoming::Offer, peer_id, offer.id)
+                        }
+                        Some(Reply::Answer { peer_id, offer_id, .. }) => {
+                            (Incoming::Answer, peer_id, offer_id)
+                        }
+                        other => panic!("{text}: {other:?}"),
+                    };
+                    let (from, id) = introduction(&text).unwrap();
+                    assert_eq!((read(&text).unwrap(), from, id), whole, "{text}");
+                    assert_eq!((from, id), (peer_id, offer_id));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_messages_are_told_apart() {
+        let hash = "xxxxxxxxxxxxxxxxxxxx";
+        let reply = format!(
+            r#"{{"interval":120,"complete":1,"incomplete":2,"action":"announce","info_hash":"{hash}"}}"#
+        );
+        assert_eq!(read(&reply), Some(Incoming::Announced(Some(120))));
+        let scrape = format!(
+            r#"{{"action":"scrape","files":{{"{hash}":{{"complete":1,"incomplete":2,"downloaded":3}}}}}}"#
+        );
+        assert_eq!(read(&scrape), Some(Incoming::Scraped));
+        let failure = r#"{"failure reason":"no \"offer\": here"}"#;
+        assert_eq!(read(failure), Some(Incoming::Failure(r#"no \"offer\": here"#)));
+        for other in ["", "{}", "[]", "{\"action\":\"announce\"}", "<html>"] {
+            assert_eq!(read(other), None, "{other}");
+        }
+        assert_eq!(introduction("{\"peer_id\":7,\"offer_id\":8}"), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! Two clients, a tracker between them, and a torrent.
+
+use super::case::wait_for;
+use super::peer::{Client, Peer};
+use super::torrent::Torrent;
+use super::tracker::{Counts, Tracker};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How the clients speak to the tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http,
+    Udp,
+    /// WebTorrent: the clients meet over WebRTC.
+    Ws,
+}
+
+/// Over what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+use Family::{V4, V6};
+use Protocol::{Http, Udp, Ws};
+
+/// Seeder and leecher, and how they reach the tracker.
+#[derive(Debug)]
+pub(super) struct Pair(pub(super) [Client; 2], pub(super) Protocol, pub(super) Family);
+
+/// Transmission alone waits 10 s between announce and first connection; on a busy machine more.
+const TRANSFER_MAX: Duration = Duration::from_secs(120);
+/// A browser needs seconds of CPU time before it says a word, and others compile meanwhile.
+const START_MAX: Duration = Duration::from_secs(120);
+const REPLY_MAX: Duration = Duration::from_secs(30);
+/// Every case has a network of its own, so all may share one content.
+const PAYLOAD_SEED: u64 = 9;
+
+/// The actors, and where they are.
+struct Stage {
+    protocol: Protocol,
+    family: Family,
+    torrent: Torrent,
+    torrent_file: PathBuf,
+    tracker: Tracker,
+    seeder: Peer,
+    leecher: Peer,
+}
+
+impl Pair {
+    /// The seeder hands over the torrent, and the tracker counts both right.
+    pub(super) fn play_transfer(&self, folder: &Path) -> Result<()> {
+        self.set_up(folder, false)?.play_transfer()
+    }
+
+    /// The torrent is on the deny list.
+    pub(super) fn play_refusal(&self, folder: &Path) -> Result<()> {
+        self.set_up(folder, true)?.play_refusal()
+    }
+
+    fn set_up(&self, folder: &Path, deny: bool) -> Result<Stage> {
+        let &Self([seeder, leecher], protocol, family) = self;
+        let torrent = Torrent::new(&protocol.announce_url(family), PAYLOAD_SEED);
+        let torrent_file = folder.join("payload.torrent");
+        fs::write(&torrent_file, &torrent.file)?;
+        let peer = |name: &str, client, host| -> Result<Peer> {
+            let folder = folder.join(name);
+            fs::create_dir_all(&folder)?;
+            Ok(Peer { client, address: family.address(host), folder })
+        };
+        let (seeder, leecher) = (peer("seeder", seeder, 2)?, peer("leecher", leecher, 3)?);
+        torrent.fill(&seeder.folder)?;
+        let tracker = Tracker::start(folder, deny.then_some(&torrent))?;
+        Ok(Stage { protocol, family, torrent, torrent_file, tracker, seeder, leecher })
+    }
+}
+
+impl Stage {
+    fn play_transfer(self) -> Result<()> {
+        self.start(&self.seeder)?;
+        let downloaded = u64::from(self.seeder.client.says_completed_when_seeding());
+        self.wait_for_counts(Counts { complete: 1, downloaded, incomplete: 0 })?;
+        self.start(&self.leecher)?;
+        wait_for(TRANSFER_MAX, "the transfer", || {
+            Ok(self.torrent.is_complete(&self.leecher.folder))
+        })?;
+        self.wait_for_counts(Counts { complete: 2, downloaded: downloaded + 1, incomplete: 0 })?;
+        self.check_announces()?;
+        self.tracker.stop()
+    }
+
+    fn play_refusal(self) -> Result<()> {
+        self.start(&self.seeder)?;
+        self.start(&self.leecher)?;
+        for peer in [&self.seeder, &self.leecher] {
+            wait_for(START_MAX, "a client to say why it was refused", || {
+                Ok(fs::read_to_string(peer.log())?.contains(self.protocol.refusal()))
+            })?;
+        }
+        wait_for(REPLY_MAX, "the refusals to be counted", || {
+            let labels = [("reason", "denied"), ("protocol", self.protocol.label())];
+            Ok(self.tracker.metric("tidegate_refusals_total", &labels)? >= 2)
+        })?;
+        ensure!(!self.torrent.is_complete(&self.leecher.folder), "transferred although refused");
+        self.tracker.stop()
+    }
+
+    fn start(&self, peer: &Peer) -> Result<()> {
+        peer.start(&self.torrent_file, self.protocol == Udp)
+            .with_context(|| format!("{:?} does not start; cargo xtask setup", peer.client))
+    }
+
+    fn wait_for_counts(&self, expected: Counts) -> Result<()> {
+        let mut seen = None;
+        let waited = wait_for(START_MAX, "the scrape", || {
+            seen = Some(self.tracker.counts(&self.torrent)?);
+            Ok(seen == Some(expected))
+        });
+        waited.with_context(|| format!("a scrape should say {expected:?}; it says {seen:?}"))
+    }
+
+    /// The peers must have met by this tracker, protocol and family: one announce of the seeder and
+    /// two of the leecher, and none by another way.
+    fn check_announces(&self) -> Result<()> {
+        let count = |protocol: Protocol, family: Family| {
+            let labels =
+                [("kind", "announce"), ("protocol", protocol.label()), ("family", family.label())];
+            self.tracker.metric("tidegate_requests_total", &labels)
+        };
+        let used = (self.protocol, self.family);
+        wait_for(REPLY_MAX, "three announces to be counted", || Ok(count(used.0, used.1)? >= 3))?;
+        for other in [(Http, V4), (Http, V6), (Udp, V4), (Udp, V6), (Ws, V4), (Ws, V6)] {
+            let announces = count(other.0, other.1)?;
+            ensure!(other == used || announces == 0, "{announces} announces by {other:?}");
+        }
+        Ok(())
+    }
+}
+
+impl Family {
+    /// Address 1 is the tracker's, 2 the seeder's, 3 the leecher's; clients that take no address send
+    /// from 1, too.
+    pub(super) fn address(self, host: u8) -> IpAddr {
+        match self {
+            V4 => Ipv4Addr::new(10, 99, 0, host).into(),
+            V6 => Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, host.into()).into(),
+        }
+    }
+
+    /// Its name in metrics.
+    fn label(self) -> &'static str {
+        match self {
+            V4 => "v4",
+            V6 => "v6",
+        }
+    }
+}
+
+impl Protocol {
+    /// Where the tracker is found.
+    fn announce_url(self, family: Family) -> String {
+        let host = match family.address(1) {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        let path = if self == Ws { "" } else { "announce" };
+        format!("{}://{host}:6969/{path}", self.label())
+    }
+
+    /// What clients say of a torrent on the deny list. libtorrent leaves out the text of UDP errors.
+    fn refusal(self) -> &'static str {
+        match self {
+            Http | Ws => "this torrent is on the tracker's deny list",
+            Udp => "failure message \"\"",
+        }
+    }
+
+    /// Its name in metrics, and the scheme of its URLs.
+    fn label(self) -> &'static str {
+        match self {
+            Http => "http",
+            Udp => "udp",
+            Ws => "ws",
+        }
+    }
+}
