@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use net::tls::Certificate;
+use net::tls::{Certificate, Chain};
 
 use crate::access::Watch;
 use crate::config::Config;
@@ -37,6 +37,17 @@ pub(crate) fn doubts(config: &Config, certificates: &[Certificate]) -> Vec<Strin
         }
         if certificate.names().is_empty() {
             doubt("the certificate is for no host name");
+        }
+        match certificate.chain() {
+            Chain::Whole => {}
+            Chain::Short => doubt(
+                "the certificate of the authority that issued the first one is missing: \
+                 most clients will refuse it",
+            ),
+            Chain::Broken => doubt(
+                "each certificate but the last must be issued by the one behind it: \
+                 most clients will refuse this",
+            ),
         }
     }
     doubts

@@ -1,12 +1,17 @@
 //! Sockets that never wait, with TLS or without.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
+use std::task::Poll;
 
-use net::tls::{TlsConfig, TlsSession};
+use net::tls::{SEALED_MAX, TlsConfig, TlsSession};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tracker::counters::Drop;
 use wire::http::{Method, Response, Status};
 
 /// A connected socket that never waits.
@@ -33,17 +38,17 @@ pub(crate) struct Tls {
     session: RefCell<TlsSession>,
     /// Whether anything has come.
     has_begun: Cell<bool>,
-    /// Whether the client has said that it sends no more.
-    is_over: Cell<bool>,
 }
 
 /// The most that one read takes of a socket with TLS on it: 64 KiB in the clear hold that, and a
 /// record that was waiting for its last byte.
-const SEALED_MAX: usize = 48 * 1024;
+const INCOMING_MAX: usize = 48 * 1024;
 
 thread_local! {
     /// What has come, before it is opened. It holds nothing from one read to the next.
-    static SEALED: RefCell<Box<[u8]>> = RefCell::new(vec![0; SEALED_MAX].into());
+    static INCOMING: RefCell<Box<[u8]>> = RefCell::new(vec![0; INCOMING_MAX].into());
+    /// What was sealed, before it leaves. It holds nothing from one write to the next.
+    static OUTGOING: RefCell<Box<[u8]>> = RefCell::new(vec![0; SEALED_MAX].into());
 }
 
 impl Socket {
@@ -54,7 +59,6 @@ impl Socket {
             tcp,
             session: RefCell::new(TlsSession::new(tls)?),
             has_begun: Cell::new(false),
-            is_over: Cell::new(false),
         })))
     }
 
@@ -77,7 +81,9 @@ impl Socket {
     pub(crate) fn say_goodbye(&self) -> io::Result<()> {
         match self {
             Self::Plain(_) => Ok(()),
-            Self::Tls(tls) => tls.session.borrow_mut().finish(&mut Unsealed(&tls.tcp)),
+            Self::Tls(tls) => OUTGOING.with_borrow_mut(|outgoing| {
+                tls.session.borrow_mut().finish(outgoing, &mut Unsealed(&tls.tcp))
+            }),
         }
     }
 
@@ -89,13 +95,19 @@ impl Socket {
 
     /// Ends it both ways, which wakes whoever waits on it.
     pub(crate) fn hang_up(&self) -> io::Result<()> {
+        // Who does not read will not hear this either.
+        let _ = self.say_goodbye();
         net::hang_up(self.tcp())
     }
 
     /// Waits until there is input, or its end. For one task of a socket: tokio's own `readable`
     /// serves any number, but takes tens of bytes more in each idle task.
     pub(crate) fn readable(&self) -> impl Future<Output = io::Result<()>> {
-        poll_fn(|context| self.tcp().poll_read_ready(context))
+        poll_fn(|context| match self {
+            // The end is known already, though TCP may go on.
+            Self::Tls(tls) if tls.session.borrow().is_over() => Poll::Ready(Ok(())),
+            _ => self.tcp().poll_read_ready(context),
+        })
     }
 
     /// Waits until there is room for output. For one task of a socket.
@@ -120,7 +132,9 @@ impl Stream for Socket {
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(tcp) => tcp.write_now(bytes),
-            Self::Tls(tls) => tls.session.borrow_mut().write(bytes, &mut Unsealed(&tls.tcp)),
+            Self::Tls(tls) => OUTGOING.with_borrow_mut(|outgoing| {
+                tls.session.borrow_mut().write(bytes, outgoing, &mut Unsealed(&tls.tcp))
+            }),
         }
     }
 
@@ -134,23 +148,21 @@ impl Stream for Socket {
 
 impl Tls {
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.is_over.get() {
+        let mut session = self.session.borrow_mut();
+        if session.is_over() {
             return Ok(0);
         }
-        SEALED.with_borrow_mut(|sealed| {
-            let len = self.tcp.read_now(sealed)?;
-            let sealed = sealed.get(..len).unwrap_or_default();
+        INCOMING.with_borrow_mut(|incoming| {
+            let len = self.tcp.read_now(incoming)?;
+            let sealed = incoming.get_mut(..len).unwrap_or_default();
             if sealed.is_empty() {
                 return Ok(0);
             }
             if !self.has_begun.replace(true) && sealed.first().is_some_and(u8::is_ascii_uppercase) {
                 return Err(self.reject_plain());
             }
-            let socket = &mut Unsealed(&self.tcp);
-            let opened = self.session.borrow_mut().open(sealed, buffer, socket)?;
-            self.is_over.set(opened.is_last);
-            match opened.len {
-                0 if !opened.is_last => Err(io::ErrorKind::WouldBlock.into()),
+            match session.open(sealed, buffer, &mut Unsealed(&self.tcp))? {
+                0 if !session.is_over() => Err(io::ErrorKind::WouldBlock.into()),
                 len => Ok(len),
             }
         })
@@ -168,16 +180,17 @@ impl Tls {
     }
 }
 
+/// Why a connection broke.
+pub(crate) fn reason(error: &io::Error) -> Drop {
+    if error.kind() == io::ErrorKind::InvalidData { Drop::BadTls } else { Drop::Reset }
+}
+
 /// The TCP stream under TLS.
 struct Unsealed<'a>(&'a TcpStream);
 
 impl Write for Unsealed<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
-    }
-
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(parts)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -29,7 +29,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use tracker::counters::{Drop, Ledger};
+use tracker::counters::Ledger;
 use tracker::{Random, Seat, Tracker};
 use types::{Family, limits};
 use wire::http::Request;

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, SignatureScheme};
 
-pub use certificate::{Certificate, CertificateError, CertificateFiles};
-pub use session::{Opened, TlsSession};
+pub use certificate::{Certificate, CertificateError, CertificateFiles, Chain};
+pub use session::{SEALED_MAX, TlsSession};
 
 /// How a listener's connections speak TLS. Cheap to clone.
 #[derive(Clone)]
@@ -97,19 +97,21 @@ impl Certificates {
         expiries
     }
 
-    fn find(&self, host: Option<&str>) -> Option<Arc<CertifiedKey>> {
+    /// The first that is for `host` and signs as the client understands, or else the first of those
+    /// that sign so: of an ECDSA and an RSA certificate for one name, old clients get the latter.
+    fn find(&self, host: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let (files, obtained) = (self.files.load(), self.obtained.load());
-        let mut all = files.iter().chain(obtained.iter());
-        let named = host.and_then(|host| all.clone().find(|one| one.is_for(host)));
-        named.or_else(|| all.next()).map(Certificate::key)
+        let all = files.iter().chain(obtained.iter());
+        let mut fit = all.filter(|one| one.signs_by(schemes)).peekable();
+        let first = fit.peek().copied();
+        let named = host.and_then(|host| fit.find(|one| one.is_for(host)));
+        named.or(first).map(Certificate::key)
     }
 
     fn find_challenge(&self, host: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let challenge = self.challenge.load();
-        challenge
-            .as_ref()
-            .filter(|one| host.is_some_and(|host| one.is_for(host)))
-            .map(|one| one.key())
+        let challenge = challenge.as_ref()?;
+        challenge.is_for(host?).then(|| challenge.key())
     }
 }
 
@@ -119,6 +121,6 @@ impl ResolvesServerCert for Certificates {
         if challenge::asks_for_proof(&hello) {
             return self.find_challenge(hello.server_name());
         }
-        self.find(hello.server_name())
+        self.find(hello.server_name(), hello.signature_schemes())
     }
 }

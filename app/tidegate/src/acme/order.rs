@@ -312,7 +312,7 @@ fn challenge_certificate(domain: &str, digest: &[u8]) -> anyhow::Result<Certific
     params.distinguished_name = DistinguishedName::new();
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
     let pem = key.serialize_pem() + &params.self_signed(&key)?.pem();
-    Ok(Certificate::from_pem(pem.as_bytes(), Path::new("the challenge"))?)
+    Ok(Certificate::challenge_from_pem(pem.as_bytes())?)
 }
 
 fn is_of_type(error: &Error, kind: &str) -> bool {

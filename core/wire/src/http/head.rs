@@ -54,6 +54,8 @@ pub enum Method {
 pub enum Fault {
     /// 400: no HTTP/1 request, or one with a body.
     BadRequest,
+    /// 400: a handshake of TLS.
+    Tls,
     /// 405: neither GET nor HEAD.
     MethodNotAllowed,
     /// 414: the request line alone is over [`limits::HTTP_HEAD_MAX`].
@@ -74,6 +76,8 @@ pub fn read_head(input: &[u8]) -> Head<'_> {
         Ok(httparse::Status::Complete(_)) => Head::Fault(too_large(input)),
         Ok(httparse::Status::Partial) if input.len() < limits::HTTP_HEAD_MAX => Head::Partial,
         Ok(httparse::Status::Partial) => Head::Fault(too_large(input)),
+        // The kind of record, and the first byte of its version.
+        Err(_) if input.starts_with(&[22, 3]) => Head::Fault(Fault::Tls),
         Err(httparse::Error::TooManyHeaders) => Head::Fault(Fault::HeadersTooLarge),
         Err(_) => Head::Fault(Fault::BadRequest),
     }

@@ -104,6 +104,10 @@ pub fn forbidden_origin(out: &mut Vec<u8>) {
 pub fn fault(out: &mut Vec<u8>, fault: Fault) {
     let (status, text) = match fault {
         Fault::BadRequest => ("400 Bad Request", "this is not an HTTP/1.1 GET request\n"),
+        Fault::Tls => (
+            "400 Bad Request",
+            "this port speaks no TLS: the URL must begin with http:// or ws://\n",
+        ),
         Fault::MethodNotAllowed => {
             ("405 Method Not Allowed\r\nAllow: GET, HEAD", "only GET and HEAD are served\n")
         }

@@ -94,7 +94,8 @@ fn broken_http_has_a_status() {
         other => panic!("{other:?}"),
     };
     assert_eq!(fault(&request("POST /announce HTTP/1.1")), Fault::MethodNotAllowed);
-    assert_eq!(fault("\x16\x03\x01\x02"), Fault::BadRequest);
+    assert_eq!(fault("\x16\x03\x01\x02"), Fault::Tls);
+    assert_eq!(fault("\x16\x02"), Fault::BadRequest);
     assert_eq!(fault(&request("GET / HTTP/1.1\nContent-Length: 5")), Fault::BadRequest);
     assert_eq!(fault(&request("GET / HTTP/1.1\nTransfer-Encoding: chunked")), Fault::BadRequest);
     let flood =

@@ -6,12 +6,11 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use tracker::Seat;
-use tracker::counters::Drop;
 use types::Tick;
 
 use super::desk::{Client, Next, Turn};
 use super::{HttpOptions, Shared, upgrade};
-use crate::stream::{Socket, Stream};
+use crate::stream::{Socket, Stream, reason};
 
 /// Seconds for which input is thrown away behind a last answer.
 const DRAIN_S: u32 = 2;
@@ -84,7 +83,10 @@ impl Connection {
             if let Next::Upgrade(ip) = turn.next {
                 return Ok(Some((ip, turn)));
             }
-            if !turn.unsent.is_empty() || self.stream.is_pending() {
+            if handshaking {
+                // Within the deadline of the first request.
+                self.write_all(&[]).await?;
+            } else if !turn.unsent.is_empty() || self.stream.is_pending() {
                 self.deadline.set(now().after(options.write_timeout_s));
                 self.write_all(&turn.unsent).await?;
                 turn.unsent = Vec::new();
@@ -164,11 +166,6 @@ impl Connection {
         // A socket that is closed already needs no ending.
         let _ = self.stream.hang_up();
     }
-}
-
-/// Why a connection ended.
-fn reason(error: &io::Error) -> Drop {
-    if error.kind() == io::ErrorKind::InvalidData { Drop::BadTls } else { Drop::Reset }
 }
 
 /// The connections of a worker that have tasks.

@@ -239,7 +239,7 @@ impl Desk {
         counters.response(family, Kind::Other);
         counters.drop(match fault {
             Fault::UriTooLong | Fault::HeadersTooLarge => Drop::HeadTooLarge,
-            Fault::BadRequest | Fault::MethodNotAllowed => Drop::BadHttp,
+            Fault::BadRequest | Fault::MethodNotAllowed | Fault::Tls => Drop::BadHttp,
         });
         http::fault(&mut self.out, fault);
     }

@@ -11,8 +11,8 @@ use types::ConnectionKey;
 
 use super::hub::Written;
 use super::session::{Next, Session};
-use super::{Drop, Upgraded, Web};
-use crate::stream::{Socket, Stream};
+use super::{Upgraded, Web};
+use crate::stream::{Socket, Stream, reason};
 
 /// How long a client that says too much is not listened to.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -54,8 +54,8 @@ impl Connection {
                 let _ = self.part().await;
             }
             self.web.turn(|worker, now| {
-                if end.is_err() {
-                    worker.hub.counters(self.listener).drop(Drop::Reset);
+                if let Err(error) = &end {
+                    worker.hub.counters(self.listener).drop(reason(error));
                 }
                 // Who only says no more may still listen.
                 worker.hub.write(now, self.key);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
-use tracker::counters::{Board, Counters, Kind, Listener, Protocol};
+use tracker::counters::{Board, Counters, Drop, Kind, Listener, Protocol};
 use tracker::{Asked, Keys, Options, Policy, StoreOptions};
 use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick};
 use wire::webtorrent::client::{File, Reply};

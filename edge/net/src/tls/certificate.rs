@@ -1,15 +1,17 @@
 //! Certificates from files.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use std::{fmt, fs, io};
 
+use rustls::SignatureScheme;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Where a certificate is.
@@ -29,6 +31,19 @@ pub struct Certificate {
     names: Vec<String>,
     /// The first second, and the last, in which it is good.
     valid: [SystemTime; 2],
+    chain: Chain,
+}
+
+/// Whether clients get what they need to check a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chain {
+    /// As far as can be seen.
+    Whole,
+    /// The host's certificate stands alone, but says where to fetch that of the authority which issued
+    /// it. Few clients do.
+    Short,
+    /// A certificate behind another one is not of the authority that issued that.
+    Broken,
 }
 
 /// Why there is no certificate.
@@ -40,10 +55,17 @@ pub struct CertificateError {
 }
 
 #[derive(Debug)]
-enum Fault {
+pub(super) enum Fault {
+    Unreadable(io::Error),
     Pem(PemError),
-    Empty,
-    X509,
+    NoCertificate,
+    NoKey,
+    /// The other file's content.
+    Swapped,
+    Password,
+    /// The first certificate is 1.
+    X509(usize),
+    Rejected(rustls::Error),
     Key,
     Mismatch,
 }
@@ -52,13 +74,11 @@ impl Certificate {
     /// Reads it, and sees that key and certificate belong together.
     pub fn read(files: &CertificateFiles) -> Result<Self, CertificateError> {
         let blame = |path: &Path, fault| CertificateError { path: path.to_owned(), fault };
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.chain)
-            .and_then(Iterator::collect)
-            .map_err(|error| blame(&files.chain, Fault::Pem(error)))?;
-        let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| match error {
-            PemError::NoItemsFound => blame(&files.key, Fault::Key),
-            error => blame(&files.key, Fault::Pem(error)),
-        })?;
+        let read =
+            |path: &Path| fs::read(path).map_err(|error| blame(path, Fault::Unreadable(error)));
+        let (chain, key) = (read(&files.chain)?, read(&files.key)?);
+        let chain = chain_of(&chain).map_err(|fault| blame(&files.chain, fault))?;
+        let key = key_of(&key).map_err(|fault| blame(&files.key, fault))?;
         Self::new(chain, &key).map_err(|fault| match fault {
             Fault::Key | Fault::Mismatch => blame(&files.key, fault),
             fault => blame(&files.chain, fault),
@@ -68,28 +88,47 @@ impl Certificate {
     /// The same from a text that has the chain and the key, in any order. `path` is where it is kept,
     /// for the message if something is wrong with it.
     pub fn from_pem(pem: &[u8], path: &Path) -> Result<Self, CertificateError> {
-        let blame = |fault| CertificateError { path: path.to_owned(), fault };
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
-            .collect::<Result<_, _>>()
-            .map_err(|error| blame(Fault::Pem(error)))?;
-        let key = PrivateKeyDer::from_pem_slice(pem).map_err(|_| blame(Fault::Key))?;
-        Self::new(chain, &key).map_err(blame)
+        let read = || Self::new(chain_of(pem)?, &key_of(pem)?);
+        read().map_err(|fault| CertificateError { path: path.to_owned(), fault })
     }
 
-    fn new(chain: Vec<CertificateDer<'static>>, key: &PrivateKeyDer<'_>) -> Result<Self, Fault> {
-        let own = chain.first().ok_or(Fault::Empty)?;
-        let (_, parsed) = X509Certificate::from_der(own).map_err(|_| Fault::X509)?;
-        let names = names(&parsed);
-        let valid = [parsed.validity().not_before, parsed.validity().not_after]
+    /// The answer to a challenge (RFC 8737), from such a text. Its critical extension is understood by
+    /// authorities only, so that key and certificate cannot be compared.
+    pub fn challenge_from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
+        let read = || Self::unmatched(chain_of(pem)?, &key_of(pem)?);
+        read().map_err(|fault| CertificateError { path: "challenge".into(), fault })
+    }
+
+    pub(super) fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: &PrivateKeyDer<'_>,
+    ) -> Result<Self, Fault> {
+        let certificate = Self::unmatched(chain, key)?;
+        certificate.key.keys_match().map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => Fault::Mismatch,
+            error => Fault::Rejected(error),
+        })?;
+        Ok(certificate)
+    }
+
+    fn unmatched(
+        chain: Vec<CertificateDer<'static>>,
+        key: &PrivateKeyDer<'_>,
+    ) -> Result<Self, Fault> {
+        let parsed =
+            chain.iter().zip(1..).map(|(der, number)| match X509Certificate::from_der(der) {
+                Ok((_, certificate)) => Ok(certificate),
+                Err(_) => Err(Fault::X509(number)),
+            });
+        let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
+        let own = parsed.first().ok_or(Fault::NoCertificate)?;
+        let names = names(own);
+        let valid = [own.validity().not_before, own.validity().not_after]
             .map(|time| instant(time.timestamp()));
+        let links = see_links(&parsed);
         let signing = any_supported_type(key).map_err(|_| Fault::Key)?;
         let key = CertifiedKey::new(chain, signing);
-        // Other errors are about what the comparison cannot read, such as the critical extension of a
-        // challenge: that is for clients to judge.
-        if let Err(rustls::Error::InconsistentKeys(_)) = key.keys_match() {
-            return Err(Fault::Mismatch);
-        }
-        Ok(Self { key: Arc::new(key), names, valid })
+        Ok(Self { key: Arc::new(key), names, valid, chain: links })
     }
 
     /// The host names that it is for.
@@ -118,14 +157,18 @@ impl Certificate {
         self.key.cert.first()
     }
 
-    /// Whether the files hold a chain, and not the host's certificate alone: clients that do not know
-    /// the authority in between cannot check that.
-    pub fn has_chain(&self) -> bool {
-        self.key.cert.len() > 1
+    /// Whether clients get what they need to check it.
+    pub fn chain(&self) -> Chain {
+        self.chain
     }
 
     pub(super) fn key(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.key)
+    }
+
+    /// Whether its key signs in one of these ways.
+    pub(super) fn signs_by(&self, schemes: &[SignatureScheme]) -> bool {
+        self.key.key.choose_scheme(schemes).is_some()
     }
 
     /// Whether it is for a host.
@@ -136,6 +179,53 @@ impl Certificate {
             None => name.eq_ignore_ascii_case(host),
         })
     }
+}
+
+fn chain_of(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(Fault::Pem)?;
+    match (chain.is_empty(), PrivateKeyDer::from_pem_slice(pem)) {
+        (false, _) => Ok(chain),
+        (true, Ok(_)) => Err(Fault::Swapped),
+        (true, Err(_)) => Err(Fault::NoCertificate),
+    }
+}
+
+fn key_of(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Fault> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| {
+        // PKCS#8 says it in the first line, older forms in a line that is no base64.
+        let mark = b"ENCRYPTED";
+        let is_locked = pem.windows(mark.len()).any(|window| window == mark);
+        match error {
+            _ if is_locked => Fault::Password,
+            PemError::NoItemsFound if chain_of(pem).is_ok() => Fault::Swapped,
+            PemError::NoItemsFound => Fault::NoKey,
+            error => Fault::Pem(error),
+        }
+    })
+}
+
+/// Looks at the names only: clients do the rest, and trust nothing else.
+fn see_links(chain: &[X509Certificate<'_>]) -> Chain {
+    let is_issued = |pair: &[X509Certificate<'_>]| match pair {
+        [one, next] => one.issuer() == next.subject(),
+        _ => true,
+    };
+    match chain {
+        [own] if own.issuer() != own.subject() && says_where_issuer_is(own) => Chain::Short,
+        _ if chain.windows(2).all(is_issued) => Chain::Whole,
+        _ => Chain::Broken,
+    }
+}
+
+/// Authorities of the web do, private ones seldom.
+fn says_where_issuer_is(certificate: &X509Certificate<'_>) -> bool {
+    certificate.extensions().iter().any(|extension| match extension.parsed_extension() {
+        ParsedExtension::AuthorityInfoAccess(access) => {
+            access.iter().any(|one| one.access_method == OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS)
+        }
+        _ => false,
+    })
 }
 
 fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
@@ -169,13 +259,22 @@ impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
         match &self.fault {
-            Fault::Pem(PemError::Io(error)) => write!(f, "cannot be read: {error}"),
-            Fault::Pem(error) => write!(f, "is no good PEM: {error}"),
-            Fault::Empty => f.write_str("holds no certificate (BEGIN CERTIFICATE)"),
-            Fault::X509 => f.write_str("its first certificate cannot be understood"),
-            Fault::Key => f.write_str(
-                "holds no private key that can be used (PKCS#8, PKCS#1 or SEC1, without a password)",
+            Fault::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            Fault::Pem(PemError::MissingSectionEnd { .. }) => {
+                f.write_str("is cut short: a BEGIN has no END")
+            }
+            Fault::Pem(_) => f.write_str("is no PEM: what is between BEGIN and END is no base64"),
+            Fault::NoCertificate => f.write_str("holds no certificate (PEM: BEGIN CERTIFICATE)"),
+            Fault::NoKey => {
+                f.write_str("holds no private key (PEM: BEGIN PRIVATE KEY, or RSA, or EC)")
+            }
+            Fault::Swapped => f.write_str("holds what the other file should: swap chain and key"),
+            Fault::Password => f.write_str(
+                "has a password, which nobody could enter: openssl pkey -in OLD -out NEW removes it",
             ),
+            Fault::X509(number) => write!(f, "its certificate {number} cannot be understood"),
+            Fault::Rejected(error) => write!(f, "its certificate cannot be used: {error}"),
+            Fault::Key => f.write_str("its key is of a kind that cannot be used: RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519"),
             Fault::Mismatch => f.write_str("is not the key of the certificate"),
         }
     }

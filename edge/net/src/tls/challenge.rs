@@ -108,8 +108,8 @@ mod tests {
             }
             let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
             client.write_tls(&mut to_server).unwrap();
-            if let Ok(opened) = server.open(&to_server, &mut plain, &mut to_client) {
-                heard = (heard.0 + opened.len, heard.1 || opened.is_last);
+            if let Ok(len) = server.open(&mut to_server, &mut plain, &mut to_client) {
+                heard = (heard.0 + len, server.is_over());
             }
             let mut left = to_client.as_slice();
             while !left.is_empty() {

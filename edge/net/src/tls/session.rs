@@ -1,114 +1,291 @@
 //! One connection's TLS, over a socket that never waits.
+//!
+//! rustls keeps no bytes for us: what has come is opened in the caller's buffer, what leaves is
+//! sealed in another one. A session has memory only for the beginning of a record whose end has not
+//! come, and for what the socket did not take.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Write};
+use std::mem::take;
 
-use rustls::ServerConnection;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{
+    AppDataRecord, ConnectionState, EncodeError, EncodeTlsData, EncryptError, ReadTraffic,
+    UnbufferedStatus, WriteTraffic,
+};
 
 use super::{TlsConfig, challenge};
 
 /// A session, from the handshake to the end.
-///
-/// It keeps no buffers while nothing is on its way, but for what rustls itself keeps.
-pub struct TlsSession(ServerConnection);
-
-/// What came of sealed bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// Bytes in the clear.
-    pub len: usize,
+pub struct TlsSession {
+    rustls: UnbufferedServerConnection,
+    /// Input that ends within a record, or within a message of the handshake.
+    rest: Vec<u8>,
+    /// Sealed bytes that the socket has yet to take.
+    unsent: Vec<u8>,
     /// Whether the client has said that it sends no more.
-    pub is_last: bool,
+    is_over: bool,
+    /// Whether this side has said so, or broken off: rustls is not asked any more.
+    is_done: bool,
 }
+
+/// Bytes in the clear that are sealed together: one record, so that a socket which takes little is
+/// seen to take something.
+const RECORD_MAX: usize = 16 * 1024;
+/// A buffer for sealing: a record, with room for its head and tag, and for messages of TLS itself.
+pub const SEALED_MAX: usize = RECORD_MAX + 1024;
+/// Input of a handshake that is not understood yet. A client says hello in less than 3 KB, even with
+/// keys that withstand quantum computers; rustls alone would keep 64 KiB.
+const HELLO_MAX: usize = 16 * 1024;
+/// Input that ends within a record, which is never longer.
+const REST_MAX: usize = 5 + RECORD_MAX + 2048;
 
 impl TlsSession {
     /// Before the first byte.
     pub fn new(config: &TlsConfig) -> io::Result<Self> {
-        let mut session = ServerConnection::new(config.0.clone()).map_err(io::Error::other)?;
-        // What is written is taken as far as the socket takes it: see `write`.
-        session.set_buffer_limit(None);
-        Ok(Self(session))
+        let rustls = UnbufferedServerConnection::new(config.0.clone()).map_err(io::Error::other)?;
+        Ok(Self { rustls, rest: Vec::new(), unsent: Vec::new(), is_over: false, is_done: false })
     }
 
-    /// Takes `sealed`, which has come from the socket, and opens it into `plain`, which must be as
-    /// long as `sealed` and a record of 16 KiB together. What there is to answer, in the handshake or
-    /// to its end, is written to `socket`. An error means that the client broke the protocol, of which
+    /// Takes `sealed`, which has come from the socket and is overwritten, and opens it into `plain`,
+    /// which must be as long as `sealed` and a record of 16 KiB together. Gives how many bytes there
+    /// are in the clear. What there is to answer, in the handshake or to its end, is written to
+    /// `socket`. An error of the kind `InvalidData` means that the client broke the protocol, of which
     /// it has been told.
     pub fn open(
         &mut self,
-        mut sealed: &[u8],
+        sealed: &mut [u8],
         plain: &mut [u8],
         socket: &mut impl Write,
-    ) -> io::Result<Opened> {
-        let mut opened = Opened { len: 0, is_last: false };
-        while !sealed.is_empty() {
-            self.0.read_tls(&mut sealed)?;
-            let processed = self.0.process_new_packets();
-            if processed.is_err() {
-                // The alert that says what is wrong.
-                let _ = self.flush(socket);
-            }
-            processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            //= rfc8737#no-data
-            if self.0.alpn_protocol() == Some(challenge::PROTOCOL) && !self.0.is_handshaking() {
-                opened.is_last = true;
-                break;
-            }
-            while let Some(room) = plain.get_mut(opened.len..).filter(|room| !room.is_empty()) {
-                match self.0.reader().read(room) {
-                    Ok(0) => {
-                        opened.is_last = true;
-                        return Ok(opened);
-                    }
-                    Ok(more) => opened.len += more,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(error),
-                }
-            }
+    ) -> io::Result<usize> {
+        if self.is_done {
+            return Ok(0);
         }
-        match self.flush(socket) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(opened),
+        let opened = if self.rest.is_empty() {
+            let (consumed, opened) = self.process(sealed, plain);
+            self.rest.extend_from_slice(sealed.get(consumed..).unwrap_or_default());
+            opened
+        } else {
+            let mut input = take(&mut self.rest);
+            input.extend_from_slice(sealed);
+            let (consumed, opened) = self.process(&mut input, plain);
+            if consumed < input.len() {
+                input.drain(..consumed);
+                self.rest = input;
+            }
+            opened
+        };
+        if opened.is_err() {
+            self.break_off();
+        }
+        //= rfc8737#no-data
+        let is_proof = self.rustls.alpn_protocol() == Some(challenge::PROTOCOL);
+        let opened = if is_proof && !self.is_handshaking() {
+            self.is_over = true;
+            opened.map(|_| 0)
+        } else {
+            opened
+        };
+        if self.is_over {
+            // Whatever comes behind the last word means nothing.
+            self.rest = Vec::new();
+        }
+        let flushed = self.flush(socket);
+        let len = opened?;
+        let rest_max = if self.is_handshaking() { HELLO_MAX } else { REST_MAX };
+        if self.rest.len() > rest_max {
+            self.is_done = true;
+            return Err(invalid("a message of the handshake without an end"));
+        }
+        unless_full(flushed).map(|()| len)
+    }
+
+    /// Opens what is whole in `input`. Gives how much of it is done with, and how many bytes are in
+    /// `plain`.
+    fn process(&mut self, input: &mut [u8], plain: &mut [u8]) -> (usize, io::Result<usize>) {
+        let (mut at, mut len) = (0, 0);
+        loop {
+            let input = input.get_mut(at..).unwrap_or_default();
+            let UnbufferedStatus { discard, state } = self.rustls.process_tls_records(input);
+            at += discard;
+            let step = match state {
+                Ok(ConnectionState::ReadTraffic(traffic)) => {
+                    take_in(traffic, plain, &mut len).map(|discard| at += discard)
+                }
+                Ok(ConnectionState::EncodeTlsData(mut message)) => {
+                    encode(&mut message, &mut self.unsent)
+                }
+                // It has gone to where it is sent from.
+                Ok(ConnectionState::TransmitTlsData(sent)) => {
+                    sent.done();
+                    Ok(())
+                }
+                Ok(ConnectionState::PeerClosed) => {
+                    self.is_over = true;
+                    Ok(())
+                }
+                // More must come.
+                Ok(_) => return (at, Ok(len)),
+                Err(error) => Err(invalid(error)),
+            };
+            if let Err(error) = step {
+                return (at, Err(error));
+            }
         }
     }
 
-    /// Seals as much of `plain` as makes sense and writes it; gives how many bytes were taken.
-    /// `WouldBlock` when the socket has yet to take what was sealed before. What was taken may not be
-    /// out yet: see [`TlsSession::is_pending`].
-    pub fn write(&mut self, plain: &[u8], socket: &mut impl Write) -> io::Result<usize> {
-        // What does not fit the socket's buffer waits in plain, where it takes less.
-        const SEALED_MAX: usize = 64 * 1024;
-        self.flush(socket)?;
-        let plain = plain.get(..SEALED_MAX).unwrap_or(plain);
-        let len = self.0.writer().write(plain)?;
-        match self.flush(socket) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(len),
+    /// Takes out the alert that tells the client what it did. There is no more of the input for rustls
+    /// to look at: it would break over that a second time.
+    fn break_off(&mut self) {
+        self.is_done = true;
+        while self.rustls.wants_write() {
+            match self.rustls.process_tls_records(&mut []).state {
+                Ok(ConnectionState::EncodeTlsData(mut alert)) => {
+                    // It has room.
+                    let _ = encode(&mut alert, &mut self.unsent);
+                }
+                _ => return,
+            }
         }
+    }
+
+    /// Seals as much of `plain` as makes sense in `buffer`, which should have [`SEALED_MAX`] bytes, and
+    /// writes it; gives how many bytes were taken. `WouldBlock` when the socket has yet to take what was
+    /// sealed before. What was taken may not be out yet: see [`TlsSession::is_pending`].
+    pub fn write(
+        &mut self,
+        plain: &[u8],
+        buffer: &mut [u8],
+        socket: &mut impl Write,
+    ) -> io::Result<usize> {
+        self.flush(socket)?;
+        let plain = plain.get(..RECORD_MAX).unwrap_or(plain);
+        if plain.is_empty() {
+            return Ok(0);
+        }
+        let sealed = self.seal(buffer, |traffic, buffer| traffic.encrypt(plain, buffer))?;
+        self.send(buffer.get(..sealed).unwrap_or_default(), socket)?;
+        Ok(plain.len())
+    }
+
+    /// Says that nothing more will be sent, by way of `buffer`, as in [`TlsSession::write`]. What comes
+    /// from now on is not looked at. Before the handshake is done there is no way to say it.
+    pub fn finish(&mut self, buffer: &mut [u8], socket: &mut impl Write) -> io::Result<()> {
+        if self.is_handshaking() || self.is_done {
+            return Ok(());
+        }
+        let sealed = self.seal(buffer, |traffic, buffer| traffic.queue_close_notify(buffer))?;
+        self.is_done = true;
+        self.send(buffer.get(..sealed).unwrap_or_default(), socket)
     }
 
     /// Whether something sealed has not left yet.
     pub fn is_pending(&self) -> bool {
-        self.0.wants_write()
+        !self.unsent.is_empty()
     }
 
-    /// Whether nothing can be read or written yet.
+    /// Whether nothing can be written yet, and nothing has been read.
     pub fn is_handshaking(&self) -> bool {
-        self.0.is_handshaking()
+        self.rustls.is_handshaking()
+    }
+
+    /// Whether the client has said that it sends no more.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Seals by `seal`, as soon as rustls has given out what goes before.
+    fn seal(
+        &mut self,
+        buffer: &mut [u8],
+        seal: impl FnOnce(
+            &mut WriteTraffic<'_, ServerConnectionData>,
+            &mut [u8],
+        ) -> Result<usize, EncryptError>,
+    ) -> io::Result<usize> {
+        while !self.is_done {
+            // What is left of the input is shown again, since rustls remembers how far it is.
+            match self.rustls.process_tls_records(&mut self.rest).state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                    return seal(&mut traffic, buffer).map_err(io::Error::other);
+                }
+                Ok(ConnectionState::EncodeTlsData(mut message)) => {
+                    encode(&mut message, &mut self.unsent)?;
+                }
+                Ok(ConnectionState::TransmitTlsData(sent)) => sent.done(),
+                Ok(ConnectionState::PeerClosed) => self.is_over = true,
+                _ => break,
+            }
+        }
+        Err(ErrorKind::NotConnected.into())
     }
 
     /// Writes what is sealed; `WouldBlock` when the socket does not take all of it.
-    pub fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
-        while self.0.wants_write() {
-            if self.0.write_tls(socket)? == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
+    fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
+        let (sent, end) = write_all(&self.unsent, socket);
+        self.unsent.drain(..sent);
+        if self.unsent.is_empty() {
+            self.unsent = Vec::new();
         }
-        Ok(())
+        end
     }
 
-    /// Says that nothing more will be sent.
-    pub fn finish(&mut self, socket: &mut impl Write) -> io::Result<()> {
-        self.0.send_close_notify();
-        self.flush(socket)
+    /// Writes `sealed`, behind what is sealed already, and keeps what the socket does not take.
+    fn send(&mut self, sealed: &[u8], socket: &mut impl Write) -> io::Result<()> {
+        let (sent, end) = match self.flush(socket) {
+            Ok(()) => write_all(sealed, socket),
+            Err(error) => (0, Err(error)),
+        };
+        self.unsent.extend_from_slice(sealed.get(sent..).unwrap_or_default());
+        unless_full(end)
     }
+}
+
+/// Copies what was opened to `plain` from `len` on; gives how many bytes of the input that makes
+/// superfluous.
+fn take_in<T>(
+    mut traffic: ReadTraffic<'_, '_, T>,
+    plain: &mut [u8],
+    len: &mut usize,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(record) = traffic.next_record() {
+        let AppDataRecord { discard, payload } = record.map_err(invalid)?;
+        let room = plain.get_mut(*len..*len + payload.len());
+        room.ok_or(ErrorKind::OutOfMemory)?.copy_from_slice(payload);
+        *len += payload.len();
+        done += discard;
+    }
+    Ok(done)
+}
+
+/// Puts a message of rustls' own behind `out`.
+fn encode<T>(message: &mut EncodeTlsData<'_, T>, out: &mut Vec<u8>) -> io::Result<()> {
+    let start = out.len();
+    if let Err(EncodeError::InsufficientSize(needed)) = message.encode(&mut []) {
+        out.resize(start + needed.required_size, 0);
+    }
+    message.encode(out.get_mut(start..).unwrap_or_default()).map_err(io::Error::other)?;
+    Ok(())
+}
+
+/// Writes as much as the socket takes: how much that is, and why not all, if so.
+fn write_all(bytes: &[u8], socket: &mut impl Write) -> (usize, io::Result<()>) {
+    let mut sent = 0;
+    while let Some(left) = bytes.get(sent..).filter(|left| !left.is_empty()) {
+        match socket.write(left) {
+            Ok(0) => return (sent, Err(ErrorKind::WriteZero.into())),
+            Ok(len) => sent += len,
+            Err(error) => return (sent, Err(error)),
+        }
+    }
+    (sent, Ok(()))
+}
+
+/// A socket that is full is no failure where what it did not take is kept.
+fn unless_full(end: io::Result<()>) -> io::Result<()> {
+    end.or_else(|error| if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) })
+}
+
+fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why)
 }

@@ -1,0 +1,191 @@
+//! Handshakes that fail, that take for ever, and that find the right certificate.
+
+use rustls::client::Resumption;
+
+use super::*;
+
+fn impatient() -> HttpOptions {
+    HttpOptions { head_timeout_s: 1, idle_timeout_s: 3600, ..HttpOptions::default() }
+}
+
+/// What a client says first.
+fn hello() -> Vec<u8> {
+    let config = client_config(&VERSIONS);
+    let mut client = ClientConnection::new(config, "tracker.test".try_into().unwrap()).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+/// All that comes until the end.
+fn read_all(mut stream: TcpStream) -> Vec<u8> {
+    let mut heard = Vec::new();
+    match stream.read_to_end(&mut heard) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => heard,
+    }
+}
+
+#[test]
+fn half_handshakes_end_in_time_while_others_are_served() {
+    net::process::raise_descriptor_limit().unwrap();
+    let server = Server::with(impatient());
+    let mut good = server.client();
+    good.ask(announce(1, ""));
+    let hello = hello();
+    let held: Vec<TcpStream> = (0..600)
+        .map(|number| {
+            let mut stream = server.connect();
+            // A byte, half a hello, or a whole one and nothing behind it.
+            let len = [1, hello.len() / 2, hello.len()][number % 3];
+            stream.write_all(&hello[..len]).unwrap();
+            stream
+        })
+        .collect();
+    wait_until("all are held", || server.counters(Protocol::Https).connections_opened == 601);
+    assert_eq!(good.ask(announce(1, "")).0, "HTTP/1.1 200 OK");
+    assert_eq!(server.client().ask(announce(2, "")).0, "HTTP/1.1 200 OK");
+    for (number, stream) in held.into_iter().enumerate() {
+        let heard = read_all(stream);
+        assert_eq!(heard.is_empty(), number % 3 != 2, "{number}");
+    }
+    assert_eq!(good.ask(announce(1, "")).0, "HTTP/1.1 200 OK");
+    let counters = server.finish(Protocol::Https);
+    assert_eq!(counters.drops[Drop::TimedOut.index()], 600);
+    assert_eq!(counters.tls_handshakes, 2);
+}
+
+#[test]
+fn a_hello_that_dribbles_in_has_one_deadline() {
+    let server = Server::with(impatient());
+    let mut stream = server.connect();
+    stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let start = Instant::now();
+    let hello = hello();
+    let mut bytes = hello.iter().take(hello.len() - 1).cycle();
+    let ended = loop {
+        if stream.write_all(&[*bytes.next().unwrap()]).is_err() {
+            break true;
+        }
+        match stream.read(&mut [0; 9]) {
+            Ok(len) => break len == 0,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => break true,
+        }
+        assert!(start.elapsed() < PATIENCE);
+    };
+    assert!(ended);
+    assert_eq!(server.finish(Protocol::Https).drops[Drop::TimedOut.index()], 1);
+}
+
+#[test]
+fn who_asks_nothing_after_the_handshake_is_closed() {
+    let server = Server::with(impatient());
+    let mut client = server.client();
+    while client.tls.conn.is_handshaking() {
+        client.tls.conn.complete_io(&mut client.tls.sock).unwrap();
+    }
+    client.hear_end();
+    let counters = server.finish(Protocol::Https);
+    assert_eq!((counters.drops[Drop::TimedOut.index()], counters.tls_handshakes), (1, 1));
+}
+
+#[test]
+fn http_on_the_port_of_tls_is_told_so() {
+    let server = Server::start();
+    let mut stream = server.connect();
+    stream.write_all(announce(1, "").as_bytes()).unwrap();
+    let text = String::from_utf8(read_all(stream)).unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
+    assert!(text.ends_with("this port speaks TLS: the URL must begin with https:// or wss://\n"));
+    assert_eq!(server.finish(Protocol::Https).drops[Drop::BadTls.index()], 1);
+}
+
+#[test]
+fn tls_on_the_port_of_http_is_told_so() {
+    let server = Server::start();
+    let mut stream = connect(server.plain);
+    stream.write_all(&hello()).unwrap();
+    let text = String::from_utf8(read_all(stream)).unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
+    assert!(text.ends_with("this port speaks no TLS: the URL must begin with http:// or ws://\n"));
+    assert_eq!(server.finish(Protocol::Http).drops[Drop::BadHttp.index()], 1);
+}
+
+#[test]
+fn what_is_no_tls_gets_an_alert_and_is_counted() {
+    let server = Server::start();
+    for garbage in
+        [b"\x16\x03\x01\xff\xff\0\0".as_slice(), &[0; 100], b"\x80\x2e\x01\0\x02", b"ssh-"]
+    {
+        let mut stream = server.connect();
+        stream.write_all(garbage).unwrap();
+        let heard = read_all(stream);
+        // The kind, a version, and two bytes.
+        assert_eq!((heard[0], &heard[3..5]), (21, [0, 2].as_slice()), "{garbage:?}: {heard:?}");
+    }
+    assert_eq!(server.finish(Protocol::Https).drops[Drop::BadTls.index()], 4);
+}
+
+#[test]
+fn a_client_that_does_not_trust_us_is_counted() {
+    let server = Server::start();
+    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
+    let builder = builder.with_protocol_versions(&VERSIONS).unwrap();
+    let trusting_nobody = builder.with_root_certificates(RootCertStore::empty());
+    let mut client = server.client_of("tracker.test", trusting_nobody.with_no_client_auth().into());
+    assert!(client.tls.write_all(b"x").is_err());
+    wait_until("it is counted", || {
+        server.counters(Protocol::Https).drops[Drop::BadTls.index()] == 1
+    });
+    assert_eq!(server.finish(Protocol::Https).tls_handshakes, 0);
+}
+
+#[test]
+fn who_leaves_in_the_middle_of_a_handshake_harms_nobody() {
+    let server = Server::start();
+    let hello = hello();
+    for number in 0..30 {
+        let mut stream = server.connect();
+        stream.write_all(&hello[..hello.len() * number / 29]).unwrap();
+    }
+    wait_until("all are gone", || server.counters(Protocol::Https).connections_closed >= 29);
+    assert_eq!(server.client().ask(announce(1, "")).0, "HTTP/1.1 200 OK");
+}
+
+#[test]
+fn clients_get_the_certificate_of_the_host_they_name() {
+    let server = Server::start();
+    let others = ["tracker.test", "other.test", "*.wild.test"];
+    server.certificates.replace(others.map(certificate).into());
+    for (host, is_there) in [
+        ("tracker.test", true),
+        ("other.test", true),
+        ("any.wild.test", true),
+        ("deep.any.wild.test", false),
+        ("unknown.test", false),
+    ] {
+        let mut client = server.client_of(host, Arc::clone(&server.client_config));
+        // The client checks the name.
+        assert_eq!(client.tls.write_all(b"GET").is_ok(), is_there, "{host}");
+    }
+}
+
+#[test]
+fn certificates_are_replaced_under_open_connections() {
+    let server = Server::start();
+    let seen = |client: &Client| client.tls.conn.peer_certificates().unwrap()[0].clone();
+    let config = {
+        let mut config = ClientConfig::clone(&server.client_config);
+        config.resumption = Resumption::disabled();
+        Arc::new(config)
+    };
+    let mut old = server.client_of("tracker.test", Arc::clone(&config));
+    old.ask(announce(1, ""));
+    server.certificates.replace(vec![certificate("tracker.test")]);
+    let mut new = server.client_of("tracker.test", config);
+    for client in [&mut old, &mut new] {
+        assert_eq!(client.ask(announce(2, "")).0, "HTTP/1.1 200 OK");
+    }
+    assert_ne!(seen(&old), seen(&new));
+}

@@ -1,0 +1,294 @@
+//! What is read, what is refused and with which words, and who gets which.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_RSA_SHA256};
+
+use super::*;
+
+/// A folder that goes away with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tls-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Reads a certificate of files with this content.
+    fn read(&self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<Certificate, String> {
+        let files = CertificateFiles {
+            chain: self.write("chain.pem", chain),
+            key: self.write("key.pem", key),
+        };
+        self.read_files(&files)
+    }
+
+    /// Reads, and gives an error without the folder's name.
+    fn read_files(&self, files: &CertificateFiles) -> Result<Certificate, String> {
+        let short = |error: CertificateError| {
+            assert!(error.path.starts_with(&self.0));
+            error.to_string().replace(&format!("{}/", self.0.display()), "")
+        };
+        Certificate::read(files).map_err(short)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in der.chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
+        let bits = bits << (8 * (3 - group.len()));
+        for place in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * place)) as usize & 63];
+            text.push(if place > group.len() { '=' } else { digit.into() });
+        }
+    }
+    let lines: Vec<&str> =
+        text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+/// The key within PKCS#8: what PKCS#1 and SEC1 have bare. RFC 5958: version, algorithm, octets.
+fn bare(key: &KeyPair) -> Vec<u8> {
+    fn element(der: &[u8]) -> (&[u8], &[u8]) {
+        let (len, head) = match der[1] {
+            len @ ..=0x7f => (usize::from(len), 2),
+            0x81 => (usize::from(der[2]), 3),
+            0x82 => (usize::from(u16::from_be_bytes([der[2], der[3]])), 4),
+            _ => panic!("too long for a key"),
+        };
+        (&der[head..head + len], &der[head + len..])
+    }
+    let whole = key.serialize_der();
+    let (_, behind_version) = element(element(&whole).0);
+    let (_, behind_algorithm) = element(behind_version);
+    element(behind_algorithm).0.to_vec()
+}
+
+#[test]
+fn keys_are_read_in_all_three_forms() {
+    let (folder, authority) = (Folder::new(), Authority::new("ca"));
+    let cases = [
+        (ecdsa(), "EC PRIVATE KEY"),
+        (KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap(), "EC PRIVATE KEY"),
+        (KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap(), "RSA PRIVATE KEY"),
+    ];
+    for (key, label) in cases {
+        let chain = authority.issue(&params(&["tracker.test"]), &key);
+        folder.read(&chain, key.serialize_pem()).unwrap();
+        let bare = pem(label, &bare(&key));
+        folder.read(&chain, &bare).unwrap();
+        // Line ends of another system, words before, and what openssl writes before an EC key.
+        let parameters = pem("EC PARAMETERS", &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7]);
+        let text = format!("my key:\n{parameters}{bare}").replace('\n', "\r\n");
+        folder.read(chain.replace('\n', "\r\n"), text).unwrap();
+        // Both in one file.
+        let both = folder.write("both.pem", format!("{bare}{chain}"));
+        folder.read_files(&CertificateFiles { chain: both.clone(), key: both }).unwrap();
+    }
+    let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+    let chain = authority.issue(&params(&["tracker.test"]), &key);
+    folder.read(chain, key.serialize_pem()).unwrap();
+}
+
+#[test]
+fn what_is_wrong_is_said_of_the_right_file() {
+    let (folder, authority, own) = (Folder::new(), Authority::new("ca"), ecdsa());
+    let chain = authority.issue(&params(&["tracker.test"]), &own);
+    let key = own.serialize_pem();
+    let empty = String::new();
+    let short = |text: &str| text[..text.len() / 2].to_owned();
+    let not_base64 = |text: &str| text.replace("\nM", "\n!");
+    let no_der = pem("CERTIFICATE", b"this is no certificate");
+    let locked = pem("ENCRYPTED PRIVATE KEY", &[0x30; 99]);
+    let locked_of_old = key.replace(
+        "PRIVATE KEY-----\nM",
+        "RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nM",
+    );
+    let der = String::from_utf8_lossy(authority.der.as_ref()).into_owned();
+    let no_certificate = "chain.pem: holds no certificate (PEM: BEGIN CERTIFICATE)";
+    let no_key = "key.pem: holds no private key (PEM: BEGIN PRIVATE KEY, or RSA, or EC)";
+    let cut = "is cut short: a BEGIN has no END";
+    let no_pem = "is no PEM: what is between BEGIN and END is no base64";
+    let password = "key.pem: has a password, which nobody could enter: \
+                    openssl pkey -in OLD -out NEW removes it";
+    let swapped = "holds what the other file should: swap chain and key";
+    let kinds = "key.pem: its key is of a kind that cannot be used: \
+                 RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519";
+    for (chain, key, expected) in [
+        (&empty, &key, no_certificate),
+        (&chain, &empty, no_key),
+        (&der, &key, no_certificate),
+        (&chain, &der, no_key),
+        (&short(&chain), &key, &format!("chain.pem: {cut}")),
+        (&chain, &short(&key), &format!("key.pem: {cut}")),
+        (&not_base64(&chain), &key, &format!("chain.pem: {no_pem}")),
+        (&chain, &not_base64(&key), &format!("key.pem: {no_pem}")),
+        (&no_der, &key, "chain.pem: its certificate 1 cannot be understood"),
+        (&format!("{chain}{no_der}"), &key, "chain.pem: its certificate 2 cannot be understood"),
+        (&chain, &locked, password),
+        (&chain, &locked_of_old, password),
+        (&chain, &pem("PRIVATE KEY", &[0x30, 0]), kinds),
+        (&chain, &ecdsa().serialize_pem(), "key.pem: is not the key of the certificate"),
+        (&authority.pem, &key, "key.pem: is not the key of the certificate"),
+        (&key, &chain, &format!("chain.pem: {swapped}")),
+        (&chain, &chain, &format!("key.pem: {swapped}")),
+    ] {
+        assert_eq!(folder.read(chain, key).unwrap_err(), expected, "{chain}{key}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let (folder, own) = (Folder::new(), ecdsa());
+    let chain = folder.write("good.pem", params(&["a.test"]).self_signed(&own).unwrap().pem());
+    let key = folder.write("good.key", own.serialize_pem());
+    let missing = folder.0.join("none.pem");
+    for (chain, key, expected) in [
+        (&missing, &key, "none.pem: cannot be read: No such file"),
+        (&chain, &missing, "none.pem: cannot be read: No such file"),
+    ] {
+        let files = CertificateFiles { chain: chain.clone(), key: key.clone() };
+        let said = folder.read_files(&files).unwrap_err();
+        assert!(said.starts_with(expected), "{said}");
+    }
+    let directory = CertificateFiles { chain: folder.0.clone(), key };
+    let error = Certificate::read(&directory).unwrap_err();
+    assert_eq!(error.path, folder.0);
+    assert!(error.to_string().contains("cannot be read: Is a directory"), "{error}");
+}
+
+#[test]
+fn names_and_times_are_known() {
+    let (folder, own) = (Folder::new(), ecdsa());
+    let mut params = params(&["Tracker.TEST", "*.example.test", "192.0.2.1"]);
+    let (day, now) = (Duration::from_secs(86_400), SystemTime::now());
+    params.not_before = (now - 2 * day).into();
+    params.not_after = (now + 3 * day).into();
+    let chain = params.self_signed(&own).unwrap().pem();
+    let certificate = folder.read(chain, own.serialize_pem()).unwrap();
+    assert_eq!(certificate.names(), ["tracker.test", "*.example.test"]);
+    for (days, expected) in [(0, true), (2, true), (4, false)] {
+        assert_eq!(certificate.is_good_at(now + days * day), expected, "{days}");
+    }
+    assert!(!certificate.is_good_at(now - 3 * day));
+    assert!(certificate.is_good_at(certificate.expires()));
+    assert!(!certificate.is_good_at(certificate.expires() + Duration::from_secs(1)));
+    for (host, expected) in [
+        ("tracker.test", true),
+        ("TRACKER.test", true),
+        ("x.tracker.test", false),
+        ("test", false),
+        ("a.example.test", true),
+        ("A.EXAMPLE.TEST", true),
+        ("example.test", false),
+        ("a.b.example.test", false),
+        ("aexample.test", false),
+        ("192.0.2.1", false),
+        ("", false),
+    ] {
+        assert_eq!(certificate.is_for(host), expected, "{host}");
+    }
+}
+
+#[test]
+fn before_1970_and_after_2050_are_times_too() {
+    let own = ecdsa();
+    let mut params = params(&["a.test"]);
+    params.not_before = rcgen::date_time_ymd(1960, 1, 1);
+    params.not_after = rcgen::date_time_ymd(4000, 1, 1);
+    let certificate = in_memory(&params.self_signed(&own).unwrap().pem(), &own);
+    assert!(certificate.is_good_at(SystemTime::UNIX_EPOCH));
+    assert!(certificate.is_good_at(SystemTime::now()));
+}
+
+#[test]
+fn chains_are_looked_through() {
+    let (root, own) = (Authority::new("root"), ecdsa());
+    let between = root.beneath("between");
+    let mut of_the_web = params(&["a.test"]);
+    of_the_web.custom_extensions = vec![authority_information_access()];
+    let leaf = between.issue(&of_the_web, &own);
+    let plain_leaf = root.issue(&params(&["a.test"]), &own);
+    let itself = of_the_web.self_signed(&own).unwrap().pem();
+    for (chain, expected) in [
+        (vec![&leaf, &between.pem], Chain::Whole),
+        (vec![&leaf, &between.pem, &root.pem], Chain::Whole),
+        (vec![&leaf], Chain::Short),
+        (vec![&plain_leaf], Chain::Whole),
+        (vec![&itself], Chain::Whole),
+        (vec![&leaf, &root.pem], Chain::Broken),
+        (vec![&leaf, &root.pem, &between.pem], Chain::Broken),
+        (vec![&leaf, &leaf], Chain::Broken),
+    ] {
+        let chain: String = chain.into_iter().map(String::as_str).collect();
+        assert_eq!(in_memory(&chain, &own).chain(), expected, "{chain}");
+    }
+}
+
+#[test]
+fn clients_get_the_certificate_for_the_name_they_ask_for() {
+    let authority = Authority::new("ca");
+    let hosts: [&[&str]; 4] =
+        [&["first.test"], &["a.test", "*.a.test"], &["b.test"], &["x.a.test"]];
+    let certificates = Certificates::default();
+    let schemes = [SignatureScheme::ECDSA_NISTP256_SHA256];
+    assert!(certificates.find(None, &schemes).is_none());
+    certificates.replace(hosts.iter().map(|names| authority.host(names)).collect());
+    let all = certificates.load();
+    for (host, expected) in [
+        (None, 0),
+        (Some("first.test"), 0),
+        (Some("A.test"), 1),
+        (Some("any.a.test"), 1),
+        (Some("b.test"), 2),
+        (Some("x.a.test"), 1),
+        (Some("unknown.test"), 0),
+    ] {
+        let found = certificates.find(host, &schemes).unwrap();
+        assert!(Arc::ptr_eq(&found, &all[expected].key()), "{host:?}");
+    }
+}
+
+#[test]
+fn of_two_kinds_clients_get_the_one_they_understand() {
+    let authority = Authority::new("ca");
+    let rsa_key = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
+    let rsa = in_memory(&authority.issue(&params(&["a.test"]), &rsa_key), &rsa_key);
+    let certificates = Certificates::default();
+    certificates.replace(vec![authority.host(&["b.test"]), authority.host(&["a.test"]), rsa]);
+    let all = certificates.load();
+    let (ecdsa, pss) = (SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::RSA_PSS_SHA256);
+    for (host, schemes, expected) in [
+        (Some("a.test"), [ecdsa, pss].as_slice(), Some(1)),
+        (Some("a.test"), &[pss], Some(2)),
+        (Some("b.test"), &[pss], Some(2)),
+        (None, &[ecdsa], Some(0)),
+        (None, &[pss], Some(2)),
+        (Some("a.test"), &[SignatureScheme::ED25519], None),
+    ] {
+        let found = certificates.find(host, schemes);
+        let place = found.map(|found| all.iter().position(|one| Arc::ptr_eq(&found, &one.key())));
+        assert_eq!(place.flatten(), expected, "{host:?} {schemes:?}");
+    }
+}

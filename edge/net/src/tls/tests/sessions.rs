@@ -1,0 +1,467 @@
+//! Sessions with a rustls client, over pipes in memory that give and take as little as the test says.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::mem::take;
+use std::sync::LazyLock;
+
+use rustls::client::Resumption;
+use rustls::{
+    ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore,
+    SupportedProtocolVersion,
+};
+
+use super::*;
+
+static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("ca"));
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
+/// As much as a session wants.
+const PLAIN: usize = 64 * 1024;
+
+fn server_config() -> TlsConfig {
+    let certificates = Arc::new(Certificates::default());
+    certificates.replace(vec![AUTHORITY.host(&["tracker.test"])]);
+    TlsConfig::new(&certificates)
+}
+
+fn client_config(version: &'static SupportedProtocolVersion) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(AUTHORITY.der.clone()).unwrap();
+    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
+    let builder = builder.with_protocol_versions(&[version]).unwrap();
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config
+}
+
+/// The server's side of the wire.
+struct Socket {
+    taken: Vec<u8>,
+    /// What it takes before it is full.
+    room: usize,
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.room == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let len = bytes.len().min(self.room);
+        self.taken.extend_from_slice(&bytes[..len]);
+        self.room -= len;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Pair {
+    client: ClientConnection,
+    server: TlsSession,
+    socket: Socket,
+    /// What of the client's bytes comes at once.
+    step: usize,
+    /// What the server has read.
+    read: Vec<u8>,
+    /// What the client has read.
+    heard: Vec<u8>,
+    /// Whether it has heard that nothing more comes.
+    is_over: bool,
+}
+
+impl Pair {
+    fn new(server: &TlsConfig, client: &Arc<ClientConfig>) -> Self {
+        Self::of_host("tracker.test", server, client)
+    }
+
+    fn of_host(host: &'static str, server: &TlsConfig, client: &Arc<ClientConfig>) -> Self {
+        Self {
+            client: ClientConnection::new(Arc::clone(client), host.try_into().unwrap()).unwrap(),
+            server: TlsSession::new(server).unwrap(),
+            socket: Socket { taken: Vec::new(), room: usize::MAX },
+            step: usize::MAX,
+            read: Vec::new(),
+            heard: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    fn of_version(version: &'static SupportedProtocolVersion) -> Self {
+        Self::new(&server_config(), &client_config(version).into())
+    }
+
+    /// With the handshake done.
+    fn shaken(version: &'static SupportedProtocolVersion) -> Self {
+        let mut pair = Self::of_version(version);
+        pair.run().unwrap();
+        assert!(!pair.client.is_handshaking() && !pair.server.is_handshaking());
+        pair
+    }
+
+    /// Carries bytes to and fro until nobody has any.
+    fn run(&mut self) -> io::Result<()> {
+        loop {
+            let up = self.from_client();
+            let moved = !up.is_empty();
+            self.to_server(up)?;
+            let down = take(&mut self.socket.taken);
+            if !moved && down.is_empty() {
+                return Ok(());
+            }
+            self.to_client(&down);
+        }
+    }
+
+    fn from_client(&mut self) -> Vec<u8> {
+        let mut up = Vec::new();
+        while self.client.wants_write() {
+            self.client.write_tls(&mut up).unwrap();
+        }
+        up
+    }
+
+    fn to_server(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
+        let mut plain = vec![0; PLAIN];
+        for piece in bytes.chunks_mut(self.step) {
+            let len = self.server.open(piece, &mut plain, &mut self.socket)?;
+            self.read.extend_from_slice(&plain[..len]);
+        }
+        Ok(())
+    }
+
+    fn to_client(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            self.client.read_tls(&mut bytes).unwrap();
+            self.client.process_new_packets().unwrap();
+            match self.client.reader().read_to_end(&mut self.heard) {
+                Ok(_) => {
+                    self.is_over = true;
+                    return;
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+    }
+
+    /// Writes all of it, while the socket takes `room` bytes at a time.
+    fn write(&mut self, mut plain: &[u8], room: usize) {
+        let mut sealing = vec![0; SEALED_MAX];
+        while !plain.is_empty() || self.server.is_pending() {
+            self.socket.room = room;
+            match self.server.write(plain, &mut sealing, &mut self.socket) {
+                Ok(len) => plain = &plain[len..],
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        self.socket.room = usize::MAX;
+    }
+
+    fn finish(&mut self) {
+        self.server.finish(&mut vec![0; SEALED_MAX], &mut self.socket).unwrap();
+    }
+
+    /// What the client has heard since it was asked last, and whether that was all.
+    fn heard(&mut self) -> (Vec<u8>, bool) {
+        (take(&mut self.heard), self.is_over)
+    }
+
+    /// Whether either side is heard by the other.
+    fn is_well(&mut self) -> bool {
+        self.client.writer().write_all(b"ping").unwrap();
+        self.run().unwrap();
+        self.write(b"pong", usize::MAX);
+        self.run().unwrap();
+        take(&mut self.read) == b"ping" && self.heard() == (b"pong".to_vec(), false)
+    }
+}
+
+/// Bytes that repeat late.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 7_u32;
+    let next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+#[test]
+fn both_versions_work_however_the_bytes_come() {
+    let server = server_config();
+    for (version, number) in
+        VERSIONS.into_iter().zip([ProtocolVersion::TLSv1_3, ProtocolVersion::TLSv1_2])
+    {
+        for step in [usize::MAX, 1, 7, 1000] {
+            let mut pair = Pair::new(&server, &client_config(version).into());
+            pair.step = step;
+            let question = noise(40_000);
+            pair.client.set_buffer_limit(None);
+            pair.client.writer().write_all(&question).unwrap();
+            pair.run().unwrap();
+            assert!(!pair.server.is_handshaking() && !pair.server.is_over());
+            assert_eq!(pair.client.protocol_version(), Some(number));
+            assert_eq!(pair.client.alpn_protocol(), Some(b"http/1.1".as_slice()));
+            assert!(take(&mut pair.read) == question, "{number:?} {step}");
+            assert!(pair.is_well());
+        }
+    }
+}
+
+#[test]
+fn a_socket_that_takes_little_gets_all_in_order() {
+    for version in VERSIONS {
+        let mut pair = Pair::of_version(version);
+        pair.socket.room = 1;
+        // The handshake has to wait, too.
+        let mut rounds = 0;
+        while pair.client.is_handshaking() || pair.client.wants_write() {
+            let up = pair.from_client();
+            pair.to_server(up).unwrap();
+            pair.socket.room = 3;
+            pair.write(b"", 3);
+            let down = take(&mut pair.socket.taken);
+            pair.to_client(&down);
+            rounds += 1;
+            assert!(rounds < 10_000);
+        }
+        for room in [1, 100, 20_000, usize::MAX] {
+            let answer = noise(if room == 1 { 20_000 } else { 300_000 });
+            pair.write(&answer, room);
+            pair.run().unwrap();
+            assert!(pair.heard().0 == answer, "{room}");
+        }
+        assert!(pair.is_well());
+    }
+}
+
+#[test]
+fn a_full_socket_holds_one_record_and_no_more() {
+    let mut pair = Pair::shaken(VERSIONS[0]);
+    let (plain, mut sealing) = (noise(100_000), vec![0; SEALED_MAX]);
+    pair.socket.room = 10;
+    let taken = pair.server.write(&plain, &mut sealing, &mut pair.socket).unwrap();
+    assert!(taken <= 16 * 1024 && pair.server.is_pending());
+    for _ in 0..2 {
+        let full = pair.server.write(&plain[taken..], &mut sealing, &mut pair.socket).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::WouldBlock);
+    }
+    pair.socket.room = usize::MAX;
+    assert_eq!(pair.server.write(b"", &mut sealing, &mut pair.socket).unwrap(), 0);
+    assert!(!pair.server.is_pending());
+    pair.run().unwrap();
+    assert!(pair.heard().0 == plain[..taken]);
+    // Nothing is no record.
+    assert_eq!(pair.server.write(b"", &mut sealing, &mut pair.socket).unwrap(), 0);
+    assert!(pair.socket.taken.is_empty());
+}
+
+#[test]
+fn sessions_are_resumed_by_tickets_without_early_data() {
+    for version in VERSIONS {
+        let server = server_config();
+        let mut client = client_config(version);
+        client.enable_early_data = true;
+        let client = Arc::new(client);
+        for expected in [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed] {
+            let mut pair = Pair::new(&server, &client);
+            assert!(pair.client.early_data().is_none(), "no ticket may promise early data");
+            assert!(pair.is_well());
+            assert_eq!(pair.client.handshake_kind(), Some(expected));
+        }
+        // Another server's tickets are of no use, and do no harm.
+        let mut pair = Pair::new(&server_config(), &client);
+        assert!(pair.is_well());
+        assert_eq!(pair.client.handshake_kind(), Some(HandshakeKind::Full));
+    }
+}
+
+#[test]
+fn both_sides_can_say_that_they_are_done() {
+    for version in VERSIONS {
+        let mut pair = Pair::shaken(version);
+        pair.client.writer().write_all(b"last words").unwrap();
+        pair.client.send_close_notify();
+        let mut up = pair.from_client();
+        // What comes behind means nothing, whatever it is.
+        up.extend(noise(100));
+        pair.to_server(up).unwrap();
+        assert!(pair.server.is_over());
+        assert_eq!(pair.read, b"last words");
+        pair.write(b"answer", usize::MAX);
+        pair.finish();
+        pair.finish();
+        let down = take(&mut pair.socket.taken);
+        pair.to_client(&down);
+        assert_eq!(pair.heard(), (b"answer".to_vec(), true));
+        // The other way round.
+        let mut pair = Pair::shaken(version);
+        pair.finish();
+        pair.run().unwrap();
+        assert_eq!(pair.heard(), (Vec::new(), true));
+        pair.client.writer().write_all(b"too late").unwrap();
+        pair.run().unwrap();
+        pair.to_server(noise(100)).unwrap();
+        assert!(pair.read.is_empty() && pair.socket.taken.is_empty());
+    }
+}
+
+#[test]
+fn the_last_word_waits_for_room() {
+    let mut pair = Pair::shaken(VERSIONS[0]);
+    pair.socket.room = 4;
+    pair.finish();
+    assert!(pair.server.is_pending());
+    pair.write(b"", 4);
+    pair.run().unwrap();
+    assert!(pair.heard().1);
+}
+
+#[test]
+fn before_the_handshake_is_done_nothing_is_said() {
+    let mut pair = Pair::of_version(VERSIONS[0]);
+    pair.finish();
+    assert!(pair.socket.taken.is_empty());
+    let error = pair.server.write(b"x", &mut vec![0; SEALED_MAX], &mut pair.socket).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotConnected);
+    pair.run().unwrap();
+    assert!(pair.is_well());
+}
+
+#[test]
+fn keys_are_renewed_when_the_client_likes() {
+    let mut pair = Pair::shaken(VERSIONS[0]);
+    for _ in 0..3 {
+        pair.client.refresh_traffic_keys().unwrap();
+        assert!(pair.is_well());
+    }
+    // But not for ever, with nothing between.
+    for _ in 0..100 {
+        pair.client.refresh_traffic_keys().unwrap();
+    }
+    let up = pair.from_client();
+    assert_eq!(pair.to_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
+}
+
+#[test]
+fn garbage_ends_a_session_with_an_alert() {
+    const ALERT: u8 = 21;
+    for version in VERSIONS {
+        // As the first word, in the middle of the handshake, and afterwards.
+        for rounds in 0..=3 {
+            let mut pair = Pair::of_version(version);
+            for _ in 0..rounds {
+                let up = pair.from_client();
+                pair.to_server(up).unwrap();
+                let down = take(&mut pair.socket.taken);
+                pair.to_client(&down);
+            }
+            let error = pair.to_server(noise(1000)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "{rounds}");
+            let told = &pair.socket.taken;
+            // Once the keys are there it is sealed: of TLS 1.3 it looks like data then.
+            assert!(told.len() >= 7, "{told:?}");
+            assert!(rounds > 0 || told[0] == ALERT, "{told:?}");
+        }
+    }
+}
+
+#[test]
+fn no_change_of_a_byte_goes_through_or_harms_anybody() {
+    let server = server_config();
+    let client = Arc::new({
+        let mut config = client_config(VERSIONS[0]);
+        config.resumption = Resumption::disabled();
+        config
+    });
+    let mut places = noise(400).into_iter();
+    let mut broken = 0;
+    while let (Some(high), Some(low), Some(flip)) = (places.next(), places.next(), places.next()) {
+        let mut pair = Pair::new(&server, &client);
+        let at = usize::from(u16::from_be_bytes([high, low])) % 3000;
+        pair.client.writer().write_all(&[b'x'; 2000]).unwrap();
+        let mut seen = 0;
+        let mut end = Ok(());
+        for _ in 0..4 {
+            let mut up = pair.from_client();
+            if let Some(byte) = at.checked_sub(seen).and_then(|at| up.get_mut(at)) {
+                *byte ^= flip | 1;
+            }
+            seen += up.len();
+            end = pair.to_server(up);
+            let mut down = take(&mut pair.socket.taken).into_iter();
+            // The client may be the one that notices.
+            let down: Vec<u8> = down.by_ref().collect();
+            let mut left = down.as_slice();
+            while !left.is_empty() && pair.client.read_tls(&mut left).is_ok_and(|len| len > 0) {
+                if pair.client.process_new_packets().is_err() {
+                    left = &[];
+                }
+            }
+            if end.is_err() {
+                break;
+            }
+        }
+        broken += usize::from(end.is_err());
+        assert!(pair.read.iter().all(|byte| *byte == b'x'), "{at}");
+    }
+    assert!(broken > 50, "{broken}");
+}
+
+#[test]
+fn a_hello_without_an_end_is_cut_off() {
+    // A message of 64 KiB, in records that are whole.
+    let record = |content: &[u8]| {
+        let len = u16::to_be_bytes(content.len() as u16);
+        [&[22, 3, 1, len[0], len[1]], content].concat()
+    };
+    let mut pair = Pair::of_version(VERSIONS[0]);
+    pair.to_server(record(&[1, 0, 0xff, 0xff])).unwrap();
+    let mut sent = 0;
+    let error = loop {
+        match pair.to_server(record(&[0; 1000])) {
+            Ok(()) => sent += 1000,
+            Err(error) => break error,
+        }
+        assert!(sent < 30_000);
+    };
+    assert_eq!(error.kind(), ErrorKind::InvalidData);
+    assert!(sent >= 10_000, "{sent}");
+}
+
+#[test]
+fn records_longer_than_there_are_end_the_session() {
+    for version in VERSIONS {
+        let mut pair = Pair::shaken(version);
+        let error = pair.to_server(vec![23, 3, 3, 0x48, 1, 0, 0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+    }
+}
+
+#[test]
+fn other_certificates_are_for_sessions_that_begin_later() {
+    let certificates = Arc::new(Certificates::default());
+    let (old, new) = (AUTHORITY.host(&["tracker.test"]), AUTHORITY.host(&["tracker.test"]));
+    certificates.replace(vec![old]);
+    let server = TlsConfig::new(&certificates);
+    let mut config = client_config(VERSIONS[0]);
+    config.resumption = Resumption::disabled();
+    let client = Arc::new(config);
+    let mut before = Pair::new(&server, &client);
+    assert!(before.is_well());
+    certificates.replace(vec![new]);
+    let mut after = Pair::new(&server, &client);
+    assert!(after.is_well() && before.is_well());
+    assert_ne!(before.client.peer_certificates(), after.client.peer_certificates());
+    let in_force = certificates.load()[0].key();
+    assert_eq!(after.client.peer_certificates(), Some(in_force.cert.as_slice()));
+}
+
+#[test]
+fn without_a_certificate_there_is_an_alert() {
+    let server = TlsConfig::new(&Arc::default());
+    let mut pair = Pair::new(&server, &client_config(VERSIONS[0]).into());
+    let up = pair.from_client();
+    assert_eq!(pair.to_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
+    assert_eq!(pair.socket.taken[0], 21);
+}
