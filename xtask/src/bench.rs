@@ -4,8 +4,10 @@
 //! [--rivals FOLDER] [--write]`. The tracker is pinned to core 0 and the load to core 1; runs are interleaved (A B A
 //! B) because machines drift; what counts is responses per second of the tracker's own CPU time.
 //! Rivals that are not in the folder are left out; npm's is looked for in its `node_modules`.
+//! `cargo xtask bench flood` is another kind of thing: [`flood`].
 //! The store's own figures come from `cargo bench -p tidegate-swarm --bench store`.
 
+pub(crate) mod flood;
 mod idle;
 mod load;
 mod machine;
@@ -51,6 +53,9 @@ impl Run {
 
 /// Runs the benchmark named first in `arguments`.
 pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
+    if let ["flood", options @ ..] = arguments {
+        return flood::flood(options);
+    }
     let (name, plan) = parse(arguments)?;
     // A wrong name is no reason to build.
     let load = if name == idle::NAME { None } else { Some(Load::parse(name)?) };
@@ -114,8 +119,9 @@ impl Plan {
 
 fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
     let mut words = arguments.iter().copied();
-    let name =
-        words.next().context("which: udp, udp-announce, http, http-close, ws or ws-idle?")?;
+    let name = words
+        .next()
+        .context("which: udp, udp-announce, http, http-close, ws, ws-idle or flood?")?;
     let (runs, seconds) = if name == idle::NAME { (1, 150) } else { (5, 10) };
     let mut plan = Plan {
         runs,

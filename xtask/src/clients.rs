@@ -26,6 +26,8 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+pub(crate) use tracker::metric;
+
 /// How many cases run at once: most of the time they wait, but browsers do not.
 const LANES: usize = 6;
 
@@ -71,16 +73,23 @@ pub(crate) fn run(names: &[&str]) -> Result<Tally> {
 /// Starts this program again as the first process of new namespaces, and waits for it.
 fn run_in_namespace(program: &Path, case: &str, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
+    let mut command = namespace(program);
+    command.args(["client-case", case]).arg(folder);
+    let Output { status, stdout, stderr } = command.output().context("setpriv (util-linux)")?;
+    print!("{}", String::from_utf8_lossy(&stdout));
+    ensure!(status.success(), "{case}: {}", String::from_utf8_lossy(&stderr).trim_end());
+    Ok(())
+}
+
+/// `program` as the first process of new namespaces, without a network but its own.
+pub(crate) fn namespace(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork", "--kill-child"]);
     if !is_root() {
         command.args(["--user", "--map-root-user"]);
     }
-    command.arg(program).args(["client-case", case]).arg(folder).current_dir(root());
-    let Output { status, stdout, stderr } = command.output().context("setpriv (util-linux)")?;
-    print!("{}", String::from_utf8_lossy(&stdout));
-    ensure!(status.success(), "{case}: {}", String::from_utf8_lossy(&stderr).trim_end());
-    Ok(())
+    command.arg(program).current_dir(root());
+    command
 }
 
 fn is_root() -> bool {

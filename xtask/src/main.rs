@@ -32,6 +32,8 @@ cargo xtask TASK
   clients [NAME...]      real clients transfer a torrent over the tracker; no name: all of them
   bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close, ws, ws-idle
                          [--runs N] [--seconds N] [--rivals FOLDER] [--write]
+  bench flood            what limits cost, and how others fare while one address floods
+                         [--runs N] [--seconds N]
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   help                   this text
 ";
@@ -58,6 +60,8 @@ fn run(words: &[&str]) -> Result<()> {
         ["clients", names @ ..] => clients::run(names).and_then(|tally| tally.verdict()),
         // Not for hands: what `clients` starts inside a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
+        // Nor this, which `bench flood` starts there.
+        ["flood-case", runs, seconds] => bench::flood::measure(runs.parse()?, seconds.parse()?),
         ["bench", rest @ ..] => bench::bench(rest),
         ["fuzz", name] => fuzz::search(name, None),
         ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),

@@ -17,6 +17,7 @@ mod order;
 mod schedule;
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -221,7 +222,7 @@ impl<'a> Keeper<'a> {
     fn read(&mut self) {
         let cache = &self.authority.cache;
         let paths: Vec<_> = self.hosts.iter().map(|host| cache.path(&host.domain)).collect();
-        self.watch = Watch::of(&paths);
+        self.watch = Watch::of(paths.iter().map(PathBuf::as_path));
         for host in &mut self.hosts {
             let kept = cache.certificate(&host.domain).unwrap_or_else(|error| {
                 warn!("obtaining another certificate, since {error:#}");

@@ -8,7 +8,7 @@ mod show;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use front::http::{HttpOptions, Proxies};
@@ -56,6 +56,7 @@ pub(crate) struct Config {
     pub(crate) admin_listen: Vec<SocketAddr>,
     pub(crate) user: String,
     pub(crate) group: String,
+    pub(crate) sandbox: bool,
     pub(crate) log_level: tracing::Level,
     pub(crate) log_json: bool,
 }
@@ -98,6 +99,7 @@ impl Config {
                 write_timeout_s: settings.int("http.write_timeout_s"),
                 trusted_proxies,
                 dict_model: settings.flag("http.dict_model"),
+                drain_s: settings.int("process.drain_s"),
                 web: settings.flag("http.websocket").then(|| web(settings)),
                 challenges: Arc::default(),
             },
@@ -120,12 +122,20 @@ impl Config {
             admin_listen: admin,
             user: settings.text("process.user").into(),
             group: settings.text("process.group").into(),
+            sandbox: settings.text("process.sandbox") == "auto",
             // The key's choices are exactly the levels.
             log_level: settings.text("log.level").parse().unwrap_or(tracing::Level::INFO),
             log_json: settings.text("log.format") == "json",
         };
         config.cross_check(settings, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// The files, beside the configuration itself, that a reload reads.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let certificates = self.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
+        let all = [&self.allow, &self.deny].into_iter().chain(certificates);
+        all.map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty())
     }
 
     /// What is in force, but hardly meant: the log says so at the start.

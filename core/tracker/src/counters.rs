@@ -265,7 +265,15 @@ pub struct Board {
     published: Mutex<Vec<(Listener, Slot)>>,
 }
 
-type Slot = Arc<Mutex<Counters>>;
+type Slot = Arc<Mutex<Published>>;
+
+/// The last copy of a ledger's figures.
+#[derive(Default)]
+struct Published {
+    counters: Counters,
+    /// How often there was one.
+    times: u64,
+}
 
 /// One worker's account of one listener.
 pub struct Ledger {
@@ -288,13 +296,21 @@ impl Board {
         let all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums: Vec<(Listener, Counters)> = Vec::new();
         for (listener, slot) in all.iter() {
-            let counters = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            let published = slot.lock().unwrap_or_else(PoisonError::into_inner);
             match sums.iter_mut().find(|(known, _)| known == listener) {
-                Some((_, sum)) => sum.add(&counters),
-                None => sums.push((*listener, counters.clone())),
+                Some((_, sum)) => sum.add(&published.counters),
+                None => sums.push((*listener, published.counters.clone())),
             }
         }
         sums
+    }
+
+    /// How often each account was published, in the order of registration. Workers publish all of
+    /// theirs a few times a second: a number that stands still is that of a worker that is stuck.
+    pub fn beats(&self) -> Vec<(Listener, u64)> {
+        let all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = |slot: &Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).times;
+        all.iter().map(|(listener, slot)| (*listener, times(slot))).collect()
     }
 }
 
@@ -302,7 +318,9 @@ impl Ledger {
     /// Lets others see the figures as they are now. Costs a lock nobody else holds for long, and a
     /// copy of some 500 bytes: for a few times a second.
     pub fn publish(&mut self) {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.now);
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.counters.clone_from(&self.now);
+        published.times += 1;
     }
 }
 
@@ -328,6 +346,8 @@ mod tests {
         }
         assert_eq!(board.read()[0].1, Counters::default(), "nothing is published yet");
         ledgers.iter_mut().for_each(Ledger::publish);
+        ledgers[1].publish();
+        assert_eq!(board.beats(), [(udp, 1), (udp, 2), (http, 1)]);
         let sums = board.read();
         assert_eq!(sums.len(), 2);
         assert_eq!(sums[0].1.requests[1][Kind::Scrape.index()], 2);

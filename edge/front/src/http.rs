@@ -60,6 +60,8 @@ pub struct HttpOptions {
     pub trusted_proxies: Proxies,
     /// Whether `compact=0` is honoured with the dict model (BEP 3); the store must keep peer ids.
     pub dict_model: bool,
+    /// Seconds that answers may take to leave once the worker shall stop.
+    pub drain_s: u32,
     /// How WebTorrent is served, if it is.
     pub web: Option<WebOptions>,
     /// Answers to an ACME authority; shared by all clones.
@@ -75,6 +77,7 @@ impl Default for HttpOptions {
             write_timeout_s: 20,
             trusted_proxies: Proxies::default(),
             dict_model: false,
+            drain_s: 5,
             web: Some(WebOptions::default()),
             challenges: Arc::default(),
         }
@@ -111,15 +114,13 @@ pub struct HttpListener {
 
 /// How often deadlines are looked at and figures published.
 const SCAN_PERIOD: Duration = Duration::from_millis(250);
-/// How long answers may take to leave once the worker shall stop.
-const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// Connections accepted before others get their turn.
 const ACCEPT_BATCH: usize = 64;
 /// How long a listener rests when the process has no descriptors left.
 const EXHAUSTED_REST: Duration = Duration::from_millis(100);
 
 /// Serves on this thread until `stop` becomes true, and then until answers under way have left, for
-/// five seconds at most. An error means that the runtime or a listener could not be set up.
+/// [`HttpOptions::drain_s`] at most. An error means that the runtime or a listener could not be set up.
 pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, run(worker, stop))
@@ -180,7 +181,7 @@ async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<
     acceptors.iter().for_each(tokio::task::JoinHandle::abort);
     shared.stopping.set(true);
     shared.web.close_all();
-    let deadline = Instant::now() + DRAIN_TIME;
+    let deadline = Instant::now() + Duration::from_secs(shared.options.drain_s.into());
     while shared.held() > 0 && Instant::now() < deadline {
         shared.connections.close_idle();
         shared.scan();

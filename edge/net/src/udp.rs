@@ -14,7 +14,7 @@ mod portable;
 mod socket;
 
 pub use batch::Batch;
-pub use socket::{UdpOptions, UdpSocket, bind_udp};
+pub use socket::{UdpOptions, UdpSocket, adopt_udp, bind_udp};
 
 use std::io;
 use std::sync::atomic::AtomicBool;

@@ -58,9 +58,12 @@ impl Load {
     /// Those that can take it; the first is compared with the others.
     pub(super) fn subjects(self) -> &'static [Subject] {
         match self {
-            Self::Udp | Self::UdpAnnounce => {
-                &[Subject::Tidegate, Subject::AquaticUdp, Subject::AquaticUdpUring]
-            }
+            Self::Udp | Self::UdpAnnounce => &[
+                Subject::Tidegate,
+                Subject::TidegateLimited,
+                Subject::AquaticUdp,
+                Subject::AquaticUdpUring,
+            ],
             Self::Http => &[Subject::Tidegate, Subject::AquaticHttp],
             // aquatic_http ignores `Connection: close`, so wrk would measure keep-alive there.
             Self::HttpClose => &[Subject::Tidegate],

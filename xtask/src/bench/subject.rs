@@ -16,6 +16,8 @@ use crate::workspace::{release, root};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Tidegate,
+    /// With limits that the load does not reach.
+    TidegateLimited,
     AquaticUdp,
     AquaticUdpUring,
     AquaticHttp,
@@ -53,6 +55,7 @@ impl Subject {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Tidegate => "tidegate",
+            Self::TidegateLimited => "tidegate (limits)",
             Self::AquaticUdp => "aquatic_udp (mio)",
             Self::AquaticUdpUring => "aquatic_udp (io_uring)",
             Self::AquaticHttp => "aquatic_http",
@@ -74,7 +77,7 @@ impl Subject {
     /// may keep another from its port for a minute.
     pub(super) fn address(self) -> &'static str {
         match self {
-            Self::Tidegate => "127.0.0.1:3000",
+            Self::Tidegate | Self::TidegateLimited => "127.0.0.1:3000",
             Self::AquaticUdp | Self::AquaticUdpUring => "127.0.0.1:3001",
             Self::AquaticHttp => "127.0.0.1:3002",
             Self::AquaticWs => "127.0.0.1:3003",
@@ -84,7 +87,9 @@ impl Subject {
 
     pub(super) fn version(self) -> String {
         match self {
-            Self::Tidegate => format!("tidegate {}", env!("CARGO_PKG_VERSION")),
+            Self::Tidegate | Self::TidegateLimited => {
+                format!("{} {}", self.name(), env!("CARGO_PKG_VERSION"))
+            }
             Self::BittorrentTracker => "bittorrent-tracker 11.2.3 (npm)".into(),
             _ => format!("{} 0.9.0 (cargo)", self.name()),
         }
@@ -96,10 +101,17 @@ impl Subject {
         let aquatic = |network: &str| {
             format!("log_level = \"off\"\n[network]\naddress = \"{address}\"\n{network}\n")
         };
-        match self {
-            Self::Tidegate => format!(
+        let tidegate = |more: &str| {
+            format!(
                 "[udp]\nlisten = [\"{address}\"]\nworkers = 1\n[http]\nlisten = [\"{address}\"]\nworkers = 1\n\
-                 websocket_messages_per_s = 0\n[admin]\nlisten = []\n[log]\nlevel = \"warn\"\n"
+                 websocket_messages_per_s = 0\n[admin]\nlisten = []\n[log]\nlevel = \"warn\"\n{more}"
+            )
+        };
+        match self {
+            Self::Tidegate => tidegate(""),
+            Self::TidegateLimited => tidegate(
+                "[limits]\nexempt = []\nannounces_per_s = 1000000\nscrapes_per_s = 1000000\n\
+                 connects_per_s = 1000000\n",
             ),
             Self::AquaticUdp => aquatic("use_io_uring = false"),
             Self::AquaticUdpUring => aquatic("use_io_uring = true"),
@@ -116,7 +128,9 @@ impl Subject {
             (program, words.chain([configuration.into()]).collect())
         };
         match self {
-            Self::Tidegate => configured(release().join("tidegate"), &["serve", "--config"]),
+            Self::Tidegate | Self::TidegateLimited => {
+                configured(release().join("tidegate"), &["serve", "--config"])
+            }
             Self::AquaticUdp | Self::AquaticUdpUring => {
                 configured(rivals.join("aquatic_udp"), &["-c"])
             }
@@ -133,27 +147,44 @@ impl Subject {
 
     /// Starts it on core 0 and waits until it serves.
     pub(super) fn start(self, rivals: &Path) -> Result<Running> {
-        let folder = root().join("target/bench");
-        fs::create_dir_all(&folder)?;
-        let configuration = folder.join("tracker.toml");
+        let configuration = folder()?.join("tracker.toml");
         fs::write(&configuration, self.configuration())?;
         let (program, arguments) = self.command(rivals, &configuration);
-        let log = File::create(folder.join("tracker.log"))?;
-        // As many connections as the system allows; not every tracker asks for them by itself.
-        let raise = "ulimit -n \"$(ulimit -Hn)\"; exec \"$@\"";
-        let child = Command::new("taskset")
-            .args(["-c", "0", "sh", "-c", raise, "sh"])
-            .arg(&program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
-        let mut running = Running { child };
+        let mut running = start(&program, &arguments)?;
         running.wait_until_it_listens(self)?;
         Ok(running)
     }
+}
+
+/// Starts a tracker on core 0, whose configuration is a file behind its other arguments.
+pub(super) fn spawn(program: &Path, arguments: &[&str], configuration: &str) -> Result<Running> {
+    let file = folder()?.join("tracker.toml");
+    fs::write(&file, configuration)?;
+    let arguments = arguments.iter().map(OsString::from).chain([file.into()]);
+    start(program, &arguments.collect::<Vec<_>>())
+}
+
+/// Where trackers' configuration and output go.
+fn folder() -> Result<PathBuf> {
+    let folder = root().join("target/bench");
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+fn start(program: &Path, arguments: &[OsString]) -> Result<Running> {
+    let log = File::create(folder()?.join("tracker.log"))?;
+    // As many connections as the system allows; not every tracker asks for them by itself.
+    let raise = "ulimit -n \"$(ulimit -Hn)\"; exec \"$@\"";
+    let child = Command::new("taskset")
+        .args(["-c", "0", "sh", "-c", raise, "sh"])
+        .arg(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    Ok(Running { child })
 }
 
 impl Running {

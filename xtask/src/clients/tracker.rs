@@ -82,8 +82,7 @@ impl Tracker {
 
     /// The sum of a metric over all lines that have these labels.
     pub(super) fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Result<u64> {
-        let reply = String::from_utf8(http_get(ADMIN, "/metrics")?)?;
-        Ok(reply.lines().filter_map(|line| metric_value(line, name, labels)).sum())
+        Ok(metric(ADMIN, name, labels)? as u64)
     }
 
     /// Asks it to end, as a service manager would; it must do so with 0.
@@ -106,6 +105,12 @@ impl Tracker {
     }
 }
 
+/// The sum of a metric over all lines that have these labels, from the admin listener at `admin`.
+pub(crate) fn metric(admin: &str, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+    let reply = String::from_utf8(http_get(admin, "/metrics")?)?;
+    Ok(reply.lines().filter_map(|line| metric_value(line, name, labels)).sum())
+}
+
 fn http_get(address: &str, path: &str) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -125,10 +130,13 @@ fn bencoded_number(bytes: &[u8], key: &str) -> Option<u64> {
 }
 
 /// The value of a line of Prometheus text, if it is of this metric and has these labels.
-fn metric_value(line: &str, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
+fn metric_value(line: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let (series, value) = line.rsplit_once(' ')?;
     let found = series.strip_prefix(name)?;
-    let found = found.strip_prefix('{')?.strip_suffix('}')?;
+    let found = match found {
+        "" => found,
+        _ => found.strip_prefix('{')?.strip_suffix('}')?,
+    };
     let has = |(key, value): &(&str, &str)| {
         found.split(',').any(|one| one == format!("{key}=\"{value}\""))
     };
@@ -150,9 +158,10 @@ mod tests {
     #[test]
     fn metrics_are_picked_by_labels() {
         let line = "x_total{family=\"v4\",kind=\"announce\"} 3";
-        assert_eq!(metric_value(line, "x_total", &[("kind", "announce")]), Some(3));
+        assert_eq!(metric_value(line, "x_total", &[("kind", "announce")]), Some(3.0));
         assert_eq!(metric_value(line, "x_total", &[("kind", "scrape")]), None);
         assert_eq!(metric_value(line, "x", &[]), None);
+        assert_eq!(metric_value("x_seconds 0.5", "x_seconds", &[]), Some(0.5));
         assert_eq!(metric_value("# HELP x_total y", "x_total", &[]), None);
     }
 }

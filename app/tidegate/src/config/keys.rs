@@ -68,7 +68,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ),
     ("admin", "Metrics and health: /metrics, /health/live, /health/ready."),
     ("state", "Durable records: not built yet."),
-    ("process", "Who the tracker is once it has bound its ports."),
+    ("process", "Who the tracker is once it has bound its ports, and how it ends."),
     ("log", "What is written to standard error."),
 ];
 
@@ -421,6 +421,20 @@ pub(crate) const KEYS: &[Key] = &[
         "When started as root: the user to become once the ports are bound; empty stays root.",
     ),
     key("process.group", Kind::Text, r#""""#, "The group to go with it; empty is the user's own."),
+    key(
+        "process.sandbox",
+        Kind::Choice(&["auto", "off"]),
+        r#""auto""#,
+        "auto: give up, once the ports are bound, what serving does not need (Landlock and\n\
+         seccomp, as far as the kernel has them): files can then be read only in the folders\n\
+         where they are at the start. off: do not.",
+    ),
+    key(
+        "process.drain_s",
+        Kind::Int(0, 3600),
+        "5",
+        "Seconds that answers may take to leave when the tracker stops or is upgraded.",
+    ),
     live(
         "log.level",
         Kind::Choice(&["error", "warn", "info", "debug", "trace"]),

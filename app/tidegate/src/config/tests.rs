@@ -215,6 +215,16 @@ fn short_intervals_are_obeyed_and_short_lives_are_doubted() {
 }
 
 #[test]
+fn the_end_and_the_sandbox_are_as_configured() {
+    let text = "[process]\ndrain_s = 0\nsandbox = \"off\"\n[access]\nallow = \"a\"\ndeny = \"b\"\n";
+    let config = Config::from_settings(&read(text).unwrap()).unwrap();
+    assert_eq!((config.http.drain_s, config.sandbox), (0, false));
+    assert_eq!(config.files().collect::<Vec<_>>(), [Path::new("a"), Path::new("b")]);
+    let config = Config::from_settings(&Settings::default()).unwrap();
+    assert_eq!((config.http.drain_s, config.sandbox, config.files().count()), (5, true, 0));
+}
+
+#[test]
 fn environment_overrides_the_file() {
     let variables = [
         ("TIDEGATE_TRACKER__INTERVAL_S", "77"),

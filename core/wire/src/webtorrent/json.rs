@@ -1,6 +1,8 @@
 //! One pass over a JSON text (RFC 8259): every byte of it is checked, and what is of interest is lent
 //! as it stands. `None` is always: this is not JSON.
 
+use std::slice::Iter;
+
 use types::limits;
 
 /// A value of which strings, numbers, arrays and objects are still text.
@@ -99,6 +101,22 @@ impl<'a> Scanner<'a> {
         }
         self.depth -= 1;
         Some(())
+    }
+
+    /// The bytes that a string of 20 characters up to U+00FF stands for, in one go. If none is there,
+    /// nothing is taken.
+    //= webtorrent#binary-strings
+    pub(super) fn twenty_bytes(&mut self) -> Option<[u8; 20]> {
+        if self.peek()? != b'"' {
+            return None;
+        }
+        let all = self.text.as_bytes();
+        let (mut rest, mut bytes) = (all.get(self.at + 1..)?.iter(), [0; 20]);
+        let (len, closed) = latin1(&mut rest, &mut bytes)?;
+        (len == bytes.len() && closed).then(|| {
+            self.at = all.len() - rest.len();
+            bytes
+        })
     }
 
     /// Any value.
@@ -275,28 +293,37 @@ impl<'a> Text<'a> {
         (self.latin1(&mut bytes)? == bytes.len()).then_some(bytes)
     }
 
-    /// Puts the bytes that the string's characters stand for into `room`, and says how many they are.
     #[inline]
     fn latin1(self, room: &mut [u8]) -> Option<usize> {
-        let (mut bytes, mut len, mut bit_6) = (self.raw.iter(), 0, 0);
-        while let Some(&byte) = bytes.next() {
-            // Of random bytes half are above U+007F: 0xc2 or 0xc3, and another byte, in UTF-8. Which are,
-            // no branch can guess, so none asks: of the two the second takes the place of the first.
-            *room.get_mut(len)? = match byte {
-                b'\\' => escaped_latin1(&mut bytes)?,
-                0xc4.. => return None,
-                _ => byte | bit_6,
-            };
-            len += usize::from(byte < 0xc2);
-            bit_6 = u8::from(byte == 0xc3) << 6;
-        }
-        Some(len)
+        latin1(&mut self.raw.iter(), room).map(|(len, _)| len)
     }
 }
 
+/// Puts the bytes that characters stand for into `room`, up to a quote or the end, and says how many
+/// they are and whether a quote ended them. `None` if they are more, one is above U+00FF, or this is
+/// no string's inside.
+#[inline]
+fn latin1(text: &mut Iter<'_, u8>, room: &mut [u8]) -> Option<(usize, bool)> {
+    let (mut len, mut bit_6) = (0, 0);
+    while let Some(&byte) = text.next() {
+        // Of random bytes half are above U+007F: 0xc2 or 0xc3, and another byte, in UTF-8. Which are,
+        // no branch can guess, so none asks: of the two the second takes the place of the first.
+        let value = match byte {
+            b'"' => return Some((len, true)),
+            b'\\' => escaped_latin1(text)?,
+            ..0x20 | 0xc4.. => return None,
+            _ => byte | bit_6,
+        };
+        *room.get_mut(len)? = value;
+        len += usize::from(byte < 0xc2);
+        bit_6 = u8::from(byte == 0xc3) << 6;
+    }
+    Some((len, false))
+}
+
 /// The character of an escape of which the backslash is taken, unless it is above U+00FF.
-fn escaped_latin1(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u8> {
-    Some(match bytes.next()? {
+fn escaped_latin1(text: &mut Iter<'_, u8>) -> Option<u8> {
+    Some(match text.next()? {
         b'b' => 0x08,
         b't' => b'\t',
         b'n' => b'\n',
@@ -305,10 +332,11 @@ fn escaped_latin1(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u8> {
         b'u' => {
             let mut code = 0;
             for _ in 0..4 {
-                code = code << 4 | char::from(*bytes.next()?).to_digit(16)?;
+                code = code << 4 | char::from(*text.next()?).to_digit(16)?;
             }
             u8::try_from(code).ok()?
         }
-        itself => *itself,
+        itself @ (b'"' | b'\\' | b'/') => *itself,
+        _ => return None,
     })
 }

@@ -315,17 +315,21 @@ fn offer<'a>(scanner: &mut Scanner<'a>) -> Option<Option<Offer<'a>>> {
         scanner.value()?;
         return Some(None);
     }
-    let (mut id, mut json) = (Value::Null, Value::Null);
+    let (mut id, mut json) = (None, Value::Null);
     scanner.members(|scanner, key| {
-        let value = scanner.value()?;
         match key.word(&mut [0; 16]) {
-            b"offer_id" => id = value,
-            b"offer" => json = value,
-            _ => {}
+            b"offer_id" => {
+                id = scanner.twenty_bytes();
+                if id.is_none() {
+                    scanner.value()?;
+                }
+            }
+            b"offer" => json = scanner.value()?,
+            _ => drop(scanner.value()?),
         }
         Some(())
     })?;
-    Some(match (twenty_bytes(id), json) {
+    Some(match (id, json) {
         (Some(id), Value::Object(json)) => Some(Offer { id: OfferId(id), json }),
         _ => None,
     })
