@@ -56,7 +56,7 @@ impl Stage {
         self.wait_for_attempts(&tracker, "unreachable", 1)?;
         ensure!(
             self.log()?.contains(
-                "tracker.test: no certificate yet: https://127.0.0.1:14000/dir cannot be reached"
+                "tracker.test: no certificate yet: https://localhost:14000/dir cannot be reached"
             ),
             "the log does not say why"
         );
@@ -171,7 +171,7 @@ impl Stage {
     }
 
     fn certificate(&self) -> PathBuf {
-        self.folder.join("cache/127.0.0.1_14000_dir").join(format!("{HOST}.pem"))
+        self.folder.join("cache/localhost_14000_dir").join(format!("{HOST}.pem"))
     }
 
     fn log(&self) -> Result<String> {

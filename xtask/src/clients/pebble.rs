@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// What `go install` is told; NAME is one of its programs.
 pub(crate) const PEBBLE: &str = "github.com/letsencrypt/pebble/v2/cmd/NAME@v2.10.1";
-/// Where the directory of its ACME server is.
-pub(super) const DIRECTORY: &str = "https://127.0.0.1:14000/dir";
+/// Where the directory of its ACME server is, by name: the sandbox must let the tracker look it up.
+pub(super) const DIRECTORY: &str = "https://localhost:14000/dir";
 const MANAGEMENT: &str = "https://127.0.0.1:15000";
 const DNS: &str = "127.0.0.1:8053";
 const START_MAX: Duration = Duration::from_secs(60);
@@ -89,7 +89,7 @@ impl Pebble {
             output(made)
         };
         make("ca", &[])?;
-        let names = "subjectAltName=IP:127.0.0.1";
+        let names = "subjectAltName=IP:127.0.0.1,DNS:localhost";
         let plain = "basicConstraints=critical,CA:FALSE";
         let by = ["-CA", "ca.pem", "-CAkey", "ca.key", "-addext", names, "-addext", plain];
         make("pebble", &by).map(drop)

@@ -81,6 +81,13 @@ impl AcmeConfig {
         })
     }
 
+    /// The TCP port of the ACME server.
+    pub(crate) fn port(&self) -> u16 {
+        let host = self.directory.strip_prefix("https://").and_then(|rest| rest.split('/').next());
+        let port = host.and_then(|host| host.rsplit_once(':')?.1.parse().ok());
+        port.unwrap_or(443)
+    }
+
     /// What is hardly meant: the authority may find nobody where it knocks.
     pub(super) fn doubt(&self, config: &Config) -> Option<String> {
         let (port, listen, name) = match self.challenge {
