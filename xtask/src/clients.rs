@@ -8,6 +8,7 @@
 
 mod acme;
 mod case;
+mod haproxy;
 mod pair;
 mod pebble;
 mod peer;

@@ -12,6 +12,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("aria2", "real-client tests"),
     ("transmission-cli", "real-client tests"),
     ("python3-libtorrent", "real-client tests"),
+    ("haproxy", "real-client tests of clients behind a proxy"),
     ("chromium", "real-client tests of WebTorrent"),
     ("curl", "tests of ACME: a client that believes one authority"),
     ("openssl", "tests of ACME: the certificate of the ACME server itself"),

@@ -11,12 +11,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front::http::{HttpOptions, Proxies};
+use front::http::{ForwardedHeader, HttpOptions};
 use front::web::WebOptions;
 use net::Engine;
 use net::tls::CertificateFiles;
 use tracker::access::Mode;
-use tracker::{Limits, Networks, Policy, Rate};
+use tracker::{Limits, Networks, Policy, PrivateAddresses, Rate};
 
 use keys::{KEYS, Key};
 
@@ -40,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) engine: Engine,
     pub(crate) receive_buffer: usize,
     pub(crate) pin_cores: bool,
+    /// Those that put Simple Proxy headers before datagrams, if that is on.
+    pub(crate) simple_proxies: Option<Networks>,
     pub(crate) http_listen: Listen,
     pub(crate) http_workers: usize,
     pub(crate) http: HttpOptions,
@@ -65,17 +67,10 @@ impl Config {
     /// Checks what single keys cannot show, and converts. All problems are named at once.
     pub(crate) fn from_settings(settings: &Settings) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
-        let proxies = settings.list("http.trusted_proxies");
-        let proxies = Proxies::parse(proxies.iter().map(String::as_str));
-        let trusted_proxies = proxies.unwrap_or_else(|error| {
-            problems.push(settings.problem("http.trusted_proxies", error.to_string()));
-            Proxies::default()
-        });
-        let exempt = settings.list("limits.exempt");
-        let exempt = Networks::parse(exempt.iter().map(String::as_str)).unwrap_or_else(|error| {
-            problems.push(settings.problem("limits.exempt", error.to_string()));
-            Networks::default()
-        });
+        let mut networks = |name| networks(settings, name, &mut problems);
+        let udp_proxies = networks("udp.trusted_proxies");
+        let trusted_proxies = networks("http.trusted_proxies");
+        let exempt = networks("limits.exempt");
         let mut addresses = |name| addresses(settings, name, &mut problems);
         let [udp, http, tls, admin] =
             ["udp.listen", "http.listen", "tls.listen", "admin.listen"].map(&mut addresses);
@@ -90,6 +85,7 @@ impl Config {
             },
             receive_buffer: settings.size("udp.receive_buffer_bytes"),
             pin_cores: settings.flag("udp.pin_cores"),
+            simple_proxies: settings.flag("udp.simple_proxy").then_some(udp_proxies),
             http_listen: Listen { addresses: http, is_default: settings.is_default("http.listen") },
             http_workers: settings.size("http.workers"),
             http: HttpOptions {
@@ -98,6 +94,11 @@ impl Config {
                 idle_timeout_s: settings.int("http.idle_timeout_s"),
                 write_timeout_s: settings.int("http.write_timeout_s"),
                 trusted_proxies,
+                proxy_protocol: settings.text("http.proxy_protocol") == "v1v2",
+                forwarded_header: match settings.text("http.forwarded_header") {
+                    "forwarded" => ForwardedHeader::Forwarded,
+                    _ => ForwardedHeader::XForwardedFor,
+                },
                 dict_model: settings.flag("http.dict_model"),
                 drain_s: settings.int("process.drain_s"),
                 web: settings.flag("http.websocket").then(|| web(settings)),
@@ -151,6 +152,14 @@ impl Config {
             ));
         }
         doubts.extend(self.acme.iter().filter_map(|acme| acme.doubt(self)));
+        for (proxies, name) in [
+            (Some(&self.http.trusted_proxies), "http.trusted_proxies"),
+            (self.simple_proxies.as_ref(), "udp.trusted_proxies"),
+        ] {
+            if proxies.is_some_and(Networks::holds_everybody) {
+                doubts.push(format!("{name} holds everybody: anybody may claim to be anybody"));
+            }
+        }
         for (rate, name) in [
             (self.limits.connects, "connects"),
             (self.limits.announces, "announces"),
@@ -181,6 +190,14 @@ impl Config {
             if wanted && path.as_os_str().is_empty() {
                 let mode = settings.text("access.mode");
                 blame(name, format!("must name a file when access.mode is `{mode}`"));
+            }
+        }
+        for (is_on, name, by) in [
+            (self.http.proxy_protocol, "http.trusted_proxies", "http.proxy_protocol"),
+            (self.simple_proxies.is_some(), "udp.trusted_proxies", "udp.simple_proxy"),
+        ] {
+            if is_on && settings.list(name).is_empty() {
+                blame(name, format!("must name the proxies when {by} is on"));
             }
         }
         for path in settings.list("http.websocket_paths") {
@@ -271,7 +288,21 @@ fn policy(settings: &Settings) -> Policy {
         numwant_default: peers("tracker.numwant_default"),
         numwant_max: peers("tracker.numwant_max"),
         connection_id_lifetime_s: settings.int("tracker.connection_id_lifetime_s"),
+        private_addresses: match settings.text("tracker.private_addresses") {
+            "allow" => PrivateAddresses::Allow,
+            "deny" => PrivateAddresses::Deny,
+            _ => PrivateAddresses::Auto,
+        },
     }
+}
+
+/// A list of networks.
+fn networks(settings: &Settings, name: &'static str, problems: &mut Vec<Problem>) -> Networks {
+    let networks = Networks::parse(settings.list(name).iter().map(String::as_str));
+    networks.unwrap_or_else(|error| {
+        problems.push(settings.problem(name, error.to_string()));
+        Networks::default()
+    })
 }
 
 fn limits(settings: &Settings, exempt: Networks) -> Limits {

@@ -16,6 +16,8 @@ mod limits;
 mod lists;
 #[path = "outside/process.rs"]
 mod process;
+#[path = "outside/proxies.rs"]
+mod proxies;
 #[path = "outside/sandbox.rs"]
 mod sandbox;
 #[path = "outside/serving.rs"]

@@ -60,6 +60,10 @@ pub enum Drop {
     SendFailed,
     /// The reply was dropped because the socket's send buffer was full.
     Blocked,
+    /// A PROXY or Simple Proxy header from an address that is no trusted proxy.
+    UntrustedProxy,
+    /// A trusted proxy that sent no such header, or a broken one.
+    BadProxyHeader,
     /// HTTP: request line or headers above the limit.
     HeadTooLarge,
     /// HTTP: bytes that are no HTTP request, or one that this server does not take.
@@ -94,7 +98,7 @@ pub enum Drop {
 
 impl Drop {
     /// Every reason, in the order of [`Drop::index`].
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::TooShort,
         Self::Oversize,
         Self::NotATracker,
@@ -102,6 +106,8 @@ impl Drop {
         Self::MalformedOptions,
         Self::SendFailed,
         Self::Blocked,
+        Self::UntrustedProxy,
+        Self::BadProxyHeader,
         Self::HeadTooLarge,
         Self::BadHttp,
         Self::TimedOut,
@@ -134,6 +140,8 @@ impl Drop {
             Self::MalformedOptions => "malformed_options",
             Self::SendFailed => "send_failed",
             Self::Blocked => "blocked",
+            Self::UntrustedProxy => "untrusted_proxy",
+            Self::BadProxyHeader => "bad_proxy_header",
             Self::HeadTooLarge => "head_too_large",
             Self::BadHttp => "bad_http",
             Self::TimedOut => "timed_out",

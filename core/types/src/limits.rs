@@ -31,6 +31,10 @@ pub const HTTP_HEADERS_MAX: usize = 64;
 /// Hashes answered in one HTTP scrape: more do not fit [`HTTP_HEAD_MAX`] by much.
 pub const SCRAPE_HASHES_HTTP_MAX: usize = 256;
 
+/// Bytes of a PROXY header. Addresses take 36 at most; what a proxy knows of the client's TLS may
+/// take hundreds, with its certificate thousands.
+pub const PROXY_HEADER_MAX: usize = 4096;
+
 /// Workers that one protocol has.
 pub const WORKERS_MAX: usize = 1024;
 /// Connections that one worker holds.

@@ -14,9 +14,9 @@
 //! one keeps no bytes. Deadlines are kept by one scan a second, not by a timer each.
 
 mod challenges;
-mod client;
 mod connection;
 mod desk;
+mod greeting;
 #[cfg(test)]
 mod tests;
 
@@ -34,16 +34,17 @@ use tokio::sync::watch;
 use tokio::task::{LocalSet, yield_now};
 use tokio::time::{Instant, interval, sleep};
 use tracker::counters::{Drop, Ledger};
-use tracker::{Random, Seat, Tracker};
+use tracker::{Networks, Random, Seat, Tracker};
 
 use crate::Clock;
-use crate::stream::Socket;
+use crate::client::Caller;
+use crate::stream::{Socket, reason};
 use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
 use connection::{Connection, Connections};
 use desk::{Client, Desk, Next, Turn};
 
 pub use challenges::Challenges;
-pub use client::{ParseProxyError, Proxies};
+pub use wire::http::ForwardedHeader;
 
 /// How HTTP is served.
 #[derive(Clone, Debug)]
@@ -56,8 +57,12 @@ pub struct HttpOptions {
     pub idle_timeout_s: u32,
     /// Seconds that a client may take to read an answer.
     pub write_timeout_s: u32,
-    /// Whose `X-Forwarded-For` is believed.
-    pub trusted_proxies: Proxies,
+    /// Who is believed about whom they speak for.
+    pub trusted_proxies: Networks,
+    /// Whether their connections begin with a PROXY header.
+    pub proxy_protocol: bool,
+    /// The header in which they say so in requests.
+    pub forwarded_header: ForwardedHeader,
     /// Whether `compact=0` is honoured with the dict model (BEP 3); the store must keep peer ids.
     pub dict_model: bool,
     /// Seconds that answers may take to leave once the worker shall stop.
@@ -75,7 +80,9 @@ impl Default for HttpOptions {
             head_timeout_s: 10,
             idle_timeout_s: 60,
             write_timeout_s: 20,
-            trusted_proxies: Proxies::default(),
+            trusted_proxies: Networks::default(),
+            proxy_protocol: false,
+            forwarded_header: ForwardedHeader::default(),
             dict_model: false,
             drain_s: 5,
             web: Some(WebOptions::default()),
@@ -220,6 +227,10 @@ impl Shared {
         self.connections.len() + self.web.len()
     }
 
+    fn tls(&self, listener: usize) -> Option<&TlsConfig> {
+        self.tls.get(listener).and_then(Option::as_ref)
+    }
+
     fn count_drop(&self, listener: usize, reason: Drop) {
         self.desk.borrow_mut().ledger(listener).now.drop(reason);
     }
@@ -260,22 +271,25 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
         shared.count_drop(listener, Drop::ConnectionLimit);
         return;
     }
-    let Some(seat) = shared.desk.borrow().seat(from.ip()) else {
+    let local = || stream.local_addr().ok().map(|address| address.ip());
+    let announced = shared.options.proxy_protocol.then_some(&shared.options.trusted_proxies);
+    let caller = Caller::new(from.ip(), local, announced);
+    let mut client = Client { listener, caller, may_stay: !shared.stopping.get() };
+    let greeted = greeting::take(&mut client.caller, &stream);
+    let Some(seat) = shared.desk.borrow().seat(client.caller.ip()) else {
         return shared.count_drop(listener, Drop::PrefixConnectionLimit);
     };
-    let client = Client { listener, peer: from.ip(), may_stay: !shared.stopping.get() };
-    let first = {
-        let mut desk = shared.desk.borrow_mut();
-        desk.ledger(listener).now.connections_opened += 1;
-        match shared.tls.get(listener) {
-            // A handshake takes several turns anyway.
-            Some(Some(_)) => Ok(Turn::first()),
-            _ => desk.turn(client, Turn::first(), &stream),
+    shared.desk.borrow_mut().ledger(listener).now.connections_opened += 1;
+    let first = greeted.and_then(|()| {
+        // A handshake takes several turns anyway, and a header that has not come must be waited for.
+        if client.caller.is_announced() || shared.tls(listener).is_some() {
+            return Ok(Turn::first());
         }
-    };
+        shared.desk.borrow_mut().turn(client, Turn::first(), &stream)
+    });
     let goes_on = first.and_then(|turn| go_on(shared, stream, client, seat, turn));
-    if goes_on.is_err() {
-        shared.count_drop(listener, Drop::Reset);
+    if let Err(error) = &goes_on {
+        shared.count_drop(listener, reason(error));
     }
     if !goes_on.unwrap_or(false) {
         shared.desk.borrow_mut().ledger(listener).now.connections_closed += 1;
@@ -294,8 +308,7 @@ fn go_on(
         return Ok(false);
     }
     let listener = client.listener;
-    let tls = shared.tls.get(listener).and_then(Option::as_ref);
-    let stream = Socket::new(TcpStream::from_std(stream)?, tls)?;
+    let stream = Socket::new(TcpStream::from_std(stream)?, shared.tls(listener))?;
     if let Next::Upgrade(ip) = turn.next {
         drop(seat);
         upgrade(shared, listener, stream, ip, turn);

@@ -8,6 +8,8 @@
 
 mod batch;
 #[cfg(target_os = "linux")]
+mod control;
+#[cfg(target_os = "linux")]
 mod mmsg;
 mod pace;
 mod portable;

@@ -167,7 +167,7 @@ impl Stage {
     }
 
     fn start_tracker(&self, domains: &[&str], more: &str) -> Result<Tracker> {
-        Tracker::start_with(&self.folder, &self.configuration(domains, more))
+        Tracker::start(&self.folder, &self.configuration(domains, more))
     }
 
     fn certificate(&self) -> PathBuf {

@@ -1,6 +1,7 @@
 //! One case from begin to end, inside its namespace.
 
 use super::acme::Story;
+use super::haproxy::Header;
 use super::pair::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Udp, Ws};
@@ -25,6 +26,8 @@ pub(super) struct Case {
 enum Plot {
     /// The leecher ends with the seeder's bytes.
     Transfer(Pair),
+    /// The same with HAProxy between clients and tracker.
+    Proxied(Pair, Header),
     /// The tracker refuses the torrent, both clients say why, and nothing is transferred. It shows that
     /// the other cases can fail.
     Refusal(Pair),
@@ -34,7 +37,7 @@ enum Plot {
     Script(Script),
 }
 
-use Plot::{Certificates, Refusal, Script as Scripted, Transfer};
+use Plot::{Certificates, Proxied, Refusal, Script as Scripted, Transfer};
 
 /// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
 /// inside a namespace, whatever the tracker; libtorrent stands for v6.
@@ -48,6 +51,9 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "libtorrent-udp", plot: Transfer(Pair([Libtorrent, Libtorrent], Udp, V4)) },
     Case { name: "libtorrent-http6", plot: Transfer(Pair([Libtorrent, Libtorrent], Http, V6)) },
     Case { name: "libtorrent-udp6", plot: Transfer(Pair([Libtorrent, Libtorrent], Udp, V6)) },
+    Case { name: "aria2-http-proxy1", plot: Proxied(Pair([Aria2, Aria2], Http, V4), Header::V1) },
+    Case { name: "libtorrent-http-proxy2", plot: Proxied(Pair([Libtorrent, Libtorrent], Http, V4), Header::V2) },
+    Case { name: "libtorrent-http6-proxy1", plot: Proxied(Pair([Libtorrent, Libtorrent], Http, V6), Header::V1) },
     Case { name: "libtorrent-http-denied", plot: Refusal(Pair([Libtorrent, Libtorrent], Http, V4)) },
     Case { name: "libtorrent-udp-denied", plot: Refusal(Pair([Libtorrent, Libtorrent], Udp, V4)) },
     Case { name: "webtorrent-ws", plot: Transfer(Pair([WebTorrent, WebTorrent], Ws, V4)) },
@@ -79,6 +85,7 @@ impl Case {
         let started = Instant::now();
         let result = set_up_network().and_then(|()| match &self.plot {
             Transfer(pair) => pair.play_transfer(folder),
+            Proxied(pair, header) => pair.play_transfer_behind(*header, folder),
             Refusal(pair) => pair.play_refusal(folder),
             Certificates(story) => story.play(folder),
             Scripted(script) => script.play(folder),

@@ -38,19 +38,8 @@ pub(super) fn binary() -> PathBuf {
 }
 
 impl Tracker {
-    /// Starts it with defaults, but for a deny list if one is given, and waits until it serves.
-    pub(super) fn start(folder: &Path, denied: Option<&Torrent>) -> Result<Self> {
-        let mut configuration = String::new();
-        if let Some(torrent) = denied {
-            let list = folder.join("deny.txt");
-            fs::write(&list, torrent.info_hash_hex() + "\n")?;
-            configuration = format!("[access]\nmode = \"deny\"\ndeny = {list:?}\n");
-        }
-        Self::start_with(folder, &configuration)
-    }
-
-    /// Starts it with this configuration, and waits until it serves.
-    pub(super) fn start_with(folder: &Path, configuration: &str) -> Result<Self> {
+    /// Starts it with defaults, but for what `configuration` says, and waits until it serves.
+    pub(super) fn start(folder: &Path, configuration: &str) -> Result<Self> {
         let path = folder.join("tidegate.toml");
         fs::write(&path, configuration)?;
         let log = File::create(folder.join("tracker.log"))?;

@@ -113,6 +113,14 @@ pub(crate) const KEYS: &[Key] = &[
         "Kernel memory for datagrams that wait, for each socket; 0 is the system's default.\n\
          The start says what was granted: net.core.rmem_max may limit it.",
     ),
+    key(
+        "udp.simple_proxy",
+        Kind::Flag,
+        "false",
+        "Whether udp.trusted_proxies put Cloudflare's Simple Proxy header before each datagram, and\n\
+         want it before each reply. From them nothing else is taken, from others no such header.",
+    ),
+    key("udp.trusted_proxies", Kind::List, "[]", "Addresses and networks of those proxies."),
     key("udp.pin_cores", Kind::Flag, "false", "Keep each UDP worker on a core of its own."),
     key(
         "http.listen",
@@ -183,8 +191,22 @@ pub(crate) const KEYS: &[Key] = &[
         "http.trusted_proxies",
         Kind::List,
         "[]",
-        "Addresses and networks whose X-Forwarded-For is believed, as in\n\
-         [\"127.0.0.1\", \"10.0.0.0/8\"].",
+        "Addresses and networks of proxies that are believed when they say for whom they speak, as\n\
+         in [\"127.0.0.1\", \"10.0.0.0/8\"].",
+    ),
+    key(
+        "http.forwarded_header",
+        Kind::Choice(&["x-forwarded-for", "forwarded"]),
+        r#""x-forwarded-for""#,
+        "The header in which they do: x-forwarded-for, or forwarded (RFC 7239). Only the one that\n\
+         your proxies write can be believed; the other one they pass on as the client sent it.",
+    ),
+    key(
+        "http.proxy_protocol",
+        Kind::Choice(&["off", "v1v2"]),
+        r#""off""#,
+        "v1v2: each connection from trusted_proxies begins with a PROXY header, of version 1 or 2,\n\
+         and is closed if it does not. From others such a header is bad HTTP.",
     ),
     key(
         "http.connections_max",
@@ -331,6 +353,14 @@ pub(crate) const KEYS: &[Key] = &[
         Kind::Int(1, DAY_S),
         "120",
         "Seconds for which a UDP connection id is good at least; twice that at most.",
+    ),
+    live(
+        "tracker.private_addresses",
+        Kind::Choice(&["auto", "allow", "deny"]),
+        r#""auto""#,
+        "Peers whose address is not public (private, loopback, link-local, documentation). auto:\n\
+         taken if the address at which they reach the tracker is not public either. Multicast and\n\
+         unspecified addresses are never taken. WebTorrent peers need no address.",
     ),
     live(
         "tracker.websocket_interval_s",

@@ -206,6 +206,35 @@ fn contradictions_are_found() {
 }
 
 #[test]
+fn proxies_are_networks_and_named_where_they_are_needed() {
+    let found = says("[udp]\ntrusted_proxies = [\"10.0.0.0/33\"]\n");
+    assert!(found[0].starts_with("2: udp.trusted_proxies: `10.0.0.0/33` is neither"), "{found:?}");
+    let found = says("[udp]\nsimple_proxy = true\n[http]\nproxy_protocol = \"v1v2\"\n");
+    let due = [
+        "http.trusted_proxies: must name the proxies when http.proxy_protocol is on",
+        "udp.trusted_proxies: must name the proxies when udp.simple_proxy is on",
+    ];
+    assert_eq!(found, due.map(|due| format!("default: {due}")));
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    let nets = "trusted_proxies = [\"173.245.48.0/20\", \"::1\"]";
+    let text = format!(
+        "[udp]\nsimple_proxy = true\n{nets}\n[http]\nproxy_protocol = \"v1v2\"\n\
+                        forwarded_header = \"forwarded\"\n{nets}\n[tracker]\n\
+                        private_addresses = \"deny\"\n"
+    );
+    let all = config(&text);
+    let proxies = Networks::parse(["173.245.48.0/20", "::1"]).unwrap();
+    assert_eq!(all.simple_proxies, Some(proxies.clone()));
+    assert_eq!((all.http.proxy_protocol, all.http.trusted_proxies), (true, proxies));
+    assert_eq!(all.http.forwarded_header, ForwardedHeader::Forwarded);
+    assert_eq!(all.policy.private_addresses, PrivateAddresses::Deny);
+    // Listed, but not switched on.
+    assert_eq!(config(&format!("[udp]\n{nets}\n")).simple_proxies, None);
+    let everybody = config("[http]\ntrusted_proxies = [\"0.0.0.0/0\"]\n").doubts();
+    assert!(everybody[0].starts_with("http.trusted_proxies holds everybody"), "{everybody:?}");
+}
+
+#[test]
 fn short_intervals_are_obeyed_and_short_lives_are_doubted() {
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     let short = config("[tracker]\ninterval_s = 5\n");

@@ -120,6 +120,9 @@ impl Workers {
             });
             let ledgers = ledgers.collect();
             let mut front = UdpFront::new(Arc::clone(&self.tracker), ledgers, self.clock, seed()?);
+            if let Some(proxies) = &config.simple_proxies {
+                front = front.behind(proxies.clone());
+            }
             let stop = Arc::clone(&self.stop);
             let engine = config.engine;
             let place =

@@ -110,6 +110,13 @@ impl Tracker {
         Self::start_as(tidegate(&[]), directory, free_port(), more)
     }
 
+    /// The same with `variables` in its environment.
+    pub(crate) fn start_with(directory: Directory, more: &str, variables: &[(&str, &str)]) -> Self {
+        let mut command = tidegate(&[]);
+        command.envs(variables.iter().copied());
+        Self::start_as(command, directory, free_port(), more)
+    }
+
     /// The same by a command of the test's own, on `port`. Its standard output is looked at, unless
     /// it is not one: a command that needs it starts with a shell.
     pub(crate) fn start_as(

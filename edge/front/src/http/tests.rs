@@ -212,7 +212,7 @@ fn connections_are_bounded() {
 
 #[test]
 fn both_families_and_forwarded_addresses() {
-    let trusted_proxies = Proxies::parse(["127.0.0.1"]).unwrap();
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let server = Server::start(HttpOptions { trusted_proxies, ..HttpOptions::default() });
     let from = |ip: &str| format!("{CLOSE}X-Forwarded-For: 9.9.9.9, {ip}\r\n");
     server.talk(&announce(1, "", &from("2001:db8::1")));
