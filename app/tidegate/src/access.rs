@@ -47,7 +47,12 @@ struct Mark {
 impl Watch {
     /// Watches the lists of `config` from now on, as they are now.
     pub(crate) fn new(config: &Config) -> Self {
-        Self { seen: config.files().map(|path| (path.to_owned(), mark(path))).collect() }
+        Self::of(config.files())
+    }
+
+    /// Watches files from now on, as they are now.
+    pub(crate) fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
+        Self { seen: paths.map(|path| (path.to_owned(), mark(path))).collect() }
     }
 
     /// Whether any file has changed since the last look. One that is gone for the moment, because

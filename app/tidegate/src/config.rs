@@ -1,6 +1,7 @@
 //! The configuration: one table of keys ([`keys`]), read from a file and the environment ([`read`]),
 //! shown and written from the same table ([`show()`]), and here turned into what the rooms take.
 
+mod acme;
 mod keys;
 mod read;
 mod show;
@@ -8,6 +9,7 @@ mod show;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use front::http::{ForwardedHeader, HttpOptions};
 use front::web::WebOptions;
@@ -18,6 +20,7 @@ use tracker::{Limits, Networks, Policy, PrivateAddresses, Rate};
 
 use keys::{KEYS, Key};
 
+pub(crate) use acme::{AcmeConfig, Challenge};
 pub(crate) use read::{Problem, Settings, load};
 pub(crate) use show::{init, show};
 
@@ -44,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) http: HttpOptions,
     pub(crate) tls_listen: Listen,
     pub(crate) certificates: Vec<CertificateFiles>,
+    /// Certificates to be obtained, if any.
+    pub(crate) acme: Option<AcmeConfig>,
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
     pub(crate) access_mode: Mode,
@@ -69,6 +74,7 @@ impl Config {
         let mut addresses = |name| addresses(settings, name, &mut problems);
         let [udp, http, tls, admin] =
             ["udp.listen", "http.listen", "tls.listen", "admin.listen"].map(&mut addresses);
+        let acme = AcmeConfig::from_settings(settings, &mut problems);
         let config = Self {
             udp_listen: Listen { addresses: udp, is_default: settings.is_default("udp.listen") },
             udp_workers: settings.size("udp.workers"),
@@ -96,9 +102,11 @@ impl Config {
                 dict_model: settings.flag("http.dict_model"),
                 drain_s: settings.int("process.drain_s"),
                 web: settings.flag("http.websocket").then(|| web(settings)),
+                challenges: Arc::default(),
             },
             tls_listen: Listen { addresses: tls, is_default: false },
             certificates: certificates(settings),
+            acme,
             policy: policy(settings),
             limits: limits(settings, exempt),
             access_mode: match settings.text("access.mode") {
@@ -143,6 +151,7 @@ impl Config {
                 policy.peer_lifetime_s
             ));
         }
+        doubts.extend(self.acme.iter().filter_map(|acme| acme.doubt(self)));
         for (proxies, name) in [
             (Some(&self.http.trusted_proxies), "http.trusted_proxies"),
             (self.simple_proxies.as_ref(), "udp.trusted_proxies"),
@@ -172,6 +181,7 @@ impl Config {
         let mut blame = |name: &'static str, text: String| {
             problems.push(settings.problem(name, text));
         };
+        let wants_acme = !settings.list("tls.acme.domains").is_empty();
         let wants_allow = matches!(self.access_mode, Mode::Allow | Mode::Both);
         let wants_deny = matches!(self.access_mode, Mode::Deny | Mode::Both);
         for (wanted, path, name) in
@@ -190,6 +200,37 @@ impl Config {
                 blame(name, format!("must name the proxies when {by} is on"));
             }
         }
+        self.check_websocket(settings, &mut blame);
+        if self.user.is_empty() && !self.group.is_empty() {
+            blame("process.group", "needs process.user as well".into());
+        }
+        if !self.tls_listen.addresses.is_empty() && self.certificates.is_empty() && !wants_acme {
+            let text = "needs tls.certificates: a chain and a key, or tls.acme.domains";
+            blame("tls.listen", text.into());
+        }
+        if wants_acme && self.tls_listen.addresses.is_empty() {
+            blame("tls.acme.domains", "needs tls.listen, for which certificates are".into());
+        }
+        if self.acme.as_ref().is_some_and(|acme| acme.challenge == Challenge::Http)
+            && self.http_listen.addresses.is_empty()
+        {
+            blame("tls.acme.challenge", "http-01 needs http.listen".into());
+        }
+        let mut seen = BTreeMap::new();
+        for (name, section, addresses) in [
+            ("http.listen", "http", &self.http_listen.addresses),
+            ("tls.listen", "tls", &self.tls_listen.addresses),
+            ("admin.listen", "admin", &self.admin_listen),
+        ] {
+            for address in addresses.iter().filter(|address| address.port() != 0) {
+                if let Some(other) = seen.insert(*address, section) {
+                    blame(name, format!("{address} is taken by [{other}] already"));
+                }
+            }
+        }
+    }
+
+    fn check_websocket(&self, settings: &Settings, blame: &mut impl FnMut(&'static str, String)) {
         for path in settings.list("http.websocket_paths") {
             if !path.starts_with('/') {
                 blame("http.websocket_paths", format!("`{path}`: a path begins with `/`"));
@@ -210,25 +251,6 @@ impl Config {
         {
             let text = "must be above http.websocket_ping_s, or no ping could be answered in time";
             blame("http.websocket_idle_timeout_s", text.into());
-        }
-        if self.user.is_empty() && !self.group.is_empty() {
-            blame("process.group", "needs process.user as well".into());
-        }
-        if !self.tls_listen.addresses.is_empty() && self.certificates.is_empty() {
-            let text = "needs tls.certificates: a chain and a key";
-            blame("tls.listen", text.into());
-        }
-        let mut seen = BTreeMap::new();
-        for (name, section, addresses) in [
-            ("http.listen", "http", &self.http_listen.addresses),
-            ("tls.listen", "tls", &self.tls_listen.addresses),
-            ("admin.listen", "admin", &self.admin_listen),
-        ] {
-            for address in addresses.iter().filter(|address| address.port() != 0) {
-                if let Some(other) = seen.insert(*address, section) {
-                    blame(name, format!("{address} is taken by [{other}] already"));
-                }
-            }
         }
     }
 }

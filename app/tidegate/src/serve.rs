@@ -25,6 +25,7 @@ use net::process::{self, Identity, Inherited, Launcher};
 use net::tls::{Certificates, TlsConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::prelude::*;
@@ -32,8 +33,9 @@ use tracker::counters::Board;
 use tracker::{Keys, Options, StoreOptions, Tracker};
 
 use crate::access;
+use crate::acme::{self, Shelf};
 use crate::certificates;
-use crate::config::{Config, Settings};
+use crate::config::{AcmeConfig, Config, Settings};
 use listeners::{Bound, bind};
 use reload::{Outcome, Reading, Reloader};
 use supervisor::Supervisor;
@@ -83,17 +85,30 @@ pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -
     let bound = bind(&config, &mut inherited)?;
     leave(inherited, predecessor.is_some())?;
     let lines = bound.lines(&config);
+    acme::prepare(&config)?;
     become_user(&config)?;
+    acme::load(&config, &certificates)?;
     let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
     let upgrader = Upgrader::new(launcher, bound.descriptors()?, legacy);
     let (happen, happenings) = channel();
     listen_to_signals(signals, happen.clone())?;
     let clock = Clock::after(process::monotonic().saturating_sub(legacy.epoch));
     let shared = (&tracker, &certificates, clock);
-    let workers = start_workers(bound, &config, shared, happen.clone())?;
+    let mut workers = start_workers(bound, &config, shared, happen.clone())?;
+    let acme = start_acme(&mut workers, &config, &certificates)?;
     let reading = Reading::default();
-    let reloader =
-        Reloader { file, settings, config, tracker, watch, certificates, log, sandbox, reading };
+    let reloader = Reloader {
+        file,
+        settings,
+        config,
+        tracker,
+        watch,
+        certificates,
+        acme,
+        log,
+        sandbox,
+        reading,
+    };
     print(&lines)?;
     workers.figures().status.ready.store(true, Ordering::Relaxed);
     predecessor.map_or(Ok(()), Predecessor::relieve)?;
@@ -129,6 +144,7 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
         Ok(read) => problems.extend(certificates::doubts(config, &read)),
         Err(error) => problems.push(format!("{error:#}")),
     }
+    problems.extend(acme::check(config));
     if let Err(error) = bind(config, &mut Inherited::default()) {
         problems.push(format!("{error:#}"));
     }
@@ -219,7 +235,7 @@ fn start_workers(
     happen: Sender<Happening>,
 ) -> Result<Workers> {
     let board = Arc::new(Board::default());
-    let mut workers = Workers::new(tracker, &board, clock, move |ended| {
+    let mut workers = Workers::new(tracker, &board, certificates, clock, move |ended| {
         // Nobody listens any more once the process is going down.
         let _ = happen.send(Happening::Ended(ended));
     });
@@ -233,6 +249,22 @@ fn start_workers(
     workers.start_http(tcp, config)?;
     workers.start_sweep()?;
     Ok(workers)
+}
+
+/// Gives the way to tell it of another configuration.
+fn start_acme(
+    workers: &mut Workers,
+    config: &Config,
+    certificates: &Arc<Certificates>,
+) -> Result<watch::Sender<Option<AcmeConfig>>> {
+    let (sender, configs) = watch::channel(config.acme.clone());
+    // A reload may ask for certificates that the start did not, but opens no listener for them.
+    if !config.tls_listen.addresses.is_empty() {
+        let challenges = Arc::clone(&config.http.challenges);
+        let shelf = Shelf { certificates: Arc::clone(certificates), challenges };
+        workers.start_acme(shelf, configs)?;
+    }
+    Ok(sender)
 }
 
 fn print(lines: &str) -> Result<()> {

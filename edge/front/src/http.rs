@@ -13,6 +13,7 @@
 //! without the reactor ever hearing of it. Buffers are shared by the worker's connections: an idle
 //! one keeps no bytes. Deadlines are kept by one scan a second, not by a timer each.
 
+mod challenges;
 mod connection;
 mod desk;
 mod greeting;
@@ -42,6 +43,7 @@ use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
 use connection::{Connection, Connections};
 use desk::{Client, Desk, Next, Turn};
 
+pub use challenges::Challenges;
 pub use wire::http::ForwardedHeader;
 
 /// How HTTP is served.
@@ -67,6 +69,8 @@ pub struct HttpOptions {
     pub drain_s: u32,
     /// How WebTorrent is served, if it is.
     pub web: Option<WebOptions>,
+    /// Answers to an ACME authority; shared by all clones.
+    pub challenges: Arc<Challenges>,
 }
 
 impl Default for HttpOptions {
@@ -82,6 +86,7 @@ impl Default for HttpOptions {
             dict_model: false,
             drain_s: 5,
             web: Some(WebOptions::default()),
+            challenges: Arc::default(),
         }
     }
 }

@@ -26,7 +26,19 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::unistd::{Gid, Group, Pid, Uid, User, setgid, setgroups, setuid};
 use std::io;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// What a confined process may still reach.
+#[derive(Clone, Debug, Default)]
+pub struct Allowed {
+    /// Folders, or files, of which everything can be read.
+    pub readable: Vec<PathBuf>,
+    /// Folders in which files can be made, replaced and removed, too. They must be there.
+    pub writable: Vec<PathBuf>,
+    /// TCP ports, on any host, to which connections can be made.
+    pub ports: Vec<u16>,
+}
 
 /// The cores that this process may run on, by number.
 pub fn cores() -> Vec<usize> {
@@ -81,6 +93,21 @@ impl Identity {
             found.ok_or_else(|| DropError::UnknownGroup(group.to_owned()))?.gid
         };
         Ok(Self { user: found.uid, group: gid })
+    }
+
+    /// Makes a file or folder theirs.
+    pub fn give(self, path: &Path) -> io::Result<()> {
+        std::os::unix::fs::chown(path, Some(self.user.as_raw()), Some(self.group.as_raw()))
+    }
+
+    /// The number of the user.
+    pub fn user(self) -> u32 {
+        self.user.as_raw()
+    }
+
+    /// The number of the group.
+    pub fn group(self) -> u32 {
+        self.group.as_raw()
     }
 }
 

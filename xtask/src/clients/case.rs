@@ -1,5 +1,6 @@
 //! One case from begin to end, inside its namespace.
 
+use super::acme::Story;
 use super::haproxy::Header;
 use super::pair::Family::{V4, V6};
 use super::pair::Pair;
@@ -30,11 +31,13 @@ enum Plot {
     /// The tracker refuses the torrent, both clients say why, and nothing is transferred. It shows that
     /// the other cases can fail.
     Refusal(Pair),
+    /// The tracker gets its certificates from an ACME server.
+    Certificates(Story),
     /// A script announces and scrapes, and finds every answer right.
     Script(Script),
 }
 
-use Plot::{Proxied, Refusal, Script as Scripted, Transfer};
+use Plot::{Certificates, Proxied, Refusal, Script as Scripted, Transfer};
 
 /// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
 /// inside a namespace, whatever the tracker; libtorrent stands for v6.
@@ -58,6 +61,10 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "chromium-ws", plot: Transfer(Pair([Chromium, Chromium], Ws, V4)) },
     Case { name: "webtorrent-chromium-ws", plot: Transfer(Pair([WebTorrent, Chromium], Ws, V4)) },
     Case { name: "webtorrent-ws-denied", plot: Refusal(Pair([WebTorrent, WebTorrent], Ws, V4)) },
+    Case { name: "acme-tls-alpn", plot: Certificates(Story::TlsAlpn) },
+    Case { name: "acme-http", plot: Certificates(Story::Http) },
+    Case { name: "acme-renewal", plot: Certificates(Story::Renewal) },
+    Case { name: "acme-refused", plot: Certificates(Story::Refused) },
     Case { name: "announces-ws", plot: Scripted(Script("announces.mjs")) },
     Case { name: "swarm-udp-http-ws", plot: Scripted(Script("swarm.mjs")) },
 ];
@@ -80,6 +87,7 @@ impl Case {
             Transfer(pair) => pair.play_transfer(folder),
             Proxied(pair, header) => pair.play_transfer_behind(*header, folder),
             Refusal(pair) => pair.play_refusal(folder),
+            Certificates(story) => story.play(folder),
             Scripted(script) => script.play(folder),
         });
         if result.is_ok() {
@@ -132,7 +140,7 @@ pub(super) fn wait_for(
 /// The last lines of everybody's log, what is said over and over left out.
 fn logs(folder: &Path) -> String {
     let mut text = String::new();
-    for name in ["tracker", "seeder", "leecher", "script"] {
+    for name in ["tracker", "seeder", "leecher", "script", "pebble", "dns"] {
         let Ok(log) = fs::read(folder.join(name).with_extension("log")) else { continue };
         let log = String::from_utf8_lossy(&log).replace('\r', "\n");
         let mut lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();

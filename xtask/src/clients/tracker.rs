@@ -52,6 +52,11 @@ impl Tracker {
         Ok(tracker)
     }
 
+    /// Has it read its configuration again.
+    pub(super) fn reload(&self) -> Result<()> {
+        self.signal("-HUP")
+    }
+
     /// Scrapes the torrent.
     pub(super) fn counts(&self, torrent: &Torrent) -> Result<Counts> {
         let hash: String = torrent.info_hash.iter().map(|byte| format!("%{byte:02x}")).collect();
@@ -71,15 +76,20 @@ impl Tracker {
 
     /// Asks it to end, as a service manager would; it must do so with 0.
     pub(super) fn stop(mut self) -> Result<()> {
-        let id = self.child.id().to_string();
-        let asked = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status()?;
-        ensure!(asked.success(), "the tracker was gone before it was stopped");
+        self.signal("-TERM")?;
         let ended = wait_for(Duration::from_secs(20), "the tracker to end", || {
             Ok(self.child.try_wait()?.is_some())
         });
         ended?;
         let status = self.child.wait()?;
         ensure!(status.success(), "the tracker ended with {status} on SIGTERM");
+        Ok(())
+    }
+
+    fn signal(&self, name: &str) -> Result<()> {
+        let id = self.child.id().to_string();
+        let sent = Command::new("sh").args(["-c", "kill $1 \"$0\"", &id, name]).status()?;
+        ensure!(sent.success(), "the tracker was gone before it was told {name}");
         Ok(())
     }
 }

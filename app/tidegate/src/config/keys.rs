@@ -5,7 +5,7 @@ use types::limits;
 
 /// A key of the configuration.
 pub(crate) struct Key {
-    /// `section.key`.
+    /// `section.key`; a section below another one has a dot in its name.
     pub(crate) name: &'static str,
     /// What values it takes.
     pub(crate) kind: Kind,
@@ -15,6 +15,13 @@ pub(crate) struct Key {
     pub(crate) live: bool,
     /// What it does: the comment that `config init` writes, without the hash signs.
     pub(crate) help: &'static str,
+}
+
+impl Key {
+    /// The section that it stands in.
+    pub(crate) fn section(&self) -> &'static str {
+        self.name.rsplit_once('.').map_or("", |(section, _)| section)
+    }
 }
 
 /// What values a key takes.
@@ -48,6 +55,11 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("udp", "UDP trackers (BEP 15)."),
     ("http", "HTTP trackers (BEP 3)."),
     ("tls", "HTTPS, and WebTorrent over it (wss). The keys of [http] hold for it, too."),
+    (
+        "tls.acme",
+        "Certificates from an authority, as from Let's Encrypt: obtained, and renewed in time.\n\
+         docs/operating.md tells more.",
+    ),
     ("tracker", "What clients are told, whatever the protocol."),
     ("access", "Which torrents are served. Gates announces and scrapes alike."),
     (
@@ -248,6 +260,56 @@ pub(crate) const KEYS: &[Key] = &[
          of the authorities between it and the root, and its key. Of several, clients get the one\n\
          for the name they ask for, or else the first. Read again on SIGHUP and when a file\n\
          changes; if something is wrong then, the certificates in force stay.",
+    ),
+    live(
+        "tls.acme.domains",
+        Kind::List,
+        "[]",
+        "Host names of this tracker, as in [\"tracker.example.org\"], each of which gets a\n\
+         certificate; [] is off. tls.certificates go before them.",
+    ),
+    live(
+        "tls.acme.agree",
+        Kind::Flag,
+        "false",
+        "true says that you agree to the authority's terms of service. There are no certificates\n\
+         without that.",
+    ),
+    live(
+        "tls.acme.contact",
+        Kind::List,
+        "[]",
+        "Mail addresses, as in [\"you@example.org\"], to which the authority may write.",
+    ),
+    live(
+        "tls.acme.cache",
+        Kind::Text,
+        r#""""#,
+        "A folder for the account, certificates and keys, which must outlive restarts. It is made\n\
+         if it is not there; tidegate must be able to write to it. Several processes may share it:\n\
+         one of them renews.",
+    ),
+    live(
+        "tls.acme.challenge",
+        Kind::Choice(&["tls-alpn-01", "http-01"]),
+        r#""tls-alpn-01""#,
+        "How the authority sees that a host is this one: tls-alpn-01 (it connects to port 443, which\n\
+         must lead to tls.listen) or http-01 (it connects to port 80, which must lead to\n\
+         http.listen).",
+    ),
+    live(
+        "tls.acme.directory",
+        Kind::Text,
+        r#""https://acme-v02.api.letsencrypt.org/directory""#,
+        "Where the authority's ACME server is (RFC 8555). To try things out without meeting limits:\n\
+         https://acme-staging-v02.api.letsencrypt.org/directory",
+    ),
+    live(
+        "tls.acme.ca",
+        Kind::Text,
+        r#""""#,
+        "A PEM file with root certificates by which the ACME server itself is believed, beside the\n\
+         usual ones: for authorities of one's own.",
     ),
     live(
         "tracker.interval_s",

@@ -13,14 +13,16 @@ use admin::Figures;
 use anyhow::{Result, anyhow};
 use net::process::Sandbox;
 use net::tls::{Certificate, Certificates};
+use tokio::sync::watch;
 use tracing::{Level, error, info, warn};
 use tracker::Tracker;
 use tracker::access::AccessLists;
 
 use super::{Happening, confine};
 use crate::access;
+use crate::acme;
 use crate::certificates;
-use crate::config::{self, Config, Settings};
+use crate::config::{self, AcmeConfig, Config, Settings};
 
 /// Sets the level of the log.
 pub(super) type LogLevel = Box<dyn Fn(Level)>;
@@ -33,6 +35,8 @@ pub(super) struct Reloader {
     pub(super) tracker: Arc<Tracker>,
     pub(super) watch: access::Watch,
     pub(super) certificates: Arc<Certificates>,
+    /// Tells the thread that obtains certificates what to obtain.
+    pub(super) acme: watch::Sender<Option<AcmeConfig>>,
     pub(super) log: LogLevel,
     pub(super) sandbox: Option<Arc<Sandbox>>,
     pub(super) reading: Reading,
@@ -177,6 +181,11 @@ impl Reloader {
         self.tracker.reconfigure(&config.policy);
         self.tracker.limiter().replace(config.limits.clone());
         self.tracker.access().replace(lists);
+        self.acme.send_if_modified(|acme| {
+            let is_other = *acme != config.acme;
+            acme.clone_from(&config.acme);
+            is_other
+        });
         (self.log)(config.log_level);
         let list =
             |names: &[&str]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
@@ -203,5 +212,6 @@ fn read_all(file: Option<&Path>, sandbox: Option<&Sandbox>) -> Result<Box<Fresh>
     let problem = |error| vec![format!("{error:#}")];
     let lists = access::read(&config).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
+    acme::prepare(&config).map_err(problem)?;
     Ok(Box::new(Fresh { settings, config, watch, lists, certificates }))
 }

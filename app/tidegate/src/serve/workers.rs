@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use admin::{Figures, Process, Status};
+use admin::{AcmeAttempts, Figures, Process, Status};
 use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker};
@@ -15,13 +15,14 @@ use front::udp::UdpFront;
 use front::web::Place;
 use net::UdpSocket;
 use net::process::{cores, pin_to_core, usage};
-use net::tls::TlsConfig;
+use net::tls::{Certificates, TlsConfig};
 use tokio::sync::watch;
 use tracing::warn;
 use tracker::Tracker;
 use tracker::counters::{Board, Listener, Protocol};
 
-use crate::config::Config;
+use crate::acme::{self, Shelf};
+use crate::config::{AcmeConfig, Config};
 
 /// A thread that ended before it was told to.
 pub(super) struct Ended {
@@ -57,14 +58,18 @@ impl Workers {
     pub(super) fn new(
         tracker: &Arc<Tracker>,
         board: &Arc<Board>,
+        certificates: &Arc<Certificates>,
         clock: Clock,
         ended: impl Fn(Ended) + Send + Sync + 'static,
     ) -> Self {
+        let certificates = Arc::clone(certificates);
         let figures = Figures {
             tracker: Arc::clone(tracker),
             board: Arc::clone(board),
             status: Status::default(),
             process,
+            certificates: Box::new(move || certificates.expiries()),
+            acme: AcmeAttempts::default(),
             version: env!("CARGO_PKG_VERSION"),
         };
         // Uptime counts from here, whatever the tracker's own clock says.
@@ -176,6 +181,17 @@ impl Workers {
         let figures = Arc::clone(&self.figures);
         let stop = self.stop_async.subscribe();
         self.start("admin".into(), move || Ok(admin::serve(listeners, figures, stop)?))
+    }
+
+    /// The thread that obtains certificates and renews them, as the latest of `configs` asks.
+    pub(super) fn start_acme(
+        &mut self,
+        shelf: Shelf,
+        configs: watch::Receiver<Option<AcmeConfig>>,
+    ) -> Result<()> {
+        let figures = Arc::clone(&self.figures);
+        let stop = self.stop_async.subscribe();
+        self.start("acme".into(), move || acme::serve(&shelf, &figures, configs, stop))
     }
 
     /// The thread that forgets peers, a little at a time.

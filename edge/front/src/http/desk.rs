@@ -18,7 +18,7 @@ use wire::http::{
 use wire::proxy;
 use wire::ws::switching_protocols;
 
-use super::HttpOptions;
+use super::{Challenges, HttpOptions};
 use crate::Clock;
 use crate::client::Caller;
 use crate::stream::Stream;
@@ -43,6 +43,7 @@ pub(super) struct Desk {
     forwarded_header: ForwardedHeader,
     dict_model: bool,
     web: Option<WebOptions>,
+    challenges: Arc<Challenges>,
     read_buffer: Box<[u8]>,
     out: Vec<u8>,
     body: Vec<u8>,
@@ -115,6 +116,7 @@ impl Desk {
             forwarded_header: options.forwarded_header,
             dict_model: options.dict_model,
             web: options.web.clone(),
+            challenges: Arc::clone(&options.challenges),
             read_buffer: vec![0; READ_MAX].into(),
             out: Vec::with_capacity(READ_MAX),
             body: Vec::with_capacity(READ_MAX),
@@ -268,7 +270,9 @@ impl Desk {
             Target::Scrape(query) => self.scrape(request.key, query, ip),
             Target::Unknown => {
                 self.ledger(client.listener).now.response(family(ip), Kind::Other);
-                if self.web.as_ref().is_some_and(|web| web.names(request)) {
+                if let Some(answer) = self.challenges.answer(request.path) {
+                    response.ok(&mut self.out, answer.as_bytes());
+                } else if self.web.as_ref().is_some_and(|web| web.names(request)) {
                     response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
                 } else {
                     response.not_found(&mut self.out);

@@ -285,3 +285,21 @@ fn stops_although_connections_are_kept() {
     let counters = server.end();
     assert_eq!(counters.connections_closed, 1);
 }
+
+//= rfc8555#http-challenge
+//= type=test
+#[test]
+fn an_authority_gets_its_proof_and_nobody_else() {
+    let options = HttpOptions::default();
+    let challenges = Arc::clone(&options.challenges);
+    let server = Server::start(options);
+    let path = "/.well-known/acme-challenge/a-token_1";
+    assert!(server.talk(&get(path, CLOSE)).starts_with("HTTP/1.1 404 "));
+    challenges.replace("a-token_1", "a-token_1.thumb");
+    let answer = server.talk(&get(path, CLOSE));
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert_eq!(body(&answer), b"a-token_1.thumb");
+    assert!(server.talk(&get("/a-token_1", CLOSE)).starts_with("HTTP/1.1 404 "));
+    challenges.clear();
+    assert!(server.talk(&get(path, CLOSE)).starts_with("HTTP/1.1 404 "));
+}

@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use super::Allowed;
+
 /// The way to the launcher, which is not there.
 #[derive(Debug)]
 pub struct Launcher(Infallible);
@@ -24,11 +26,11 @@ impl Launcher {
 
 /// A sandbox that holds nothing.
 #[derive(Debug)]
-pub struct Sandbox(Vec<PathBuf>);
+pub struct Sandbox(Allowed);
 
 /// Confines nothing.
-pub fn confine(folders: Vec<PathBuf>) -> Sandbox {
-    Sandbox(folders)
+pub fn confine(allowed: Allowed) -> Sandbox {
+    Sandbox(allowed)
 }
 
 impl Sandbox {
@@ -37,9 +39,19 @@ impl Sandbox {
         true
     }
 
+    /// Files can be made anywhere.
+    pub fn covers_writing(&self, _: &Path) -> bool {
+        true
+    }
+
+    /// Connections can be made to any port.
+    pub fn covers_connecting(&self, _: u16) -> bool {
+        true
+    }
+
     /// The folders that it was asked for.
     pub fn folders(&self) -> &[PathBuf] {
-        &self.0
+        &self.0.readable
     }
 }
 

@@ -11,10 +11,12 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::Allowed;
+
 /// What the sandbox has come to.
 #[derive(Debug)]
 pub struct Sandbox {
-    folders: Vec<PathBuf>,
+    allowed: Allowed,
     files: io::Result<landlock::Extent>,
     calls: Result<usize, String>,
     /// Keeps the kernel from forgetting the folder that a rule is about: if it made it anew later,
@@ -23,49 +25,65 @@ pub struct Sandbox {
 }
 
 /// Confines the calling thread, and all threads that it starts from now on, for good: of files only
-/// what is in `folders` and what the system says about this process can be read, no new TCP socket
-/// listens or connects, and no system call is made that a server has no use for.
-pub fn confine(folders: Vec<PathBuf>) -> Sandbox {
+/// what is `allowed` and what the system says about this process can be reached, no new TCP socket
+/// listens or connects elsewhere, and no system call is made that a server has no use for.
+pub fn confine(allowed: Allowed) -> Sandbox {
     let own_figures = File::open("/proc/self").ok();
-    let mut readable: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
-    readable.push(Path::new("/proc/self"));
-    let files = landlock::restrict(&readable);
+    let files = landlock::restrict(&allowed);
     let calls = seccomp::restrict();
-    Sandbox { folders, files, calls, _own_figures: own_figures }
+    Sandbox { allowed, files, calls, _own_figures: own_figures }
 }
 
 impl Sandbox {
     /// Whether `path` can be read if it is there and its permissions allow it.
     pub fn covers(&self, path: &Path) -> bool {
-        let holds = |folder: &PathBuf| {
-            let folder = folder.canonicalize();
-            folder.is_ok_and(|folder| path.canonicalize().is_ok_and(|it| it.starts_with(folder)))
-        };
+        let Allowed { readable, writable, .. } = &self.allowed;
         // A path that leads nowhere is somebody else's to complain about.
-        self.files.is_err() || path.canonicalize().is_err() || self.folders.iter().any(holds)
+        path.canonicalize().is_err() || self.files.is_err() || {
+            readable.iter().chain(writable).any(|folder| holds(folder, path))
+        }
+    }
+
+    /// Whether files can be made in `folder`, which must be there, if its permissions allow it.
+    pub fn covers_writing(&self, folder: &Path) -> bool {
+        self.files.is_err() || self.allowed.writable.iter().any(|known| holds(known, folder))
+    }
+
+    /// Whether a TCP connection can be made to `port` somewhere.
+    pub fn covers_connecting(&self, port: u16) -> bool {
+        let is_restricted = self.files.as_ref().is_ok_and(|extent| extent.tcp);
+        !is_restricted || self.allowed.ports.contains(&port)
     }
 
     /// The folders of which everything can be read.
     pub fn folders(&self) -> &[PathBuf] {
-        &self.folders
+        &self.allowed.readable
     }
+}
+
+fn holds(folder: &Path, path: &Path) -> bool {
+    let folder = folder.canonicalize();
+    folder.is_ok_and(|folder| path.canonicalize().is_ok_and(|it| it.starts_with(folder)))
 }
 
 impl fmt::Display for Sandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.files {
             Ok(extent) => {
+                let Allowed { readable, writable, ports } = &self.allowed;
                 write!(f, "files: ")?;
-                if self.folders.is_empty() {
+                if readable.is_empty() && writable.is_empty() {
                     write!(f, "none")?;
                 }
-                for (at, folder) in self.folders.iter().enumerate() {
-                    let before = if at == 0 { "read only in " } else { ", " };
-                    write!(f, "{before}{}", folder.display())?;
+                list(f, "read only in ", readable.iter().map(|folder| folder.display()))?;
+                let before = if readable.is_empty() { "written in " } else { "; written in " };
+                list(f, before, writable.iter().map(|folder| folder.display()))?;
+                write!(f, "; TCP sockets: ")?;
+                match (extent.tcp, ports.is_empty()) {
+                    (true, true) => write!(f, "no new ones")?,
+                    (true, false) => list(f, "new ones to port ", ports.iter())?,
+                    (false, _) => write!(f, "the kernel cannot restrict them")?,
                 }
-                let tcp =
-                    if extent.tcp { "no new ones" } else { "the kernel cannot restrict them" };
-                write!(f, "; TCP sockets: {tcp}")?;
             }
             Err(error) => write!(f, "files: not restricted ({})", landlock::reason(error))?,
         }
@@ -74,6 +92,19 @@ impl fmt::Display for Sandbox {
             Err(reason) => write!(f, "; system calls: not restricted ({reason})"),
         }
     }
+}
+
+fn list<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    before: &str,
+    items: impl Iterator<Item = T>,
+) -> fmt::Result {
+    let mut before = before;
+    for item in items {
+        write!(f, "{before}{item}")?;
+        before = ", ";
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -86,10 +117,17 @@ mod tests {
 
     /// Runs `test` in a thread of its own, since there is no way back.
     fn confined<T: Send + 'static>(
-        folders: Vec<PathBuf>,
+        readable: Vec<PathBuf>,
         test: impl FnOnce(&Sandbox) -> T + Send + 'static,
     ) -> T {
-        thread::spawn(move || test(&confine(folders))).join().unwrap()
+        confined_to(Allowed { readable, ..Allowed::default() }, test)
+    }
+
+    fn confined_to<T: Send + 'static>(
+        allowed: Allowed,
+        test: impl FnOnce(&Sandbox) -> T + Send + 'static,
+    ) -> T {
+        thread::spawn(move || test(&confine(allowed))).join().unwrap()
     }
 
     fn folder(name: &str) -> PathBuf {
@@ -143,6 +181,48 @@ mod tests {
         });
         // Elsewhere nothing has changed.
         TcpStream::connect(address).unwrap();
+    }
+
+    #[test]
+    fn what_is_allowed_can_be_written_and_connected_to() {
+        let (open, closed) = (folder("writable"), folder("unwritable"));
+        let [wanted, other] = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [wanted_at, other_at] = [&wanted, &other].map(|one| one.local_addr().unwrap());
+        let allowed = Allowed {
+            readable: Vec::new(),
+            writable: vec![open.clone()],
+            ports: vec![wanted_at.port()],
+        };
+        let (inside, outside) = (open.clone(), closed.clone());
+        confined_to(allowed, move |sandbox| {
+            let make = |folder: &Path| {
+                fs::create_dir_all(folder.join("new"))?;
+                fs::write(folder.join("new/one"), "one")?;
+                fs::write(folder.join("new/one"), "o")?;
+                fs::rename(folder.join("new/one"), folder.join("new/other"))?;
+                let read = fs::read_to_string(folder.join("new/other"))?;
+                fs::remove_file(folder.join("new/other"))?;
+                File::open(folder.join("new"))?.sync_all()?;
+                io::Result::Ok(read)
+            };
+            assert_eq!(make(&inside).unwrap(), "o");
+            assert!(sandbox.covers(&inside) && sandbox.covers_writing(&inside));
+            TcpStream::connect(wanted_at).unwrap();
+            let Ok(extent) = &sandbox.files else { return };
+            assert!(!sandbox.covers_writing(&outside) && !sandbox.covers(&outside));
+            assert_eq!(make(&outside).unwrap_err().kind(), PermissionDenied);
+            if extent.tcp {
+                assert!(sandbox.covers_connecting(wanted_at.port()));
+                assert!(!sandbox.covers_connecting(other_at.port()));
+                assert_eq!(TcpStream::connect(other_at).unwrap_err().kind(), PermissionDenied);
+                let told =
+                    format!("written in {}; TCP sockets: new ones to port ", inside.display());
+                assert!(sandbox.to_string().contains(&told), "{sandbox}");
+            }
+        });
+        for path in [open, closed] {
+            fs::remove_dir_all(path).unwrap();
+        }
     }
 
     #[test]
