@@ -92,7 +92,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{UdpOptions, bind_udp};
+    use crate::{Handed, UdpOptions, adopt_udp, bind_udp};
 
     fn network(address: &str, bits: u8) -> Network {
         Network { address: address.parse().unwrap(), bits }
@@ -137,6 +137,17 @@ mod tests {
         assert!(!arrives("127.1.0.31") && arrives("127.1.0.32"));
         server.shut_out(&[]).unwrap();
         assert!(arrives("127.1.0.31"));
+    }
+
+    #[test]
+    fn an_heir_of_the_socket_lets_all_in() {
+        let server = server("127.0.0.1:0");
+        server.shut_out(&[network("127.0.0.9", 32)]).unwrap();
+        let handed = Handed(Socket::from(server.descriptor().unwrap()));
+        let options = UdpOptions::default();
+        let heir = adopt_udp(vec![handed], server.local_addr(), 1, &options).unwrap().remove(0);
+        drop(server);
+        assert!(arrives(&heir, "127.0.0.9", "127.0.0.1"));
     }
 
     /// One v6 address is all that a loopback device has, so more cannot be tried; the words that count
