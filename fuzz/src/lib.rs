@@ -12,9 +12,10 @@ use types::limits::{SCRAPE_HASHES_HTTP_MAX, SCRAPE_HASHES_UDP_MAX};
 use types::{InfoHash, PackedV4, PackedV6, PeerKey, Refusal, SwarmCounts};
 use wire::bencode::{Encoder, Value, parse};
 use wire::http::{
-    AnnounceQuery, AnnounceReply, Head, PeerModel, ScrapeQuery, Target, announce_query, failure,
-    read_head, scrape,
+    AnnounceQuery, AnnounceReply, ForwardedHeader, Head, PeerModel, ScrapeQuery, Target,
+    announce_query, failure, read_head, scrape,
 };
+use wire::proxy::{self, Opening, simple};
 use wire::udp::{self, Call, Request};
 
 /// Whatever is decoded encodes to a request that decodes to the same; answers stay in their slots.
@@ -59,7 +60,9 @@ pub fn http(bytes: &[u8]) {
     let exact = bytes.split_at(request.consumed).0;
     let Head::Whole(twin) = read_head(exact) else { panic!("a request that needs what follows") };
     assert_eq!((twin.target, twin.keep_alive), (request.target, request.keep_alive));
-    let _ = request.forwarded_for().count();
+    for header in [ForwardedHeader::XForwardedFor, ForwardedHeader::Forwarded] {
+        let _ = request.hops(header).count();
+    }
     match request.target {
         Target::Announce(query) => match announce_query(query) {
             Ok(query) => announced(&query),
@@ -119,6 +122,32 @@ fn refused(refusal: Refusal) {
     failure(&mut body, refusal);
     let reason = parse(&body).unwrap().at("failure reason").and_then(Value::bytes);
     assert_eq!(reason, Some(refusal.text().as_bytes()));
+}
+
+/// A header ends where it says; cut anywhere it waits for as much as is due at least; written again it
+/// says the same.
+pub fn proxy(bytes: &[u8]) {
+    if let Some(wrapped) = simple::unwrap(bytes) {
+        let mut again = Vec::new();
+        simple::header(&mut again, wrapped.route);
+        assert_eq!(simple::unwrap(&again).unwrap().route, wrapped.route);
+        assert_eq!(wrapped.header.len() + wrapped.datagram.len(), bytes.len());
+    }
+    let Opening::Whole(header) = proxy::read(bytes) else { return };
+    assert!(proxy::begins(bytes) && header.len <= bytes.len());
+    for cut in 0..header.len {
+        match proxy::read(&bytes[..cut]) {
+            Opening::Partial { missing } => assert!((1..=header.len - cut).contains(&missing)),
+            other => panic!("{other:?} of {cut} bytes"),
+        }
+    }
+    let Some(route) = header.route else { return };
+    for write in [proxy::line, |out: &mut _, route| proxy::relayed(out, route, &[])] {
+        let mut again = Vec::new();
+        write(&mut again, route);
+        let Opening::Whole(twin) = proxy::read(&again) else { panic!("a header that is none") };
+        assert_eq!(twin.route, Some(route));
+    }
 }
 
 /// Frames say what tungstenite reads of them.

@@ -54,6 +54,11 @@ fn bencode() {
 }
 
 #[test]
+fn proxy() {
+    replay("proxy", tidegate_fuzz::proxy);
+}
+
+#[test]
 fn ws() {
     replay("ws", tidegate_fuzz::ws);
 }

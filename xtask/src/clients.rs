@@ -6,8 +6,11 @@
 //! others, and with the last of them the network is gone. Nothing has a name on the machine, so nothing
 //! is left behind and two runs do not meet.
 
+mod acme;
 mod case;
+mod haproxy;
 mod pair;
+mod pebble;
 mod peer;
 mod script;
 mod torrent;
@@ -17,6 +20,7 @@ use crate::command::Tally;
 use crate::workspace::root;
 use anyhow::{Context, Result, anyhow, ensure};
 use case::{CASES, Case};
+pub(crate) use pebble::{PEBBLE, pebble_folder};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

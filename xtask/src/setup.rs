@@ -1,5 +1,6 @@
 //! Installs what the tests need beyond a Rust toolchain.
 
+use crate::clients::{PEBBLE, pebble_folder};
 use crate::command::{Tally, command, output, run};
 use crate::foreign;
 use crate::workspace::root;
@@ -11,9 +12,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("aria2", "real-client tests"),
     ("transmission-cli", "real-client tests"),
     ("python3-libtorrent", "real-client tests"),
+    ("haproxy", "real-client tests of clients behind a proxy"),
     ("chromium", "real-client tests of WebTorrent"),
-    ("curl", "tests of the binary: TLS"),
-    ("openssl", "tests of the binary: TLS, and certificates for them"),
+    ("curl", "tests of the binary: TLS, ACME"),
+    ("openssl", "tests of the binary: TLS, ACME, and certificates for them"),
     ("iproute2", "addresses inside the namespaces of the real-client tests"),
     ("util-linux", "those namespaces: unshare, setpriv"),
 ];
@@ -24,8 +26,8 @@ const PROGRAMS: &[(&str, &str)] = &[("node", "nodejs"), ("npm", "npm")];
 /// The clients from npm, pinned by `package-lock.json`.
 const WEB_CLIENTS: &str = "testing/clients/web";
 
-/// Installs what is missing: packages, as root or by sudo, npm's clients, and the foreign target if it
-/// can be had.
+/// Installs what is missing: packages, as root or by sudo, npm's clients, pebble, and the foreign
+/// target if it can be had.
 pub(crate) fn run_setup() -> Result<Tally> {
     let packages = PACKAGES.iter().map(|(name, _)| *name).filter(|name| !is_installed(name));
     let programs = PROGRAMS.iter().filter(|(program, _)| !runs(program)).map(|(_, name)| *name);
@@ -36,6 +38,7 @@ pub(crate) fn run_setup() -> Result<Tally> {
         install(&missing)?;
     }
     install_web_clients()?;
+    install_pebble()?;
     foreign::add_target();
     Ok(Tally::ONE)
 }
@@ -54,6 +57,23 @@ fn install_web_clients() -> Result<()> {
     npm.current_dir(folder);
     run(npm)?;
     fs::write(installed, lock)?;
+    Ok(())
+}
+
+/// Builds the ACME server, and the DNS server that belongs to it, from Go's module proxy.
+fn install_pebble() -> Result<()> {
+    let folder = pebble_folder();
+    if folder.join("pebble-challtestsrv").is_file() && folder.join("pebble").is_file() {
+        println!("pebble is here");
+        return Ok(());
+    }
+    if output(command(&["go", "version"])).is_err() {
+        install(&["golang-go"])?;
+    }
+    let programs = ["pebble", "pebble-challtestsrv"].map(|name| PEBBLE.replace("NAME", name));
+    let mut go = command(&["go", "install", &programs[0], &programs[1]]);
+    go.env("GOBIN", folder);
+    run(go).context("pebble needs Go 1.24 or newer")?;
     Ok(())
 }
 

@@ -47,13 +47,12 @@ struct Mark {
 impl Watch {
     /// Watches the lists of `config` from now on, as they are now.
     pub(crate) fn new(config: &Config) -> Self {
-        let paths = [&config.allow, &config.deny].into_iter().filter(|p| !p.as_os_str().is_empty());
-        Self::of(paths)
+        Self::of(config.files())
     }
 
     /// Watches files from now on, as they are now.
-    pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Self {
-        Self { seen: paths.into_iter().map(|path| (path.clone(), mark(path))).collect() }
+    pub(crate) fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
+        Self { seen: paths.map(|path| (path.to_owned(), mark(path))).collect() }
     }
 
     /// Whether any file has changed since the last look. One that is gone for the moment, because

@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use net::tls::{Certificate, Chain};
 
-use crate::access::Watch;
 use crate::config::Config;
 
 /// How long before its end a certificate is spoken of.
@@ -15,11 +14,6 @@ const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
     let read = |files| Certificate::read(files).map_err(Into::into);
     config.certificates.iter().map(read).collect()
-}
-
-/// Watches their files from now on, as they are now.
-pub(crate) fn watch(config: &Config) -> Watch {
-    Watch::of(config.certificates.iter().flat_map(|files| [&files.chain, &files.key]))
 }
 
 /// What is in force, but hardly meant.

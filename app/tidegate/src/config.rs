@@ -1,23 +1,26 @@
 //! The configuration: one table of keys ([`keys`]), read from a file and the environment ([`read`]),
 //! shown and written from the same table ([`show()`]), and here turned into what the rooms take.
 
+mod acme;
 mod keys;
 mod read;
 mod show;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use front::http::{HttpOptions, Proxies};
+use front::http::{ForwardedHeader, HttpOptions};
 use front::web::WebOptions;
 use net::Engine;
 use net::tls::CertificateFiles;
 use tracker::access::Mode;
-use tracker::{Limits, Networks, Policy, Rate};
+use tracker::{Limits, Networks, Policy, PrivateAddresses, Rate};
 
 use keys::{KEYS, Key};
 
+pub(crate) use acme::{AcmeConfig, Challenge};
 pub(crate) use read::{Problem, Settings, load};
 pub(crate) use show::{init, show};
 
@@ -37,11 +40,15 @@ pub(crate) struct Config {
     pub(crate) engine: Engine,
     pub(crate) receive_buffer: usize,
     pub(crate) pin_cores: bool,
+    /// Those that put Simple Proxy headers before datagrams, if that is on.
+    pub(crate) simple_proxies: Option<Networks>,
     pub(crate) http_listen: Listen,
     pub(crate) http_workers: usize,
     pub(crate) http: HttpOptions,
     pub(crate) tls_listen: Listen,
     pub(crate) certificates: Vec<CertificateFiles>,
+    /// Certificates to be obtained, if any.
+    pub(crate) acme: Option<AcmeConfig>,
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
     pub(crate) access_mode: Mode,
@@ -51,6 +58,7 @@ pub(crate) struct Config {
     pub(crate) admin_listen: Vec<SocketAddr>,
     pub(crate) user: String,
     pub(crate) group: String,
+    pub(crate) sandbox: bool,
     pub(crate) log_level: tracing::Level,
     pub(crate) log_json: bool,
 }
@@ -59,20 +67,14 @@ impl Config {
     /// Checks what single keys cannot show, and converts. All problems are named at once.
     pub(crate) fn from_settings(settings: &Settings) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
-        let proxies = settings.list("http.trusted_proxies");
-        let proxies = Proxies::parse(proxies.iter().map(String::as_str));
-        let trusted_proxies = proxies.unwrap_or_else(|error| {
-            problems.push(settings.problem("http.trusted_proxies", error.to_string()));
-            Proxies::default()
-        });
-        let exempt = settings.list("limits.exempt");
-        let exempt = Networks::parse(exempt.iter().map(String::as_str)).unwrap_or_else(|error| {
-            problems.push(settings.problem("limits.exempt", error.to_string()));
-            Networks::default()
-        });
+        let mut networks = |name| networks(settings, name, &mut problems);
+        let udp_proxies = networks("udp.trusted_proxies");
+        let trusted_proxies = networks("http.trusted_proxies");
+        let exempt = networks("limits.exempt");
         let mut addresses = |name| addresses(settings, name, &mut problems);
         let [udp, http, tls, admin] =
             ["udp.listen", "http.listen", "tls.listen", "admin.listen"].map(&mut addresses);
+        let acme = AcmeConfig::from_settings(settings, &mut problems);
         let config = Self {
             udp_listen: Listen { addresses: udp, is_default: settings.is_default("udp.listen") },
             udp_workers: settings.size("udp.workers"),
@@ -83,6 +85,7 @@ impl Config {
             },
             receive_buffer: settings.size("udp.receive_buffer_bytes"),
             pin_cores: settings.flag("udp.pin_cores"),
+            simple_proxies: settings.flag("udp.simple_proxy").then_some(udp_proxies),
             http_listen: Listen { addresses: http, is_default: settings.is_default("http.listen") },
             http_workers: settings.size("http.workers"),
             http: HttpOptions {
@@ -91,11 +94,19 @@ impl Config {
                 idle_timeout_s: settings.int("http.idle_timeout_s"),
                 write_timeout_s: settings.int("http.write_timeout_s"),
                 trusted_proxies,
+                proxy_protocol: settings.text("http.proxy_protocol") == "v1v2",
+                forwarded_header: match settings.text("http.forwarded_header") {
+                    "forwarded" => ForwardedHeader::Forwarded,
+                    _ => ForwardedHeader::XForwardedFor,
+                },
                 dict_model: settings.flag("http.dict_model"),
+                drain_s: settings.int("process.drain_s"),
                 web: settings.flag("http.websocket").then(|| web(settings)),
+                challenges: Arc::default(),
             },
             tls_listen: Listen { addresses: tls, is_default: false },
             certificates: certificates(settings),
+            acme,
             policy: policy(settings),
             limits: limits(settings, exempt),
             access_mode: match settings.text("access.mode") {
@@ -112,12 +123,20 @@ impl Config {
             admin_listen: admin,
             user: settings.text("process.user").into(),
             group: settings.text("process.group").into(),
+            sandbox: settings.text("process.sandbox") == "auto",
             // The key's choices are exactly the levels.
             log_level: settings.text("log.level").parse().unwrap_or(tracing::Level::INFO),
             log_json: settings.text("log.format") == "json",
         };
         config.cross_check(settings, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// The files, beside the configuration itself, that a reload reads.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let certificates = self.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
+        let all = [&self.allow, &self.deny].into_iter().chain(certificates);
+        all.map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty())
     }
 
     /// What is in force, but hardly meant: the log says so at the start.
@@ -131,6 +150,15 @@ impl Config {
                  forgotten in between",
                 policy.peer_lifetime_s
             ));
+        }
+        doubts.extend(self.acme.iter().filter_map(|acme| acme.doubt(self)));
+        for (proxies, name) in [
+            (Some(&self.http.trusted_proxies), "http.trusted_proxies"),
+            (self.simple_proxies.as_ref(), "udp.trusted_proxies"),
+        ] {
+            if proxies.is_some_and(Networks::holds_everybody) {
+                doubts.push(format!("{name} holds everybody: anybody may claim to be anybody"));
+            }
         }
         for (rate, name) in [
             (self.limits.connects, "connects"),
@@ -153,6 +181,7 @@ impl Config {
         let mut blame = |name: &'static str, text: String| {
             problems.push(settings.problem(name, text));
         };
+        let wants_acme = !settings.list("tls.acme.domains").is_empty();
         let wants_allow = matches!(self.access_mode, Mode::Allow | Mode::Both);
         let wants_deny = matches!(self.access_mode, Mode::Deny | Mode::Both);
         for (wanted, path, name) in
@@ -163,6 +192,45 @@ impl Config {
                 blame(name, format!("must name a file when access.mode is `{mode}`"));
             }
         }
+        for (is_on, name, by) in [
+            (self.http.proxy_protocol, "http.trusted_proxies", "http.proxy_protocol"),
+            (self.simple_proxies.is_some(), "udp.trusted_proxies", "udp.simple_proxy"),
+        ] {
+            if is_on && settings.list(name).is_empty() {
+                blame(name, format!("must name the proxies when {by} is on"));
+            }
+        }
+        self.check_websocket(settings, &mut blame);
+        if self.user.is_empty() && !self.group.is_empty() {
+            blame("process.group", "needs process.user as well".into());
+        }
+        if !self.tls_listen.addresses.is_empty() && self.certificates.is_empty() && !wants_acme {
+            let text = "needs tls.certificates: a chain and a key, or tls.acme.domains";
+            blame("tls.listen", text.into());
+        }
+        if wants_acme && self.tls_listen.addresses.is_empty() {
+            blame("tls.acme.domains", "needs tls.listen, for which certificates are".into());
+        }
+        if self.acme.as_ref().is_some_and(|acme| acme.challenge == Challenge::Http)
+            && self.http_listen.addresses.is_empty()
+        {
+            blame("tls.acme.challenge", "http-01 needs http.listen".into());
+        }
+        let mut seen = BTreeMap::new();
+        for (name, section, addresses) in [
+            ("http.listen", "http", &self.http_listen.addresses),
+            ("tls.listen", "tls", &self.tls_listen.addresses),
+            ("admin.listen", "admin", &self.admin_listen),
+        ] {
+            for address in addresses.iter().filter(|address| address.port() != 0) {
+                if let Some(other) = seen.insert(*address, section) {
+                    blame(name, format!("{address} is taken by [{other}] already"));
+                }
+            }
+        }
+    }
+
+    fn check_websocket(&self, settings: &Settings, blame: &mut impl FnMut(&'static str, String)) {
         for path in settings.list("http.websocket_paths") {
             if !path.starts_with('/') {
                 blame("http.websocket_paths", format!("`{path}`: a path begins with `/`"));
@@ -183,25 +251,6 @@ impl Config {
         {
             let text = "must be above http.websocket_ping_s, or no ping could be answered in time";
             blame("http.websocket_idle_timeout_s", text.into());
-        }
-        if self.user.is_empty() && !self.group.is_empty() {
-            blame("process.group", "needs process.user as well".into());
-        }
-        if !self.tls_listen.addresses.is_empty() && self.certificates.is_empty() {
-            let text = "needs tls.certificates: a chain and a key";
-            blame("tls.listen", text.into());
-        }
-        let mut seen = BTreeMap::new();
-        for (name, section, addresses) in [
-            ("http.listen", "http", &self.http_listen.addresses),
-            ("tls.listen", "tls", &self.tls_listen.addresses),
-            ("admin.listen", "admin", &self.admin_listen),
-        ] {
-            for address in addresses.iter().filter(|address| address.port() != 0) {
-                if let Some(other) = seen.insert(*address, section) {
-                    blame(name, format!("{address} is taken by [{other}] already"));
-                }
-            }
         }
     }
 }
@@ -243,7 +292,21 @@ fn policy(settings: &Settings) -> Policy {
         numwant_default: peers("tracker.numwant_default"),
         numwant_max: peers("tracker.numwant_max"),
         connection_id_lifetime_s: settings.int("tracker.connection_id_lifetime_s"),
+        private_addresses: match settings.text("tracker.private_addresses") {
+            "allow" => PrivateAddresses::Allow,
+            "deny" => PrivateAddresses::Deny,
+            _ => PrivateAddresses::Auto,
+        },
     }
+}
+
+/// A list of networks.
+fn networks(settings: &Settings, name: &'static str, problems: &mut Vec<Problem>) -> Networks {
+    let networks = Networks::parse(settings.list(name).iter().map(String::as_str));
+    networks.unwrap_or_else(|error| {
+        problems.push(settings.problem(name, error.to_string()));
+        Networks::default()
+    })
 }
 
 fn limits(settings: &Settings, exempt: Networks) -> Limits {
@@ -258,6 +321,8 @@ fn limits(settings: &Settings, exempt: Networks) -> Limits {
         announces: rate("limits.announces_per_s", "limits.announces_burst"),
         scrapes: rate("limits.scrapes_per_s", "limits.scrapes_burst"),
         connections: settings.int("http.connections_per_prefix_max"),
+        shut_out_per_s: settings.int("limits.shut_out_per_s"),
+        shut_out_s: settings.int("limits.shut_out_s"),
         prefix_v4: bits("limits.prefix_v4_bits"),
         prefix_v6: bits("limits.prefix_v6_bits"),
         buckets: settings.int("limits.buckets"),

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod acme;
 mod certificates;
 mod config;
 mod load;

@@ -1,76 +1,137 @@
 //! Building everything, keeping it running, taking it down.
 //!
-//! The main thread binds, drops privileges, starts the workers, and then waits for what happens:
-//! signals, changed lists, and workers that end. A worker that ends by itself takes the process down,
-//! because half a tracker would look alive to whoever watches it.
+//! The main thread takes what was handed over to it, binds the rest, drops privileges, gives up what
+//! it needs no more, starts the workers, and then waits for what happens: signals, changed lists, and
+//! workers that end. A worker that ends by itself takes the process down, because half a tracker would
+//! look alive to whoever watches it.
 
+mod confine;
 mod listeners;
 mod reload;
+mod supervisor;
+mod upgrade;
 mod workers;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use net::process::{self, Identity};
+use front::Clock;
+use net::process::{self, Identity, Inherited, Launcher};
 use net::tls::{Certificates, TlsConfig};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tracing::{info, warn};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::iterator::Signals;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::prelude::*;
 use tracker::counters::Board;
 use tracker::{Keys, Options, StoreOptions, Tracker};
 
 use crate::access;
+use crate::acme::{self, Shelf};
 use crate::certificates;
-use crate::config::{Config, Settings};
+use crate::config::{AcmeConfig, Config, Settings};
 use listeners::{Bound, bind};
-use reload::Reloader;
+use reload::{Outcome, Reading, Reloader};
+use supervisor::Supervisor;
+use upgrade::{Legacy, Predecessor, Upgrader};
 use workers::{Ended, Workers};
 
 /// How often files are looked at for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
-/// How long everything may take to stop.
-const STOP_TIME: Duration = Duration::from_secs(8);
+/// How long threads may take to stop beyond the time that answers have to leave.
+const STOP_TIME: Duration = Duration::from_secs(3);
 
 /// What wakes the main thread.
 enum Happening {
     Signal(i32),
+    /// Files were read again.
+    Read(Outcome),
+    /// The process that is to take over serves, and this is its id; or why it does not.
+    Successor(Result<u32, String>),
     Ended(Ended),
 }
 
 /// Serves until a signal says stop. `file` is where `settings` came from, for reloads.
 pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -> Result<()> {
     let log = start_log(&config);
-    let (happen, happenings) = channel();
-    listen_to_signals(happen.clone())?;
+    // Before anything else is opened: what was handed over is known only by its numbers.
+    let mut inherited = Inherited::from_environment(listeners::NAMES)?;
     if let Err(error) = process::raise_descriptor_limit() {
         warn!("the limit of open files stays where it is: {error}");
     }
+    // Before any thread is there, and any right gone.
+    let launcher = Launcher::split_off();
+    let supervisor = Supervisor::from_environment();
+    let mut predecessor = Predecessor::among(&mut inherited);
+    let legacy = predecessor.as_mut().map_or_else(Legacy::fresh, Predecessor::legacy)?;
+    // These may come early, and must not end the process. One that ends it may, until it serves.
+    let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
     config.doubts().iter().for_each(|doubt| warn!("{doubt}"));
     let watch = access::Watch::new(&config);
     let lists = access::read(&config)?;
-    let tracker = Arc::new(new_tracker(&config)?);
+    let tracker = Arc::new(new_tracker(&config, &legacy)?);
     tracker.access().replace(lists);
+    tracker.limiter().replace(config.limits.clone());
     let certificates = Arc::new(Certificates::default());
-    let certificate_watch = certificates::watch(&config);
     let read = certificates::read(&config)?;
     certificates::doubts(&config, &read).iter().for_each(|doubt| warn!("{doubt}"));
     certificates.replace(read);
-    tracker.limiter().replace(config.limits.clone());
-    let bound = bind(&config)?;
+    let bound = bind(&config, &mut inherited)?;
+    leave(inherited, predecessor.is_some())?;
     let lines = bound.lines(&config);
+    acme::prepare(&config)?;
     become_user(&config)?;
-    let workers = start_workers(bound, &config, &tracker, &certificates, happen)?;
-    let reloader =
-        Reloader { file, settings, config, tracker, watch, certificates, certificate_watch, log };
+    acme::load(&config, &certificates)?;
+    let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
+    let upgrader = Upgrader::new(launcher, bound.descriptors()?, legacy);
+    let (happen, happenings) = channel();
+    listen_to_signals(signals, happen.clone())?;
+    let clock = Clock::after(process::monotonic().saturating_sub(legacy.epoch));
+    let shared = (&tracker, &certificates, clock);
+    let mut workers = start_workers(bound, &config, shared, happen.clone())?;
+    let acme = start_acme(&mut workers, &config, &certificates)?;
+    let reading = Reading::default();
+    let reloader = Reloader {
+        file,
+        settings,
+        config,
+        tracker,
+        watch,
+        certificates,
+        acme,
+        log,
+        sandbox,
+        reading,
+    };
     print(&lines)?;
     workers.figures().status.ready.store(true, Ordering::Relaxed);
-    run(workers, reloader, &happenings)
+    predecessor.map_or(Ok(()), Predecessor::relieve)?;
+    supervisor.ready();
+    Serving { workers, reloader, upgrader, supervisor, happen }.run(&happenings)
+}
+
+/// What was handed over and belongs to no listener. A process that hands its sockets over has an
+/// older configuration; whoever else does means them to be served.
+fn leave(inherited: Inherited, is_upgrade: bool) -> Result<()> {
+    let left = inherited.leave();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let left = left.join(", ");
+    if is_upgrade {
+        info!("not listened on any more: {left}");
+        return Ok(());
+    }
+    bail!(
+        "no listener of the configuration is for {left}, which was handed over: give the socket \
+         unit and the configuration the same addresses"
+    )
 }
 
 /// All that is wrong with `config` on this machine, without serving.
@@ -83,7 +144,8 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
         Ok(read) => problems.extend(certificates::doubts(config, &read)),
         Err(error) => problems.push(format!("{error:#}")),
     }
-    if let Err(error) = bind(config) {
+    problems.extend(acme::check(config));
+    if let Err(error) = bind(config, &mut Inherited::default()) {
         problems.push(format!("{error:#}"));
     }
     if !config.user.is_empty()
@@ -112,14 +174,16 @@ fn start_log(config: &Config) -> reload::LogLevel {
 }
 
 /// Hands signals to the main thread. A second one to stop does not wait for anything.
-fn listen_to_signals(happen: Sender<Happening>) -> Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .context("cannot listen to signals")?;
+fn listen_to_signals(mut signals: Signals, happen: Sender<Happening>) -> Result<()> {
+    for signal in [SIGTERM, SIGINT] {
+        signals.add_signal(signal).context("cannot listen to signals")?;
+    }
     let thread = std::thread::Builder::new().name("signals".into());
     let forward = move || {
         let mut stopping = false;
         for signal in signals.forever() {
-            if signal != SIGHUP && std::mem::replace(&mut stopping, true) {
+            let stops = signal == SIGTERM || signal == SIGINT;
+            if stops && std::mem::replace(&mut stopping, true) {
                 std::process::exit(1);
             }
             if happen.send(Happening::Signal(signal)).is_err() {
@@ -131,10 +195,10 @@ fn listen_to_signals(happen: Sender<Happening>) -> Result<()> {
     Ok(())
 }
 
-fn new_tracker(config: &Config) -> Result<Tracker> {
-    let mut secrets = [[0; 16]; 4];
+fn new_tracker(config: &Config, legacy: &Legacy) -> Result<Tracker> {
+    let mut secrets = [[0; 16]; 3];
     getrandom::fill(secrets.as_flattened_mut()).context("the system gives no random numbers")?;
-    let [hash_key, connection_ids, offers, limits] = secrets;
+    let [hash_key, offers, limits] = secrets;
     let workers = workers::count(config.udp_workers) + workers::count(config.http_workers);
     let store = StoreOptions {
         // One for each thread that announces: two seldom want the same, and the jobs of a batch that
@@ -146,7 +210,7 @@ fn new_tracker(config: &Config) -> Result<Tracker> {
         keep_peer_ids: config.http.dict_model,
         memory_budget: config.memory_budget,
     };
-    let keys = Keys { connection_ids, offers, limits };
+    let keys = Keys { connection_ids: legacy.connection_ids, offers, limits };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 
@@ -167,12 +231,11 @@ fn become_user(config: &Config) -> Result<()> {
 fn start_workers(
     bound: Bound,
     config: &Config,
-    tracker: &Arc<Tracker>,
-    certificates: &Arc<Certificates>,
+    (tracker, certificates, clock): (&Arc<Tracker>, &Arc<Certificates>, Clock),
     happen: Sender<Happening>,
 ) -> Result<Workers> {
     let board = Arc::new(Board::default());
-    let mut workers = Workers::new(tracker, &board, move |ended| {
+    let mut workers = Workers::new(tracker, &board, certificates, clock, move |ended| {
         // Nobody listens any more once the process is going down.
         let _ = happen.send(Happening::Ended(ended));
     });
@@ -188,6 +251,22 @@ fn start_workers(
     Ok(workers)
 }
 
+/// Gives the way to tell it of another configuration.
+fn start_acme(
+    workers: &mut Workers,
+    config: &Config,
+    certificates: &Arc<Certificates>,
+) -> Result<watch::Sender<Option<AcmeConfig>>> {
+    let (sender, configs) = watch::channel(config.acme.clone());
+    // A reload may ask for certificates that the start did not, but opens no listener for them.
+    if !config.tls_listen.addresses.is_empty() {
+        let challenges = Arc::clone(&config.http.challenges);
+        let shelf = Shelf { certificates: Arc::clone(certificates), challenges };
+        workers.start_acme(shelf, configs)?;
+    }
+    Ok(sender)
+}
+
 fn print(lines: &str) -> Result<()> {
     let mut out = io::stdout();
     match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
@@ -196,28 +275,99 @@ fn print(lines: &str) -> Result<()> {
     }
 }
 
-/// Waits for what happens until something ends it.
-fn run(workers: Workers, mut reloader: Reloader, happenings: &Receiver<Happening>) -> Result<()> {
-    let failure = loop {
-        match happenings.recv_timeout(WATCH_PERIOD) {
-            Ok(Happening::Signal(SIGHUP)) => reloader.reload(workers.figures()),
-            Ok(Happening::Signal(signal)) => {
-                let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-                info!("{name}: stopping");
-                break None;
+/// A process that serves.
+struct Serving {
+    workers: Workers,
+    reloader: Reloader,
+    upgrader: Upgrader,
+    supervisor: Supervisor,
+    happen: Sender<Happening>,
+}
+
+/// Why serving ends.
+enum End {
+    /// Somebody wants it to.
+    Signal(i32),
+    /// This process serves instead.
+    HandedOver(u32),
+    /// Something that should not have.
+    Failed(Ended),
+}
+
+impl Serving {
+    /// Waits for what happens until something ends it.
+    fn run(mut self, happenings: &Receiver<Happening>) -> Result<()> {
+        let mut looked = Instant::now();
+        let end = loop {
+            self.supervisor.watch(|| self.workers.beats());
+            if let Ok(happening) = happenings.recv_timeout(self.supervisor.rest())
+                && let Some(end) = self.meet(happening)
+            {
+                break end;
             }
-            Ok(Happening::Ended(ended)) => break Some(ended),
-            Err(RecvTimeoutError::Timeout) => reloader.follow_files(workers.figures()),
-            Err(RecvTimeoutError::Disconnected) => bail!("the signal thread is gone"),
-        }
-    };
-    workers.figures().status.ready.store(false, Ordering::Relaxed);
-    let left = workers.stop(Instant::now() + STOP_TIME);
-    if !left.is_empty() {
-        warn!("stopping without {}, still busy after {} s", left.join(", "), STOP_TIME.as_secs());
+            if looked.elapsed() >= WATCH_PERIOD {
+                self.reloader.follow_files(&self.happen);
+                looked = Instant::now();
+            }
+        };
+        self.stop(end)
     }
-    match failure {
-        Some(ended) => bail!("{} ended by itself: {}", ended.name, ended.reason),
-        None => Ok(()),
+
+    /// Does what is due when something happens. Gives the end, if it is one.
+    fn meet(&mut self, happening: Happening) -> Option<End> {
+        match happening {
+            Happening::Signal(SIGHUP) => {
+                if self.reloader.reload(&self.happen) {
+                    self.supervisor.reloading();
+                }
+            }
+            Happening::Signal(SIGUSR2) => self.upgrader.begin(&self.happen),
+            Happening::Signal(signal) => return Some(End::Signal(signal)),
+            Happening::Read(outcome) => {
+                let again = self.reloader.finish(outcome, self.workers.figures());
+                if !(again && self.reloader.reload(&self.happen)) {
+                    self.supervisor.ready();
+                }
+            }
+            Happening::Successor(Ok(pid)) => {
+                // In this order: what the new process says to whoever watches counts only then.
+                self.supervisor.handed_over(pid);
+                self.upgrader.hand_over();
+                return Some(End::HandedOver(pid));
+            }
+            Happening::Successor(Err(reason)) => {
+                error!("not upgraded, serving on: {reason}");
+                self.upgrader.give_up();
+            }
+            Happening::Ended(ended) => return Some(End::Failed(ended)),
+        }
+        None
+    }
+
+    fn stop(mut self, end: End) -> Result<()> {
+        match &end {
+            // The tracker as a whole stays ready.
+            End::HandedOver(pid) => info!("process {pid} has taken over: stopping"),
+            End::Signal(_) | End::Failed(_) => {
+                self.workers.figures().status.ready.store(false, Ordering::Relaxed);
+                self.supervisor.stopping();
+            }
+        }
+        if let End::Signal(signal) = end {
+            info!("{}: stopping", if signal == SIGINT { "SIGINT" } else { "SIGTERM" });
+        }
+        self.upgrader.give_up();
+        // With it go its copies of the sockets: what nobody serves must not take connections.
+        drop(self.upgrader);
+        let drain_s = u64::from(self.reloader.config.http.drain_s);
+        let time = Duration::from_secs(drain_s) + STOP_TIME;
+        let left = self.workers.stop(Instant::now() + time);
+        if !left.is_empty() {
+            warn!("stopping without {}, still busy after {} s", left.join(", "), time.as_secs());
+        }
+        match end {
+            End::Failed(ended) => bail!("{} ended by itself: {}", ended.name, ended.reason),
+            End::Signal(_) | End::HandedOver(_) => Ok(()),
+        }
     }
 }

@@ -2,17 +2,31 @@
 //! Requests are written here byte by byte; what a test waits for has a generous deadline.
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
 
+#[path = "outside/activation.rs"]
+mod activation;
 #[path = "outside/command_line.rs"]
 mod command_line;
+#[path = "outside/dist.rs"]
+mod dist;
+#[path = "outside/ending.rs"]
+mod ending;
 #[path = "outside/limits.rs"]
 mod limits;
 #[path = "outside/lists.rs"]
 mod lists;
 #[path = "outside/process.rs"]
 mod process;
+#[path = "outside/proxies.rs"]
+mod proxies;
+#[path = "outside/sandbox.rs"]
+mod sandbox;
 #[path = "outside/serving.rs"]
 mod serving;
 #[path = "outside/talk.rs"]
 mod talk;
 #[path = "outside/tls.rs"]
 mod tls;
+#[path = "outside/upgrade.rs"]
+mod upgrade;
+#[path = "outside/watched.rs"]
+mod watched;

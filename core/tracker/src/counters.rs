@@ -60,6 +60,10 @@ pub enum Drop {
     SendFailed,
     /// The reply was dropped because the socket's send buffer was full.
     Blocked,
+    /// A PROXY or Simple Proxy header from an address that is no trusted proxy.
+    UntrustedProxy,
+    /// A trusted proxy that sent no such header, or a broken one.
+    BadProxyHeader,
     /// HTTP: request line or headers above the limit.
     HeadTooLarge,
     /// HTTP: bytes that are no HTTP request, or one that this server does not take.
@@ -94,7 +98,7 @@ pub enum Drop {
 
 impl Drop {
     /// Every reason, in the order of [`Drop::index`].
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::TooShort,
         Self::Oversize,
         Self::NotATracker,
@@ -102,6 +106,8 @@ impl Drop {
         Self::MalformedOptions,
         Self::SendFailed,
         Self::Blocked,
+        Self::UntrustedProxy,
+        Self::BadProxyHeader,
         Self::HeadTooLarge,
         Self::BadHttp,
         Self::TimedOut,
@@ -134,6 +140,8 @@ impl Drop {
             Self::MalformedOptions => "malformed_options",
             Self::SendFailed => "send_failed",
             Self::Blocked => "blocked",
+            Self::UntrustedProxy => "untrusted_proxy",
+            Self::BadProxyHeader => "bad_proxy_header",
             Self::HeadTooLarge => "head_too_large",
             Self::BadHttp => "bad_http",
             Self::TimedOut => "timed_out",
@@ -170,6 +178,8 @@ pub struct Counters {
     pub bytes_out: u64,
     /// Peers given in answers; WebTorrent: offers passed on.
     pub peers_sent: u64,
+    /// Networks that the kernel was asked to shut out.
+    pub shut_outs: u64,
     /// TLS handshakes completed.
     pub tls_handshakes: u64,
     /// TCP connections accepted.
@@ -212,6 +222,7 @@ impl Counters {
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
         self.peers_sent += other.peers_sent;
+        self.shut_outs += other.shut_outs;
         self.tls_handshakes += other.tls_handshakes;
         self.connections_opened += other.connections_opened;
         self.connections_closed += other.connections_closed;
@@ -265,7 +276,15 @@ pub struct Board {
     published: Mutex<Vec<(Listener, Slot)>>,
 }
 
-type Slot = Arc<Mutex<Counters>>;
+type Slot = Arc<Mutex<Published>>;
+
+/// The last copy of a ledger's figures.
+#[derive(Default)]
+struct Published {
+    counters: Counters,
+    /// How often there was one.
+    times: u64,
+}
 
 /// One worker's account of one listener.
 pub struct Ledger {
@@ -288,13 +307,21 @@ impl Board {
         let all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums: Vec<(Listener, Counters)> = Vec::new();
         for (listener, slot) in all.iter() {
-            let counters = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            let published = slot.lock().unwrap_or_else(PoisonError::into_inner);
             match sums.iter_mut().find(|(known, _)| known == listener) {
-                Some((_, sum)) => sum.add(&counters),
-                None => sums.push((*listener, counters.clone())),
+                Some((_, sum)) => sum.add(&published.counters),
+                None => sums.push((*listener, published.counters.clone())),
             }
         }
         sums
+    }
+
+    /// How often each account was published, in the order of registration. Workers publish all of
+    /// theirs a few times a second: a number that stands still is that of a worker that is stuck.
+    pub fn beats(&self) -> Vec<(Listener, u64)> {
+        let all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = |slot: &Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).times;
+        all.iter().map(|(listener, slot)| (*listener, times(slot))).collect()
     }
 }
 
@@ -302,7 +329,9 @@ impl Ledger {
     /// Lets others see the figures as they are now. Costs a lock nobody else holds for long, and a
     /// copy of some 500 bytes: for a few times a second.
     pub fn publish(&mut self) {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.now);
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.counters.clone_from(&self.now);
+        published.times += 1;
     }
 }
 
@@ -328,6 +357,8 @@ mod tests {
         }
         assert_eq!(board.read()[0].1, Counters::default(), "nothing is published yet");
         ledgers.iter_mut().for_each(Ledger::publish);
+        ledgers[1].publish();
+        assert_eq!(board.beats(), [(udp, 1), (udp, 2), (http, 1)]);
         let sums = board.read();
         assert_eq!(sums.len(), 2);
         assert_eq!(sums[0].1.requests[1][Kind::Scrape.index()], 2);

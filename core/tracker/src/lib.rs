@@ -24,9 +24,9 @@ use types::{
     Refusal, SwarmCounts, Tick, limits,
 };
 
-pub use limiter::{Asked, Fill, Limiter, Limits, Rate, Seat};
+pub use limiter::{Asked, Fill, Limiter, Limits, Offenders, Rate, Seat};
 pub use networks::{Networks, ParseNetworkError};
-pub use policy::{Options, Policy};
+pub use policy::{Options, Policy, PrivateAddresses};
 pub use swarm::{Options as StoreOptions, Random, Totals, WebChosen};
 pub use web::{OfferName, Offers, WebAccepted, WebAsk};
 
@@ -66,6 +66,9 @@ pub struct Ask {
     pub pass: Pass,
     /// The client's address, as the edge established it.
     pub from: IpAddr,
+    /// Whether it has reached the tracker at an address that is not public. What public clients have
+    /// here makes no difference.
+    pub near: bool,
     /// What the client says.
     pub announce: Announce,
     /// What its protocol allows.
@@ -183,6 +186,8 @@ impl Tracker {
             // A port nobody can connect to would only waste other peers' attempts.
             if ask.announce.port == 0 {
                 answers.refuse(at, Refusal::PortZero);
+            } else if let Err(refusal) = policy.admit_address(ask.from, ask.near) {
+                answers.refuse(at, refusal);
             } else if let Err(refusal) = lists.admit(&ask.announce.info_hash) {
                 answers.refuse(at, refusal);
             } else {

@@ -1,6 +1,8 @@
 //! What the operator decides about announces.
 
-use types::Want;
+use std::net::IpAddr;
+
+use types::{Refusal, Scope, Want};
 
 /// How a tracker is made.
 #[derive(Clone, Debug)]
@@ -31,6 +33,21 @@ pub struct Policy {
     pub numwant_max: u16,
     /// Seconds for which a UDP connection id is good at least; it is good for twice that at most.
     pub connection_id_lifetime_s: u32,
+    /// Whether peers may have addresses that are not public.
+    pub private_addresses: PrivateAddresses,
+}
+
+/// Which peers with addresses that are not public are taken ([`Scope::Local`]). Such as no host can
+/// have are never taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrivateAddresses {
+    /// Those that have reached the tracker at such an address, too: their own network is its own.
+    #[default]
+    Auto,
+    /// All.
+    Allow,
+    /// None.
+    Deny,
 }
 
 impl Default for Policy {
@@ -44,6 +61,7 @@ impl Default for Policy {
             numwant_default: 50,
             numwant_max: 200,
             connection_id_lifetime_s: 120,
+            private_addresses: PrivateAddresses::Auto,
         }
     }
 }
@@ -53,6 +71,17 @@ impl Policy {
     /// after it, that makes two intervals.
     pub fn web_lifetime_s(&self) -> u32 {
         self.websocket_interval_s.saturating_mul(3) / 2
+    }
+
+    /// Whether there may be a peer at `ip`, which has reached the tracker at an address that is
+    /// public, or `near`.
+    #[inline]
+    pub(crate) fn admit_address(&self, ip: IpAddr, near: bool) -> Result<(), Refusal> {
+        match (Scope::of(ip), self.private_addresses) {
+            (Scope::Public, _) | (Scope::Local, PrivateAddresses::Allow) => Ok(()),
+            (Scope::Local, PrivateAddresses::Auto) if near => Ok(()),
+            _ => Err(Refusal::AddressNotPublic),
+        }
     }
 
     /// How many peers an announce gets that asks for `want`.

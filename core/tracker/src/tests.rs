@@ -53,6 +53,7 @@ fn ask(host: u8, hash: u8) -> Ask {
     Ask {
         pass: Pass(()),
         from: IpAddr::from([10, 0, 0, host]),
+        near: true,
         announce: Announce {
             info_hash: InfoHash([hash; 20]),
             peer_id: PeerId([host; 20]),
@@ -225,5 +226,33 @@ fn ids_are_given_to_those_who_want_them() {
     for ((_, peer), id) in seen.peers.iter().zip(&seen.ids) {
         let IpAddr::V4(ip) = peer.socket_addr().ip() else { panic!("a v4 swarm") };
         assert_eq!(*id, PeerId([ip.octets()[3]; 20]));
+    }
+}
+
+#[test]
+fn addresses_that_are_not_public_are_taken_as_the_policy_says() {
+    use PrivateAddresses::{Allow, Auto, Deny};
+    let refused = |private_addresses, from: &str, near| {
+        let tracker = tracker(Policy { private_addresses, ..Policy::default() });
+        let ask = Ask { from: from.parse().unwrap(), near, ..ask(1, 1) };
+        let refused = announce(&tracker, &[ask]).answers == [(0, Err(Refusal::AddressNotPublic))];
+        assert_eq!(tracker.totals().torrents, u64::from(!refused));
+        refused
+    };
+    for address in ["10.0.0.1", "127.0.0.1", "169.254.1.1", "fd00::1", "fe80::1", "192.0.2.1"] {
+        for (policy, near) in [(Auto, true), (Allow, true), (Allow, false)] {
+            assert!(!refused(policy, address, near), "{address} by {policy:?}, {near}");
+        }
+        for (policy, near) in [(Auto, false), (Deny, true), (Deny, false)] {
+            assert!(refused(policy, address, near), "{address} by {policy:?}, {near}");
+        }
+    }
+    for (policy, near) in [(Auto, true), (Auto, false), (Allow, true), (Deny, false)] {
+        for address in ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"] {
+            assert!(!refused(policy, address, near), "{address} by {policy:?}, {near}");
+        }
+        for address in ["224.0.0.1", "ff02::1", "0.0.0.0", "::", "255.255.255.255"] {
+            assert!(refused(policy, address, near), "{address} by {policy:?}, {near}");
+        }
     }
 }

@@ -11,6 +11,7 @@ pub mod limits;
 mod peer;
 mod refusal;
 mod reply;
+mod scope;
 mod tick;
 mod web;
 
@@ -19,5 +20,6 @@ pub use hash::{InfoHash, OfferId, ParseInfoHashError, PeerId};
 pub use peer::{Family, PackedV4, PackedV6, PeerKey};
 pub use refusal::{Refusal, Retry};
 pub use reply::{AnnounceSink, Chosen, FamilyCounts, SwarmCounts};
+pub use scope::Scope;
 pub use tick::Tick;
 pub use web::{ConnectionKey, WebPeer};

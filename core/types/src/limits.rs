@@ -31,6 +31,10 @@ pub const HTTP_HEADERS_MAX: usize = 64;
 /// Hashes answered in one HTTP scrape: more do not fit [`HTTP_HEAD_MAX`] by much.
 pub const SCRAPE_HASHES_HTTP_MAX: usize = 256;
 
+/// Bytes of a PROXY header. Addresses take 36 at most; what a proxy knows of the client's TLS may
+/// take hundreds, with its certificate thousands.
+pub const PROXY_HEADER_MAX: usize = 4096;
+
 /// Workers that one protocol has.
 pub const WORKERS_MAX: usize = 1024;
 /// Connections that one worker holds.
@@ -39,6 +43,10 @@ pub const CONNECTIONS_MAX: usize = 10_000_000;
 /// Prefixes whose requests are remembered, for each kind of request: 128 MiB. The tables' lines are
 /// found by 21 bits of a hash, and their tags by 20 others.
 pub const BUCKETS_MAX: u32 = 1 << 24;
+
+/// Prefixes that one UDP worker has the kernel shut out at a time: each of its datagrams is compared
+/// with all of them.
+pub const SHUT_OUT_MAX: usize = 32;
 
 /// Bytes of one WebSocket message, whatever is configured. Offers from a host with many addresses
 /// make 24 KB; 64 KiB must pass.

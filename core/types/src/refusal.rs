@@ -10,6 +10,8 @@ pub enum Refusal {
     Denied,
     /// The announced port is 0.
     PortZero,
+    /// The client's address cannot be reached from where the tracker's peers are.
+    AddressNotPublic,
     /// HTTP: `info_hash` is missing.
     InfoHashMissing,
     /// HTTP: `info_hash` is not 20 bytes, or its percent-encoding is cut.
@@ -57,10 +59,11 @@ pub enum Retry {
 
 impl Refusal {
     /// Every refusal, in the order of [`Refusal::index`].
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::NotAllowed,
         Self::Denied,
         Self::PortZero,
+        Self::AddressNotPublic,
         Self::InfoHashMissing,
         Self::InfoHashMalformed,
         Self::PeerIdMalformed,
@@ -90,6 +93,9 @@ impl Refusal {
             Self::NotAllowed => "this torrent is not on the tracker's allow list",
             Self::Denied => "this torrent is on the tracker's deny list",
             Self::PortZero => "port 0 cannot be reached: announce the port you listen on",
+            Self::AddressNotPublic => {
+                "other peers cannot reach your address: this tracker takes public addresses only"
+            }
             Self::InfoHashMissing => "info_hash is missing",
             Self::InfoHashMalformed => "info_hash must be 20 percent-encoded bytes",
             Self::PeerIdMalformed => "peer_id must be 20 percent-encoded bytes",
@@ -121,6 +127,7 @@ impl Refusal {
             Self::NotAllowed => "not_allowed",
             Self::Denied => "denied",
             Self::PortZero => "port_zero",
+            Self::AddressNotPublic => "address_not_public",
             Self::InfoHashMissing => "info_hash_missing",
             Self::InfoHashMalformed => "info_hash_malformed",
             Self::PeerIdMalformed => "peer_id_malformed",

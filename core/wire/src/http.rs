@@ -4,6 +4,7 @@
 //! what it asks, and the functions of `reply` write answers behind each other into one buffer, so
 //! that pipelined requests leave in one write. Nothing is allocated for a request.
 
+mod forwarded;
 mod head;
 mod query;
 mod reply;
@@ -12,6 +13,7 @@ mod tests;
 mod upgrade;
 
 pub use crate::url::Target;
+pub use forwarded::ForwardedHeader;
 pub use head::{Fault, Head, Method, Request, read_head};
 pub use query::{AnnounceQuery, ScrapeQuery, announce_query};
 pub use reply::{

@@ -8,6 +8,7 @@
 
 pub mod bencode;
 pub mod http;
+pub mod proxy;
 pub mod udp;
 pub mod url;
 pub mod webtorrent;

@@ -20,8 +20,8 @@ mod tests;
 
 pub use options::{Option41, OptionCutShort, Options, OptionsIter};
 pub use reply::{
-    AnnounceHead, announce_reply, append_peers_v4, append_peers_v6, connect_reply, error_reply,
-    scrape_reply,
+    ANNOUNCE_HEAD_LEN, AnnounceHead, announce_reply, append_peers_v4, append_peers_v6,
+    connect_reply, error_reply, scrape_reply,
 };
 
 use types::{Announce, Event, InfoHash, PeerId, Refusal, Want, limits};

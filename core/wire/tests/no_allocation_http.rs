@@ -2,8 +2,8 @@
 //! like it.
 
 use tidegate_wire::http::{
-    AnnounceReply, Fault, Head, Method, PeerModel, Response, ScrapeQuery, Target, announce_query,
-    failure, fault, read_head, scrape,
+    AnnounceReply, Fault, ForwardedHeader, Head, Method, PeerModel, Response, ScrapeQuery, Target,
+    announce_query, failure, fault, read_head, scrape,
 };
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits};
 
@@ -30,7 +30,9 @@ impl Buffers {
             Head::Partial => return,
             Head::Fault(found) => return fault(&mut self.out, found),
         };
-        std::hint::black_box(request.forwarded_for().count());
+        for header in [ForwardedHeader::XForwardedFor, ForwardedHeader::Forwarded] {
+            std::hint::black_box(request.hops(header).count());
+        }
         self.body.clear();
         match request.target {
             Target::Announce(query) => match announce_query(query) {

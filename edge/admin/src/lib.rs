@@ -7,10 +7,12 @@
 mod bounded;
 mod metrics;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -32,6 +34,10 @@ pub struct Figures {
     pub status: Status,
     /// What the process has used; asked at each look.
     pub process: fn() -> Process,
+    /// Every host name with the end of its certificate; asked at each look.
+    pub certificates: Box<dyn Fn() -> BTreeMap<String, SystemTime> + Send + Sync>,
+    /// What came of asking an ACME authority for certificates.
+    pub acme: AcmeAttempts,
     /// The version, as `1.2.3`.
     pub version: &'static str,
 }
@@ -45,6 +51,17 @@ pub struct Status {
     pub reloads: AtomicU64,
     /// Attempts at that which failed, so that the old ones stayed.
     pub reload_failures: AtomicU64,
+}
+
+/// Attempts to obtain a certificate, by what came of them.
+#[derive(Debug, Default)]
+pub struct AcmeAttempts {
+    /// A certificate.
+    pub obtained: AtomicU64,
+    /// Nothing: the server could not be reached, or was not well.
+    pub unreachable: AtomicU64,
+    /// Nothing: the server refused.
+    pub refused: AtomicU64,
 }
 
 /// What a process has used.

@@ -3,6 +3,7 @@
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use tracker::counters::{Counters, Drop, Kind, Listener};
 use types::{Family, Refusal, Tick};
@@ -16,6 +17,7 @@ pub(super) fn render(figures: &Figures) -> String {
     render_traffic(&mut page, &listeners);
     render_totals(&mut page, figures);
     render_limits(&mut page, figures);
+    render_certificates(&mut page, figures);
     render_process(&mut page, figures);
     page.text
 }
@@ -50,10 +52,13 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         }
     }
     type Figure = fn(&Counters) -> u64;
-    let figures: [(&str, &str, &str, Figure); 6] = [
+    let figures: [(&str, &str, &str, Figure); 7] = [
         ("received_bytes_total", "counter", "Payload bytes received.", |c| c.bytes_in),
         ("sent_bytes_total", "counter", "Payload bytes sent.", |c| c.bytes_out),
         ("peers_sent_total", "counter", "Peers given in answers.", |c| c.peers_sent),
+        ("shut_outs_total", "counter", "Networks that the kernel was asked to shut out.", |c| {
+            c.shut_outs
+        }),
         ("tls_handshakes_total", "counter", "TLS handshakes completed.", |c| c.tls_handshakes),
         ("connections_total", "counter", "Connections accepted.", |c| c.connections_opened),
         ("connections_open", "gauge", "Connections open now.", |c| {
@@ -107,6 +112,27 @@ fn render_limits(page: &mut Page, figures: &Figures) {
     }
 }
 
+fn render_certificates(page: &mut Page, figures: &Figures) {
+    let help = "When a host's certificate expires, seconds since 1970.";
+    page.head("certificate_expiry_seconds", "gauge", help);
+    for (name, expires) in (figures.certificates)() {
+        let since = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // A certificate may claim any name.
+        let name = name.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
+        page.plain("certificate_expiry_seconds", &format!("name=\"{name}\""), since.as_secs());
+    }
+    page.head("acme_attempts_total", "counter", "Attempts to obtain a certificate, by result.");
+    let acme = &figures.acme;
+    for (result, count) in [
+        ("obtained", &acme.obtained),
+        ("unreachable", &acme.unreachable),
+        ("refused", &acme.refused),
+    ] {
+        let count = count.load(Ordering::Relaxed);
+        page.plain("acme_attempts_total", &format!("result=\"{result}\""), count);
+    }
+}
+
 fn render_process(page: &mut Page, figures: &Figures) {
     let process = (figures.process)();
     let status = &figures.status;
@@ -131,8 +157,8 @@ fn label(family: Family) -> &'static str {
     }
 }
 
-/// The text, line by line. Label values are our own words, addresses and versions: none holds a
-/// character that would need escaping. Writing to a `String` cannot fail.
+/// The text, line by line. Label values are our own words, addresses and versions, none of which holds
+/// a character that would need escaping, or are escaped by the caller. Writing to a `String` cannot fail.
 #[derive(Default)]
 struct Page {
     text: String,
@@ -168,12 +194,13 @@ impl Page {
 pub(super) mod tests {
     use std::collections::HashSet;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use tracker::counters::{Board, Protocol};
     use tracker::{Keys, Limits, Options, Policy, Rate, Tracker};
 
     use super::*;
-    use crate::{Process, Status};
+    use crate::{AcmeAttempts, Process, Status};
 
     pub(crate) fn figures() -> Figures {
         let policy = Policy::default();
@@ -194,6 +221,11 @@ pub(super) mod tests {
             board: Arc::default(),
             status: Status::default(),
             process: Process::default,
+            certificates: Box::new(|| {
+                let names = ["t.example", "a\"b"].map(String::from);
+                names.map(|name| (name, SystemTime::UNIX_EPOCH + Duration::from_secs(7))).into()
+            }),
+            acme: AcmeAttempts::default(),
             version: "1.2.3",
         }
     }
@@ -217,6 +249,9 @@ pub(super) mod tests {
             "tidegate_limit_buckets_used{kind=\"scrape\"} 0",
             "tidegate_build_info{version=\"1.2.3\"} 1",
             "tidegate_peers{family=\"v4\",role=\"seeder\"} 0",
+            "tidegate_certificate_expiry_seconds{name=\"t.example\"} 7",
+            "tidegate_certificate_expiry_seconds{name=\"a\\\"b\"} 7",
+            "tidegate_acme_attempts_total{result=\"refused\"} 0",
         ] {
             assert!(page.lines().any(|found| found == line), "{line}\n{page}");
         }

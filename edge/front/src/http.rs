@@ -13,9 +13,10 @@
 //! without the reactor ever hearing of it. Buffers are shared by the worker's connections: an idle
 //! one keeps no bytes. Deadlines are kept by one scan a second, not by a timer each.
 
-mod client;
+mod challenges;
 mod connection;
 mod desk;
+mod greeting;
 #[cfg(test)]
 mod tests;
 
@@ -33,15 +34,17 @@ use tokio::sync::watch;
 use tokio::task::{LocalSet, yield_now};
 use tokio::time::{Instant, interval, sleep};
 use tracker::counters::{Drop, Ledger};
-use tracker::{Random, Seat, Tracker};
+use tracker::{Networks, Random, Seat, Tracker};
 
 use crate::Clock;
-use crate::stream::Socket;
+use crate::client::Caller;
+use crate::stream::{Socket, reason};
 use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
 use connection::{Connection, Connections};
 use desk::{Client, Desk, Next, Turn};
 
-pub use client::{ParseProxyError, Proxies};
+pub use challenges::Challenges;
+pub use wire::http::ForwardedHeader;
 
 /// How HTTP is served.
 #[derive(Clone, Debug)]
@@ -54,12 +57,20 @@ pub struct HttpOptions {
     pub idle_timeout_s: u32,
     /// Seconds that a client may take to read an answer.
     pub write_timeout_s: u32,
-    /// Whose `X-Forwarded-For` is believed.
-    pub trusted_proxies: Proxies,
+    /// Who is believed about whom they speak for.
+    pub trusted_proxies: Networks,
+    /// Whether their connections begin with a PROXY header.
+    pub proxy_protocol: bool,
+    /// The header in which they say so in requests.
+    pub forwarded_header: ForwardedHeader,
     /// Whether `compact=0` is honoured with the dict model (BEP 3); the store must keep peer ids.
     pub dict_model: bool,
+    /// Seconds that answers may take to leave once the worker shall stop.
+    pub drain_s: u32,
     /// How WebTorrent is served, if it is.
     pub web: Option<WebOptions>,
+    /// Answers to an ACME authority; shared by all clones.
+    pub challenges: Arc<Challenges>,
 }
 
 impl Default for HttpOptions {
@@ -69,9 +80,13 @@ impl Default for HttpOptions {
             head_timeout_s: 10,
             idle_timeout_s: 60,
             write_timeout_s: 20,
-            trusted_proxies: Proxies::default(),
+            trusted_proxies: Networks::default(),
+            proxy_protocol: false,
+            forwarded_header: ForwardedHeader::default(),
             dict_model: false,
+            drain_s: 5,
             web: Some(WebOptions::default()),
+            challenges: Arc::default(),
         }
     }
 }
@@ -106,15 +121,13 @@ pub struct HttpListener {
 
 /// How often deadlines are looked at and figures published.
 const SCAN_PERIOD: Duration = Duration::from_millis(250);
-/// How long answers may take to leave once the worker shall stop.
-const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// Connections accepted before others get their turn.
 const ACCEPT_BATCH: usize = 64;
 /// How long a listener rests when the process has no descriptors left.
 const EXHAUSTED_REST: Duration = Duration::from_millis(100);
 
 /// Serves on this thread until `stop` becomes true, and then until answers under way have left, for
-/// five seconds at most. An error means that the runtime or a listener could not be set up.
+/// [`HttpOptions::drain_s`] at most. An error means that the runtime or a listener could not be set up.
 pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, run(worker, stop))
@@ -175,7 +188,7 @@ async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<
     acceptors.iter().for_each(tokio::task::JoinHandle::abort);
     shared.stopping.set(true);
     shared.web.close_all();
-    let deadline = Instant::now() + DRAIN_TIME;
+    let deadline = Instant::now() + Duration::from_secs(shared.options.drain_s.into());
     while shared.held() > 0 && Instant::now() < deadline {
         shared.connections.close_idle();
         shared.scan();
@@ -212,6 +225,10 @@ impl Shared {
     /// Connections held, of both kinds.
     fn held(&self) -> usize {
         self.connections.len() + self.web.len()
+    }
+
+    fn tls(&self, listener: usize) -> Option<&TlsConfig> {
+        self.tls.get(listener).and_then(Option::as_ref)
     }
 
     fn count_drop(&self, listener: usize, reason: Drop) {
@@ -254,22 +271,25 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
         shared.count_drop(listener, Drop::ConnectionLimit);
         return;
     }
-    let Some(seat) = shared.desk.borrow().seat(from.ip()) else {
+    let local = || stream.local_addr().ok().map(|address| address.ip());
+    let announced = shared.options.proxy_protocol.then_some(&shared.options.trusted_proxies);
+    let caller = Caller::new(from.ip(), local, announced);
+    let mut client = Client { listener, caller, may_stay: !shared.stopping.get() };
+    let greeted = greeting::take(&mut client.caller, &stream);
+    let Some(seat) = shared.desk.borrow().seat(client.caller.ip()) else {
         return shared.count_drop(listener, Drop::PrefixConnectionLimit);
     };
-    let client = Client { listener, peer: from.ip(), may_stay: !shared.stopping.get() };
-    let first = {
-        let mut desk = shared.desk.borrow_mut();
-        desk.ledger(listener).now.connections_opened += 1;
-        match shared.tls.get(listener) {
-            // A handshake takes several turns anyway.
-            Some(Some(_)) => Ok(Turn::first()),
-            _ => desk.turn(client, Turn::first(), &stream),
+    shared.desk.borrow_mut().ledger(listener).now.connections_opened += 1;
+    let first = greeted.and_then(|()| {
+        // A handshake takes several turns anyway, and a header that has not come must be waited for.
+        if client.caller.is_announced() || shared.tls(listener).is_some() {
+            return Ok(Turn::first());
         }
-    };
+        shared.desk.borrow_mut().turn(client, Turn::first(), &stream)
+    });
     let goes_on = first.and_then(|turn| go_on(shared, stream, client, seat, turn));
-    if goes_on.is_err() {
-        shared.count_drop(listener, Drop::Reset);
+    if let Err(error) = &goes_on {
+        shared.count_drop(listener, reason(error));
     }
     if !goes_on.unwrap_or(false) {
         shared.desk.borrow_mut().ledger(listener).now.connections_closed += 1;
@@ -288,8 +308,7 @@ fn go_on(
         return Ok(false);
     }
     let listener = client.listener;
-    let tls = shared.tls.get(listener).and_then(Option::as_ref);
-    let stream = Socket::new(TcpStream::from_std(stream)?, tls)?;
+    let stream = Socket::new(TcpStream::from_std(stream)?, shared.tls(listener))?;
     if let Next::Upgrade(ip) = turn.next {
         drop(seat);
         upgrade(shared, listener, stream, ip, turn);

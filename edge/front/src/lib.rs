@@ -4,6 +4,7 @@
 //! mean is `wire`'s business, what may happen is `tracker`'s, how bytes travel is `net`'s.
 #![forbid(unsafe_code)]
 
+mod client;
 mod clock;
 pub mod http;
 mod stream;

@@ -13,6 +13,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tracker::counters::Drop;
 use wire::http::{Method, Response, Status};
+use wire::proxy;
 
 /// A connected socket that never waits.
 pub(crate) trait Stream {
@@ -100,6 +101,16 @@ impl Socket {
         net::hang_up(self.tcp())
     }
 
+    /// Waits for input, or its end, and looks at it without taking it. TLS has no part in this.
+    pub(crate) async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.tcp().peek(buffer).await
+    }
+
+    /// Takes `seen.len()` bytes that have been looked at.
+    pub(crate) fn skip(&self, seen: &mut [u8]) -> io::Result<usize> {
+        self.tcp().try_read(seen)
+    }
+
     /// Waits until there is input, or its end. For one task of a socket: tokio's own `readable`
     /// serves any number, but takes tens of bytes more in each idle task.
     pub(crate) fn readable(&self) -> impl Future<Output = io::Result<()>> {
@@ -158,8 +169,13 @@ impl Tls {
             if sealed.is_empty() {
                 return Ok(0);
             }
-            if !self.has_begun.replace(true) && sealed.first().is_some_and(u8::is_ascii_uppercase) {
-                return Err(self.reject_plain());
+            if !self.has_begun.replace(true) {
+                if proxy::begins(sealed) {
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
+                if sealed.first().is_some_and(u8::is_ascii_uppercase) {
+                    return Err(self.reject_plain());
+                }
             }
             match session.open(sealed, buffer, &mut Unsealed(&self.tcp))? {
                 0 if !session.is_over() => Err(io::ErrorKind::WouldBlock.into()),
@@ -182,7 +198,13 @@ impl Tls {
 
 /// Why a connection broke.
 pub(crate) fn reason(error: &io::Error) -> Drop {
-    if error.kind() == io::ErrorKind::InvalidData { Drop::BadTls } else { Drop::Reset }
+    match error.kind() {
+        _ if error.raw_os_error().is_some() => Drop::Reset,
+        io::ErrorKind::InvalidInput => Drop::BadProxyHeader,
+        io::ErrorKind::PermissionDenied => Drop::UntrustedProxy,
+        io::ErrorKind::InvalidData => Drop::BadTls,
+        _ => Drop::Reset,
+    }
 }
 
 /// The TCP stream under TLS.

@@ -6,34 +6,44 @@
 //! and that with as many bytes as it has itself: nobody can make this tracker send more to a victim
 //! than he sends himself.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use net::{Batch, Handler};
+use net::{Batch, Handler, Network};
 use tracker::counters::{Counters, Drop, Kind, Ledger};
-use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, Pass, Random, Tracker};
+use tracker::{
+    Accepted, AnnouncePolicy, Answers, Ask, Asked, Networks, Offenders, Pass, Random, Tracker,
+};
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
     SwarmCounts, Tick, limits,
 };
+use wire::proxy::simple;
 use wire::udp::{self, AnnounceHead, Call, InfoHashes, Noise, Options, Request};
 use wire::url;
 
 use crate::Clock;
+use crate::client::is_near;
 
 /// What one worker does with datagrams.
 pub struct UdpFront {
     tracker: Arc<Tracker>,
     clock: Clock,
     random: Random,
+    /// Those whose datagrams are wrapped, if such are expected.
+    proxies: Option<Networks>,
     /// One for each socket.
     ledgers: Vec<Ledger>,
+    offenders: Offenders,
 }
 
+const _: () = assert!(net::SHUT_OUT_MAX == limits::SHUT_OUT_MAX);
 const _: () = assert!(net::BATCH_MAX == limits::BATCH_MAX);
 const _: () = assert!(net::REQUEST_MAX == limits::UDP_REQUEST_MAX);
 const _: () = assert!(net::REPLY_MAX == limits::UDP_PAYLOAD_V4_MAX);
+const _: () = assert!(Place::V4.peers_max() == limits::PEERS_UDP_V4_MAX);
+const _: () = assert!(Place::V6.peers_max() == limits::PEERS_UDP_V6_MAX);
 
 /// An announce that waits for the rest of its batch.
 #[derive(Clone, Copy)]
@@ -41,8 +51,19 @@ struct Pending {
     /// Its number in the batch of datagrams.
     slot: usize,
     transaction_id: u32,
+    place: Place,
     /// Bytes of reply so far.
     len: usize,
+}
+
+/// Where in a datagram's reply slot the reply goes, and to which family's client.
+#[derive(Clone, Copy)]
+struct Place {
+    family: Family,
+    /// Bytes before it: the header that it is wrapped in, which is there already.
+    start: usize,
+    /// The end of the slot, as far as the datagram may reach.
+    end: usize,
 }
 
 /// The announces of a batch.
@@ -55,7 +76,14 @@ struct Collected {
 impl UdpFront {
     /// A handler for sockets whose accounts are `ledgers`, in the order of the sockets.
     pub fn new(tracker: Arc<Tracker>, ledgers: Vec<Ledger>, clock: Clock, seed: u64) -> Self {
-        Self { tracker, clock, random: Random::new(seed), ledgers }
+        let (random, offenders) = (Random::new(seed), Offenders::default());
+        Self { tracker, clock, random, proxies: None, ledgers, offenders }
+    }
+
+    /// The same behind `proxies` that wrap each datagram in a Simple Proxy header, and unwrap the
+    /// replies.
+    pub fn behind(self, proxies: Networks) -> Self {
+        Self { proxies: Some(proxies), ..self }
     }
 
     /// Answers datagram `slot`, or puts its announce with the others.
@@ -66,7 +94,7 @@ impl UdpFront {
         slot: usize,
         now: Tick,
     ) -> Option<(Ask, Pending)> {
-        let from = batch.from(slot);
+        let from = batch.from(slot).ip();
         let truncated = batch.is_truncated(slot);
         let (request, reply) = batch.exchange(slot);
         let counters = &mut self.ledgers[socket].now;
@@ -75,19 +103,34 @@ impl UdpFront {
             counters.drop(Drop::Oversize);
             return None;
         }
-        let mut turn = Turn { tracker: &self.tracker, counters, from, now, len: 0 };
-        let asked = turn.take(request, reply);
-        let len = turn.len;
-        batch.set_reply(slot, len);
+        let (mut ip, mut request, mut place) = (from, request, Place::new(from));
+        let mut reached = None;
+        let mut offenders = Some(&mut self.offenders);
+        if self.proxies.as_ref().is_some_and(|proxies| proxies.contains(from)) {
+            let Some(wrapped) = simple::unwrap(request) else {
+                counters.drop(Drop::BadProxyHeader);
+                return None;
+            };
+            (ip, request) = (wrapped.route.client.ip(), wrapped.datagram);
+            reached = Some(wrapped.route.server.ip());
+            // The kernel would see the proxy's address.
+            offenders = None;
+            place = place.behind(reply, wrapped.header, ip);
+        }
+        let room = reply.get_mut(place.start..place.end).unwrap_or_default();
+        let mut turn = Turn { tracker: &self.tracker, counters, offenders, ip, now, len: 0 };
+        let asked = turn.take(request, room);
+        batch.set_reply(slot, place.whole(turn.len));
         let (pass, announce, transaction_id) = asked?;
-        let peers_max = match family(from) {
-            Family::V4 => limits::PEERS_UDP_V4_MAX,
-            Family::V6 => limits::PEERS_UDP_V6_MAX,
-        };
+        let near = is_near(ip, || reached.or_else(|| batch.to(slot)));
         //= bep15#announce-reply-family
-        let policy = AnnouncePolicy { peers_max, families: Families::Own, with_ids: false };
-        let ask = Ask { pass, from: from.ip(), announce, policy };
-        Some((ask, Pending { slot, transaction_id, len: 0 }))
+        let policy = AnnouncePolicy {
+            peers_max: place.peers_max(),
+            families: Families::Own,
+            with_ids: false,
+        };
+        let ask = Ask { pass, from: ip, near, announce, policy };
+        Some((ask, Pending { slot, transaction_id, place, len: 0 }))
     }
 }
 
@@ -106,13 +149,14 @@ impl Handler for UdpFront {
         let mut replies = Replies { batch, pending: &mut pending, counters };
         self.tracker.announce(now, &mut self.random, &asks, &mut replies);
         for done in &pending {
-            batch.set_reply(done.slot, done.len);
+            batch.set_reply(done.slot, done.place.whole(done.len));
         }
         let sent: usize = (0..batch.len()).map(|slot| batch.reply_len(slot)).sum();
         self.ledgers[socket].now.bytes_out += sent as u64;
     }
 
     fn idle(&mut self) {
+        self.offenders.expire(self.clock.now());
         self.ledgers.iter_mut().for_each(Ledger::publish);
     }
 
@@ -120,13 +164,62 @@ impl Handler for UdpFront {
         let reason = if blocked { Drop::Blocked } else { Drop::SendFailed };
         self.ledgers[socket].now.drops[reason.index()] += datagrams as u64;
     }
+
+    fn shut_out(&mut self) -> Option<Vec<Network>> {
+        let prefixes = self.offenders.change()?;
+        let network = |address| {
+            let (address, bits) = self.tracker.limiter().prefix(address);
+            Network { address, bits }
+        };
+        Some(prefixes.map(network).collect())
+    }
+}
+
+impl Place {
+    const V4: Self = Self { family: Family::V4, start: 0, end: limits::UDP_PAYLOAD_V4_MAX };
+    const V6: Self = Self { family: Family::V6, start: 0, end: limits::UDP_PAYLOAD_V6_MAX };
+
+    /// For a client that has sent its datagram itself.
+    #[inline]
+    fn new(from: IpAddr) -> Self {
+        if from.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// For the client at `ip` behind a proxy: `header` is put into the slot before the reply.
+    //= spp#reply
+    fn behind(self, slot: &mut [u8], header: &[u8; simple::HEADER_LEN], ip: IpAddr) -> Self {
+        if let Some(room) = slot.first_chunk_mut() {
+            *room = *header;
+        }
+        Self { family: family(ip), start: simple::HEADER_LEN, ..self }
+    }
+
+    /// Bytes of the datagram whose reply has `len`; no reply is no datagram.
+    #[inline]
+    fn whole(self, len: usize) -> usize {
+        if len == 0 { 0 } else { self.start + len }
+    }
+
+    /// Peers that an announce's reply has room for.
+    #[inline]
+    const fn peers_max(self) -> u16 {
+        let room = self.end - self.start - udp::ANNOUNCE_HEAD_LEN;
+        let peers = match self.family {
+            Family::V4 => room / PackedV4::WIRE_LEN,
+            Family::V6 => room / PackedV6::WIRE_LEN,
+        };
+        peers as u16
+    }
 }
 
 /// One datagram on its way.
 struct Turn<'a> {
     tracker: &'a Tracker,
     counters: &'a mut Counters,
-    from: SocketAddr,
+    /// Whom to shut out, if the client can be.
+    offenders: Option<&'a mut Offenders>,
+    /// The client's address.
+    ip: IpAddr,
     now: Tick,
     /// Bytes of reply.
     len: usize,
@@ -135,15 +228,15 @@ struct Turn<'a> {
 impl Turn<'_> {
     /// Answers at once, or gives the announce that is to be answered with others.
     fn take(&mut self, request: &[u8], reply: &mut [u8]) -> Option<(Pass, Announce, u32)> {
-        let family = family(self.from);
+        let family = family(self.ip);
         let (connection_id, transaction_id, call) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
                 self.counters.request(family, Kind::Connect);
-                if !self.tracker.admits_connect(self.now, self.ip()) {
+                if !self.tracker.admits_connect(self.now, self.ip) {
                     self.counters.drop(Drop::ConnectRate);
                     return None;
                 }
-                let id = self.tracker.issue_connection_id(self.now, self.ip());
+                let id = self.tracker.issue_connection_id(self.now, self.ip);
                 self.len = udp::connect_reply(reply, transaction_id, id);
                 self.counters.response(family, Kind::Connect);
                 return None;
@@ -152,19 +245,19 @@ impl Turn<'_> {
                 (connection_id, transaction_id, call)
             }
             Err(noise) => {
-                self.counters.drop(match noise {
+                let reason = match noise {
                     Noise::TooShort => Drop::TooShort,
                     Noise::NotATracker => Drop::NotATracker,
-                });
+                };
+                self.drop(reason, request);
                 return None;
             }
         };
         //= bep15#connection-id-verified
-        if !self.tracker.verify_connection_id(self.now, self.ip(), connection_id) {
-            self.counters.drop(Drop::BadConnectionId);
+        if !self.tracker.verify_connection_id(self.now, self.ip, connection_id) {
+            self.drop(Drop::BadConnectionId, request);
             return None;
         }
-        let room = reply.get_mut(..payload_max(family)).unwrap_or_default();
         match call {
             Call::Announce { announce, options } => {
                 self.counters.request(family, Kind::Announce);
@@ -174,20 +267,20 @@ impl Turn<'_> {
                 }
                 match self.admit(&options) {
                     Ok(pass) => return Some((pass, announce, transaction_id)),
-                    Err(refusal) => self.refuse(refusal, transaction_id, room),
+                    Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
             }
             Call::Scrape(hashes) => {
                 self.counters.request(family, Kind::Scrape);
-                match self.scrape(hashes, transaction_id, room) {
+                match self.scrape(hashes, transaction_id, reply) {
                     Ok(()) => self.counters.response(family, Kind::Scrape),
-                    Err(refusal) => self.refuse(refusal, transaction_id, room),
+                    Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
             }
             Call::Malformed(refusal) => {
                 self.counters.request(family, Kind::Other);
-                let pass = self.tracker.admit(self.now, self.ip(), Asked::Announce, None);
-                self.refuse(pass.err().unwrap_or(refusal), transaction_id, room);
+                let pass = self.tracker.admit(self.now, self.ip, Asked::Announce, None);
+                self.refuse(pass.err().unwrap_or(refusal), transaction_id, reply);
             }
         }
         None
@@ -196,7 +289,7 @@ impl Turn<'_> {
     /// Asks for leave by the key in the client's URL, which few clients send (BEP 41).
     //= bep41#url-data-use
     fn admit(&self, options: &Options<'_>) -> Result<Pass, Refusal> {
-        let admit = |key| self.tracker.admit(self.now, self.ip(), Asked::Announce, key);
+        let admit = |key| self.tracker.admit(self.now, self.ip, Asked::Announce, key);
         if options.is_empty() {
             return admit(None);
         }
@@ -211,7 +304,7 @@ impl Turn<'_> {
         reply: &mut [u8],
     ) -> Result<(), Refusal> {
         // A scrape carries no options, so no key either.
-        let pass = self.tracker.admit(self.now, self.ip(), Asked::Scrape, None)?;
+        let pass = self.tracker.admit(self.now, self.ip, Asked::Scrape, None)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let hashes = hashes.copy_to(&mut room);
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];
@@ -224,15 +317,22 @@ impl Turn<'_> {
     /// Says why, except to who asks too much: that would take as much as serving.
     fn refuse(&mut self, refusal: Refusal, transaction_id: u32, reply: &mut [u8]) {
         if refusal == Refusal::TooManyRequests {
+            if let Some(offenders) = &mut self.offenders {
+                let is_too_far = self.tracker.limiter().note(offenders, self.now, self.ip);
+                self.counters.shut_outs += u64::from(is_too_far);
+            }
             return self.counters.drop(Drop::RequestRate);
         }
         self.len = udp::error_reply(reply, transaction_id, refusal.text());
         self.counters.refuse(refusal);
-        self.counters.response(family(self.from), Kind::Other);
+        self.counters.response(family(self.ip), Kind::Other);
     }
 
-    fn ip(&self) -> IpAddr {
-        self.from.ip()
+    /// Counts a datagram that is met with silence. A header of a proxy looks like anything but a
+    /// request, and the operator should hear of it.
+    fn drop(&mut self, reason: Drop, request: &[u8]) {
+        let is_wrapped = simple::unwrap(request).is_some();
+        self.counters.drop(if is_wrapped { Drop::UntrustedProxy } else { reason });
     }
 }
 
@@ -249,13 +349,13 @@ impl Replies<'_> {
     #[inline]
     fn go_on(&mut self, ask: usize, write: impl FnOnce(&mut [u8], Pending) -> usize) {
         let Some(pending) = self.pending.get_mut(ask) else { return };
-        let limit = payload_max(family(self.batch.from(pending.slot)));
+        let Place { start, end, .. } = pending.place;
         let slot = self.batch.reply_buffer(pending.slot);
-        pending.len = write(slot.get_mut(..limit).unwrap_or_default(), *pending);
+        pending.len = write(slot.get_mut(start..end).unwrap_or_default(), *pending);
     }
 
     fn family(&self, ask: usize) -> Family {
-        self.pending.get(ask).map_or(Family::V4, |pending| family(self.batch.from(pending.slot)))
+        self.pending.get(ask).map_or(Family::V4, |pending| pending.place.family)
     }
 }
 
@@ -298,19 +398,10 @@ impl Answers for Replies<'_> {
     fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
 }
 
-/// The family that decides about the form of an answer is the datagram's.
+/// The family that decides about the form of an answer is the client's.
 #[inline]
-fn family(from: SocketAddr) -> Family {
-    if from.is_ipv4() { Family::V4 } else { Family::V6 }
-}
-
-/// Bytes that a reply may have.
-#[inline]
-fn payload_max(family: Family) -> usize {
-    match family {
-        Family::V4 => limits::UDP_PAYLOAD_V4_MAX,
-        Family::V6 => limits::UDP_PAYLOAD_V6_MAX,
-    }
+fn family(ip: IpAddr) -> Family {
+    if ip.is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
 #[cfg(test)]

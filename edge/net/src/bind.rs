@@ -5,6 +5,9 @@
 //! a group's first socket is bound without it, which fails when anybody else is there, and gets the
 //! option only then; the others join. There is no moment at which the port is free in between, so
 //! two processes that start at once cannot both pass.
+//!
+//! Sockets that somebody else has bound (`process::Inherited`) are taken as they are: nobody joins
+//! their group, because whoever keeps them when we end would lose what waits in ours.
 
 use socket2::{Domain, Socket, Type};
 use std::fmt;
@@ -44,6 +47,36 @@ pub(crate) fn bind_group(
         }
     }
     Ok(sockets)
+}
+
+/// A socket that somebody else has bound and handed over.
+#[derive(Debug)]
+pub struct Handed(pub(crate) Socket);
+
+/// Makes the sockets of `count` workers from those that were handed over: each worker has one, and
+/// several share one if there are fewer. More than `count` are all kept, because clients are spread
+/// over all of them. `prepare` sets options on each; all become non-blocking.
+pub(crate) fn adopt_group(
+    transport: Transport,
+    address: SocketAddr,
+    handed: Vec<Handed>,
+    count: usize,
+    prepare: impl Fn(&Socket) -> io::Result<()>,
+) -> Result<Vec<Socket>, BindError> {
+    let adopt = || -> io::Result<Vec<Socket>> {
+        let mut sockets: Vec<Socket> = handed.into_iter().map(|handed| handed.0).collect();
+        for socket in &sockets {
+            socket.set_nonblocking(true)?;
+            prepare(socket)?;
+        }
+        let distinct = sockets.len();
+        for number in distinct..count {
+            let shared = sockets.get(number % distinct.max(1)).map(Socket::try_clone);
+            sockets.extend(shared.transpose()?);
+        }
+        Ok(sockets)
+    };
+    adopt().map_err(|cause| BindError { transport, address, cause })
 }
 
 /// A fresh socket of the address's family.
@@ -167,6 +200,20 @@ mod tests {
             assert_eq!(error.cause().kind(), io::ErrorKind::AddrInUse);
             assert!(error.to_string().contains("taken by another process"), "{error}");
             assert!(error.to_string().contains(&address.port().to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn handed_sockets_are_shared_or_all_kept() {
+        for transport in [Transport::Udp, Transport::Tcp] {
+            let address = "127.0.0.1:0".parse().unwrap();
+            for (handed, workers, sockets) in [(1, 3, 3), (3, 2, 3), (2, 2, 2), (0, 2, 0)] {
+                let group = bind_group(transport, address, handed.max(1), |_| Ok(())).unwrap();
+                let group = group.into_iter().take(handed).map(Handed).collect();
+                let adopted = adopt_group(transport, address, group, workers, |_| Ok(())).unwrap();
+                assert_eq!(adopted.len(), sockets);
+                assert!(adopted.iter().all(|socket| socket.nonblocking().unwrap()));
+            }
         }
     }
 

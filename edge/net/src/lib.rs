@@ -7,8 +7,9 @@
 //! # Safety
 //!
 //! This crate is the home of `unsafe` at the edge. It is confined to `option` (setsockopt),
-//! `udp/mmsg` (recvmmsg, sendmmsg, poll) and `tcp` (accept4). No pointer outlives the call that it is made for, so buffers are ordinary boxes and
-//! nothing is self-referential.
+//! `udp/mmsg` (recvmmsg, sendmmsg, poll), `tcp` (accept4) and, below `process`, `inherit` (descriptors
+//! by number), `launch` (fork, dup2) and `sandbox/landlock` (its system calls). No pointer outlives
+//! the call that it is made for, so buffers are ordinary boxes and nothing is self-referential.
 
 mod bind;
 #[cfg(target_os = "linux")]
@@ -22,9 +23,11 @@ mod tcp;
 pub mod tls;
 mod udp;
 
-pub use bind::BindError;
-pub use tcp::{TcpOptions, accept, bind_tcp, finish, hang_up, is_out_of_descriptors, receive};
+pub use bind::{BindError, Handed};
+pub use tcp::{
+    TcpOptions, accept, adopt_tcp, bind_tcp, finish, hang_up, is_out_of_descriptors, receive,
+};
 pub use udp::{
-    BATCH_MAX, Batch, Engine, Handler, REPLY_MAX, REQUEST_MAX, UdpOptions, UdpSocket, bind_udp,
-    run_udp,
+    BATCH_MAX, Batch, Engine, Handler, Network, REPLY_MAX, REQUEST_MAX, SHUT_OUT_MAX, UdpOptions,
+    UdpSocket, adopt_udp, bind_udp, run_udp,
 };

@@ -1,9 +1,44 @@
-//! The process itself: cores, privileges, limits, what it has used.
+//! The process itself: cores, privileges, limits, what it has used; what it is handed at its start,
+//! whom it tells how it is, how it is started anew, and what it gives up.
 
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+mod inherit;
+#[cfg(target_os = "linux")]
+mod launch;
+mod notify;
+#[cfg(target_os = "linux")]
+mod sandbox;
+
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::{Launcher, Sandbox, confine};
+pub use inherit::{InheritError, Inherited};
+#[cfg(target_os = "linux")]
+pub use launch::Launcher;
+pub use notify::{Notifier, watchdog_time};
+#[cfg(target_os = "linux")]
+pub use sandbox::{Sandbox, confine};
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::unistd::{Gid, Group, Pid, Uid, User, setgid, setgroups, setuid};
 use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a confined process may still reach.
+#[derive(Clone, Debug, Default)]
+pub struct Allowed {
+    /// Folders, or files, of which everything can be read.
+    pub readable: Vec<PathBuf>,
+    /// Folders in which files can be made, replaced and removed, too. They must be there.
+    pub writable: Vec<PathBuf>,
+    /// TCP ports, on any host, to which connections can be made.
+    pub ports: Vec<u16>,
+}
 
 /// The cores that this process may run on, by number.
 pub fn cores() -> Vec<usize> {
@@ -59,6 +94,21 @@ impl Identity {
         };
         Ok(Self { user: found.uid, group: gid })
     }
+
+    /// Makes a file or folder theirs.
+    pub fn give(self, path: &Path) -> io::Result<()> {
+        std::os::unix::fs::chown(path, Some(self.user.as_raw()), Some(self.group.as_raw()))
+    }
+
+    /// The number of the user.
+    pub fn user(self) -> u32 {
+        self.user.as_raw()
+    }
+
+    /// The number of the group.
+    pub fn group(self) -> u32 {
+        self.group.as_raw()
+    }
 }
 
 /// Becomes `identity` for good, all threads of the process, without any supplementary group.
@@ -84,6 +134,31 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     }
     Ok(())
+}
+
+/// The system's monotonic clock: the same for all processes of this machine.
+pub fn monotonic() -> Duration {
+    // Every Linux and BSD has it; without it time would stand still, and nothing expire.
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(Duration::ZERO, Duration::from)
+}
+
+/// The addresses by which other machines may know this one: none of the loopback interface, and
+/// none that need the name of an interface.
+pub fn own_addresses() -> Vec<IpAddr> {
+    let Ok(interfaces) = getifaddrs() else { return Vec::new() };
+    let addresses = interfaces
+        .filter(|it| it.flags.contains(InterfaceFlags::IFF_UP))
+        .filter_map(|it| {
+            let address = it.address?;
+            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+        })
+        .filter(|ip| match ip {
+            IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
+            IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+        });
+    addresses.collect()
 }
 
 /// What the process has used.
@@ -150,6 +225,21 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn the_loopback_address_is_not_told() {
+        assert!(own_addresses().iter().all(|ip| !ip.is_loopback() && !ip.is_unspecified()));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn all_clocks_of_the_machine_agree() {
+        let text = std::fs::read_to_string("/proc/uptime").unwrap();
+        let uptime: f64 = text.split(' ').next().unwrap().parse().unwrap();
+        // Uptime counts suspensions as well, and is rounded down.
+        let now = monotonic().as_secs_f64();
+        assert!(now > 0.0 && uptime + 60.0 > now, "{now} {uptime}");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! An engine without sockets: what is put in is handled at once, on the caller's thread.
 
 use crate::udp::{Batch, Handler, REQUEST_MAX};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// What all datagrams seem to be sent to.
+const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6969);
 
 /// Pushes datagrams through a handler as if they had come to socket number `socket`, in batches as
-/// full as an engine would make them, and gives the replies in order, each with its destination.
+/// full as an engine would make them, sent to the loopback address, and gives the replies in order, each with its destination.
 pub fn exchange(
     handler: &mut impl Handler,
     socket: usize,
@@ -13,7 +16,7 @@ pub fn exchange(
     let mut batch = Batch::new();
     let mut replies = Vec::new();
     for part in datagrams.chunks(crate::BATCH_MAX) {
-        batch.clear();
+        batch.clear(LOCAL);
         for (from, bytes) in part {
             let Some(place) = batch.next_place() else { break };
             let kept = bytes.len().min(REQUEST_MAX);

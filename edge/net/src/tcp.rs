@@ -1,6 +1,6 @@
 //! TCP: listeners, and the few calls on connections that the standard library makes dearer.
 
-use crate::bind::{BindError, Transport, bind_group};
+use crate::bind::{BindError, Handed, Transport, adopt_group, bind_group};
 use socket2::{SockRef, Socket};
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -42,6 +42,19 @@ pub fn bind_tcp(
         .map(listen)
         .collect::<io::Result<_>>()
         .map_err(|cause| BindError::new(Transport::Tcp, address, cause))
+}
+
+/// Takes over sockets that somebody else has bound to `address`, and listens on, instead of binding:
+/// one for each of `count` workers, which share them if there are fewer, or all of them.
+pub fn adopt_tcp(
+    handed: Vec<Handed>,
+    address: SocketAddr,
+    count: usize,
+    options: &TcpOptions,
+) -> Result<Vec<TcpListener>, BindError> {
+    let group =
+        adopt_group(Transport::Tcp, address, handed, count, |socket| prepare(socket, options))?;
+    Ok(group.into_iter().map(TcpListener::from).collect())
 }
 
 fn prepare(socket: &Socket, options: &TcpOptions) -> io::Result<()> {

@@ -2,13 +2,16 @@
 //! over sockets that never wait.
 
 mod certificate;
+mod challenge;
 mod session;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
@@ -37,7 +40,7 @@ impl TlsConfig {
         let resolver = Arc::clone(certificates) as Arc<dyn ResolvesServerCert>;
         let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
         config.ignore_client_order = true;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), challenge::PROTOCOL.to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         if let Ok(ticketer) = aws_lc_rs::Ticketer::new() {
             config.ticketer = ticketer;
@@ -62,35 +65,79 @@ const SUITES: &[SupportedCipherSuite] = &[
     cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 ];
 
-/// The certificates in force.
+/// The certificates in force: from files, from an ACME authority, and its challenges.
 #[derive(Debug, Default)]
-pub struct Certificates(ArcSwap<Vec<Certificate>>);
+pub struct Certificates {
+    files: ArcSwap<Vec<Certificate>>,
+    obtained: ArcSwap<Vec<Certificate>>,
+    challenge: ArcSwapOption<Certificate>,
+}
 
 impl Certificates {
-    /// Puts others in force, for connections that begin from now on. The first is for clients that
-    /// name no host, or one that no certificate is for.
+    /// Puts others from files in force, for connections that begin from now on. They go before those
+    /// that were obtained. The first of all is for clients that name no host, or one that no
+    /// certificate is for.
     pub fn replace(&self, certificates: Vec<Certificate>) {
-        self.0.store(Arc::new(certificates));
+        self.files.store(Arc::new(certificates));
     }
 
-    /// Those in force.
+    /// The same for those that an authority gave us.
+    pub fn replace_obtained(&self, certificates: Vec<Certificate>) {
+        self.obtained.store(Arc::new(certificates));
+    }
+
+    /// Puts the answer to an authority's challenge in force, or takes it back: only a connection for
+    /// `acme-tls/1` sees it (RFC 8737).
+    pub fn set_challenge(&self, certificate: Option<Certificate>) {
+        self.challenge.store(certificate.map(Arc::new));
+    }
+
+    /// Those from files.
     pub fn load(&self) -> Arc<Vec<Certificate>> {
-        self.0.load_full()
+        self.files.load_full()
+    }
+
+    /// Every host name with the end of the certificate that its clients get. A certificate without a
+    /// name has the empty one.
+    pub fn expiries(&self) -> BTreeMap<String, SystemTime> {
+        let mut expiries = BTreeMap::new();
+        for certificate in self.files.load().iter().chain(self.obtained.load().iter()) {
+            let unnamed = [String::new()];
+            let names = match certificate.names() {
+                [] => unnamed.as_slice(),
+                names => names,
+            };
+            for name in names {
+                expiries.entry(name.clone()).or_insert_with(|| certificate.expires());
+            }
+        }
+        expiries
     }
 
     /// The first that is for `host` and signs as the client understands, or else the first of those
     /// that sign so: of an ECDSA and an RSA certificate for one name, old clients get the latter.
     fn find(&self, host: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let all = self.0.load();
-        let mut fit = all.iter().filter(|one| one.signs_by(schemes)).peekable();
+        let (files, obtained) = (self.files.load(), self.obtained.load());
+        let all = files.iter().chain(obtained.iter());
+        let mut fit = all.filter(|one| one.signs_by(schemes)).peekable();
         let first = fit.peek().copied();
         let named = host.and_then(|host| fit.find(|one| one.is_for(host)));
         named.or(first).map(Certificate::key)
+    }
+
+    fn find_challenge(&self, host: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let challenge = self.challenge.load();
+        let challenge = challenge.as_ref()?;
+        challenge.is_for(host?).then(|| challenge.key())
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        //= rfc8737#only-alpn
+        if challenge::asks_for_proof(&hello) {
+            return self.find_challenge(hello.server_name());
+        }
         self.find(hello.server_name(), hello.signature_schemes())
     }
 }

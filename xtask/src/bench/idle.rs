@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::load::{SECURE_WEBSOCKET, WEBSOCKET, figure, websocket};
 use super::subject::Subject;
@@ -56,6 +56,10 @@ fn measure(plan: &Plan, subject: Subject) -> Result<Run> {
     let mut command = websocket(subject, tracker.pid(), plan.seconds);
     command.arg("--idle");
     let text = output(command)?;
+    // Fewer connections would be another measurement.
+    if !text.contains("with 10000 peers, 0 lost") {
+        bail!("not all of 10,000 connections were there to the end:\n{text}");
+    }
     Ok(Run {
         subject,
         bytes_per_connection: figure(&text, "tracker's bytes per connection:")?,

@@ -1,5 +1,7 @@
 //! One case from begin to end, inside its namespace.
 
+use super::acme::Story;
+use super::haproxy::Header;
 use super::pair::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Udp, Ws};
@@ -24,14 +26,18 @@ pub(super) struct Case {
 enum Plot {
     /// The leecher ends with the seeder's bytes.
     Transfer(Pair),
+    /// The same with HAProxy between clients and tracker.
+    Proxied(Pair, Header),
     /// The tracker refuses the torrent, both clients say why, and nothing is transferred. It shows that
     /// the other cases can fail.
     Refusal(Pair),
+    /// The tracker gets its certificates from an ACME server.
+    Certificates(Story),
     /// A script announces and scrapes, and finds every answer right.
     Script(Script),
 }
 
-use Plot::{Refusal, Script as Scripted, Transfer};
+use Plot::{Certificates, Proxied, Refusal, Script as Scripted, Transfer};
 
 /// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
 /// inside a namespace, whatever the tracker; libtorrent stands for v6.
@@ -45,6 +51,9 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "libtorrent-udp", plot: Transfer(Pair([Libtorrent, Libtorrent], Udp, V4)) },
     Case { name: "libtorrent-http6", plot: Transfer(Pair([Libtorrent, Libtorrent], Http, V6)) },
     Case { name: "libtorrent-udp6", plot: Transfer(Pair([Libtorrent, Libtorrent], Udp, V6)) },
+    Case { name: "aria2-http-proxy1", plot: Proxied(Pair([Aria2, Aria2], Http, V4), Header::V1) },
+    Case { name: "libtorrent-http-proxy2", plot: Proxied(Pair([Libtorrent, Libtorrent], Http, V4), Header::V2) },
+    Case { name: "libtorrent-http6-proxy1", plot: Proxied(Pair([Libtorrent, Libtorrent], Http, V6), Header::V1) },
     Case { name: "libtorrent-http-denied", plot: Refusal(Pair([Libtorrent, Libtorrent], Http, V4)) },
     Case { name: "libtorrent-udp-denied", plot: Refusal(Pair([Libtorrent, Libtorrent], Udp, V4)) },
     Case { name: "webtorrent-ws", plot: Transfer(Pair([WebTorrent, WebTorrent], Ws, V4)) },
@@ -52,6 +61,10 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "chromium-ws", plot: Transfer(Pair([Chromium, Chromium], Ws, V4)) },
     Case { name: "webtorrent-chromium-ws", plot: Transfer(Pair([WebTorrent, Chromium], Ws, V4)) },
     Case { name: "webtorrent-ws-denied", plot: Refusal(Pair([WebTorrent, WebTorrent], Ws, V4)) },
+    Case { name: "acme-tls-alpn", plot: Certificates(Story::TlsAlpn) },
+    Case { name: "acme-http", plot: Certificates(Story::Http) },
+    Case { name: "acme-renewal", plot: Certificates(Story::Renewal) },
+    Case { name: "acme-refused", plot: Certificates(Story::Refused) },
     Case { name: "announces-ws", plot: Scripted(Script("announces.mjs")) },
     Case { name: "swarm-udp-http-ws", plot: Scripted(Script("swarm.mjs")) },
 ];
@@ -72,7 +85,9 @@ impl Case {
         let started = Instant::now();
         let result = set_up_network().and_then(|()| match &self.plot {
             Transfer(pair) => pair.play_transfer(folder),
+            Proxied(pair, header) => pair.play_transfer_behind(*header, folder),
             Refusal(pair) => pair.play_refusal(folder),
+            Certificates(story) => story.play(folder),
             Scripted(script) => script.play(folder),
         });
         if result.is_ok() {
@@ -125,7 +140,7 @@ pub(super) fn wait_for(
 /// The last lines of everybody's log, what is said over and over left out.
 fn logs(folder: &Path) -> String {
     let mut text = String::new();
-    for name in ["tracker", "seeder", "leecher", "script"] {
+    for name in ["tracker", "seeder", "leecher", "script", "pebble", "dns"] {
         let Ok(log) = fs::read(folder.join(name).with_extension("log")) else { continue };
         let log = String::from_utf8_lossy(&log).replace('\r', "\n");
         let mut lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -1,6 +1,7 @@
 //! Two clients, a tracker between them, and a torrent.
 
 use super::case::wait_for;
+use super::haproxy::{self, Header};
 use super::peer::{Client, Peer};
 use super::torrent::Torrent;
 use super::tracker::{Counts, Tracker};
@@ -38,6 +39,8 @@ const TRANSFER_MAX: Duration = Duration::from_secs(120);
 /// A browser needs seconds of CPU time before it says a word, and others compile meanwhile.
 const START_MAX: Duration = Duration::from_secs(120);
 const REPLY_MAX: Duration = Duration::from_secs(30);
+/// Where the tracker listens.
+const PORT: u16 = 6969;
 /// Every case has a network of its own, so all may share one content.
 const PAYLOAD_SEED: u64 = 9;
 
@@ -55,17 +58,43 @@ struct Stage {
 impl Pair {
     /// The seeder hands over the torrent, and the tracker counts both right.
     pub(super) fn play_transfer(&self, folder: &Path) -> Result<()> {
-        self.set_up(folder, false)?.play_transfer()
+        self.set_up(folder, |_| Ok(String::new()))?.play_transfer()
+    }
+
+    /// The same with HAProxy between clients and tracker.
+    pub(super) fn play_transfer_behind(&self, header: Header, folder: &Path) -> Result<()> {
+        let stage = self.set_up_at(haproxy::PORT, folder, |_| Ok(haproxy::trust()))?;
+        haproxy::start(folder, header)?;
+        stage.play_transfer()
     }
 
     /// The torrent is on the deny list.
     pub(super) fn play_refusal(&self, folder: &Path) -> Result<()> {
-        self.set_up(folder, true)?.play_refusal()
+        let deny = |torrent: &Torrent| {
+            let list = folder.join("deny.txt");
+            fs::write(&list, torrent.info_hash_hex() + "\n")?;
+            Ok(format!("[access]\nmode = \"deny\"\ndeny = {list:?}\n"))
+        };
+        self.set_up(folder, deny)?.play_refusal()
     }
 
-    fn set_up(&self, folder: &Path, deny: bool) -> Result<Stage> {
+    fn set_up(
+        &self,
+        folder: &Path,
+        configure: impl FnOnce(&Torrent) -> Result<String>,
+    ) -> Result<Stage> {
+        self.set_up_at(PORT, folder, configure)
+    }
+
+    /// Clients that announce to `port`, and a tracker that is configured for the torrent.
+    fn set_up_at(
+        &self,
+        port: u16,
+        folder: &Path,
+        configure: impl FnOnce(&Torrent) -> Result<String>,
+    ) -> Result<Stage> {
         let &Self([seeder, leecher], protocol, family) = self;
-        let torrent = Torrent::new(&protocol.announce_url(family), PAYLOAD_SEED);
+        let torrent = Torrent::new(&protocol.announce_url(family, port), PAYLOAD_SEED);
         let torrent_file = folder.join("payload.torrent");
         fs::write(&torrent_file, &torrent.file)?;
         let peer = |name: &str, client, host| -> Result<Peer> {
@@ -75,7 +104,7 @@ impl Pair {
         };
         let (seeder, leecher) = (peer("seeder", seeder, 2)?, peer("leecher", leecher, 3)?);
         torrent.fill(&seeder.folder)?;
-        let tracker = Tracker::start(folder, deny.then_some(&torrent))?;
+        let tracker = Tracker::start(folder, &configure(&torrent)?)?;
         Ok(Stage { protocol, family, torrent, torrent_file, tracker, seeder, leecher })
     }
 }
@@ -163,13 +192,13 @@ impl Family {
 
 impl Protocol {
     /// Where the tracker is found.
-    fn announce_url(self, family: Family) -> String {
+    fn announce_url(self, family: Family, port: u16) -> String {
         let host = match family.address(1) {
             IpAddr::V4(ip) => ip.to_string(),
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
         let path = if self == Ws { "" } else { "announce" };
-        format!("{}://{host}:6969/{path}", self.label())
+        format!("{}://{host}:{port}/{path}", self.label())
     }
 
     /// What clients say of a torrent on the deny list. libtorrent leaves out the text of UDP errors.

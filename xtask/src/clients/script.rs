@@ -19,7 +19,7 @@ const SCRIPT_MAX: Duration = Duration::from_secs(120);
 impl Script {
     /// Runs it beside a tracker with defaults. It must end with 0.
     pub(super) fn play(&self, folder: &Path) -> Result<()> {
-        let tracker = Tracker::start(folder, None)?;
+        let tracker = Tracker::start(folder, "")?;
         let log = File::create(folder.join("script.log"))?;
         let mut command = Command::new("node");
         command.arg(root().join("testing/clients/web").join(self.0));

@@ -38,14 +38,8 @@ pub(super) fn binary() -> PathBuf {
 }
 
 impl Tracker {
-    /// Starts it with defaults, but for a deny list if one is given, and waits until it serves.
-    pub(super) fn start(folder: &Path, denied: Option<&Torrent>) -> Result<Self> {
-        let mut configuration = String::new();
-        if let Some(torrent) = denied {
-            let list = folder.join("deny.txt");
-            fs::write(&list, torrent.info_hash_hex() + "\n")?;
-            configuration = format!("[access]\nmode = \"deny\"\ndeny = {list:?}\n");
-        }
+    /// Starts it with defaults, but for what `configuration` says, and waits until it serves.
+    pub(super) fn start(folder: &Path, configuration: &str) -> Result<Self> {
         let path = folder.join("tidegate.toml");
         fs::write(&path, configuration)?;
         let log = File::create(folder.join("tracker.log"))?;
@@ -56,6 +50,11 @@ impl Tracker {
             Ok(http_get(ADMIN, "/health/ready")?.starts_with(b"HTTP/1.1 200"))
         })?;
         Ok(tracker)
+    }
+
+    /// Has it read its configuration again.
+    pub(super) fn reload(&self) -> Result<()> {
+        self.signal("-HUP")
     }
 
     /// Scrapes the torrent.
@@ -77,15 +76,20 @@ impl Tracker {
 
     /// Asks it to end, as a service manager would; it must do so with 0.
     pub(super) fn stop(mut self) -> Result<()> {
-        let id = self.child.id().to_string();
-        let asked = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status()?;
-        ensure!(asked.success(), "the tracker was gone before it was stopped");
+        self.signal("-TERM")?;
         let ended = wait_for(Duration::from_secs(20), "the tracker to end", || {
             Ok(self.child.try_wait()?.is_some())
         });
         ended?;
         let status = self.child.wait()?;
         ensure!(status.success(), "the tracker ended with {status} on SIGTERM");
+        Ok(())
+    }
+
+    fn signal(&self, name: &str) -> Result<()> {
+        let id = self.child.id().to_string();
+        let sent = Command::new("sh").args(["-c", "kill $1 \"$0\"", &id, name]).status()?;
+        ensure!(sent.success(), "the tracker was gone before it was told {name}");
         Ok(())
     }
 }

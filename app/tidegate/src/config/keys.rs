@@ -5,7 +5,7 @@ use types::limits;
 
 /// A key of the configuration.
 pub(crate) struct Key {
-    /// `section.key`.
+    /// `section.key`; a section below another one has a dot in its name.
     pub(crate) name: &'static str,
     /// What values it takes.
     pub(crate) kind: Kind,
@@ -15,6 +15,13 @@ pub(crate) struct Key {
     pub(crate) live: bool,
     /// What it does: the comment that `config init` writes, without the hash signs.
     pub(crate) help: &'static str,
+}
+
+impl Key {
+    /// The section that it stands in.
+    pub(crate) fn section(&self) -> &'static str {
+        self.name.rsplit_once('.').map_or("", |(section, _)| section)
+    }
 }
 
 /// What values a key takes.
@@ -48,6 +55,11 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("udp", "UDP trackers (BEP 15)."),
     ("http", "HTTP trackers (BEP 3)."),
     ("tls", "HTTPS, and WebTorrent over it (wss). The keys of [http] hold for it, too."),
+    (
+        "tls.acme",
+        "Certificates from an authority, as from Let's Encrypt: obtained, and renewed in time.\n\
+         docs/operating.md tells more.",
+    ),
     ("tracker", "What clients are told, whatever the protocol."),
     ("access", "Which torrents are served. Gates announces and scrapes alike."),
     (
@@ -56,7 +68,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ),
     ("admin", "Metrics and health: /metrics, /health/live, /health/ready."),
     ("state", "Durable records: not built yet."),
-    ("process", "Who the tracker is once it has bound its ports."),
+    ("process", "Who the tracker is once it has bound its ports, and how it ends."),
     ("log", "What is written to standard error."),
 ];
 
@@ -101,6 +113,14 @@ pub(crate) const KEYS: &[Key] = &[
         "Kernel memory for datagrams that wait, for each socket; 0 is the system's default.\n\
          The start says what was granted: net.core.rmem_max may limit it.",
     ),
+    key(
+        "udp.simple_proxy",
+        Kind::Flag,
+        "false",
+        "Whether udp.trusted_proxies put Cloudflare's Simple Proxy header before each datagram, and\n\
+         want it before each reply. From them nothing else is taken, from others no such header.",
+    ),
+    key("udp.trusted_proxies", Kind::List, "[]", "Addresses and networks of those proxies."),
     key("udp.pin_cores", Kind::Flag, "false", "Keep each UDP worker on a core of its own."),
     key(
         "http.listen",
@@ -171,8 +191,22 @@ pub(crate) const KEYS: &[Key] = &[
         "http.trusted_proxies",
         Kind::List,
         "[]",
-        "Addresses and networks whose X-Forwarded-For is believed, as in\n\
-         [\"127.0.0.1\", \"10.0.0.0/8\"].",
+        "Addresses and networks of proxies that are believed when they say for whom they speak, as\n\
+         in [\"127.0.0.1\", \"10.0.0.0/8\"].",
+    ),
+    key(
+        "http.forwarded_header",
+        Kind::Choice(&["x-forwarded-for", "forwarded"]),
+        r#""x-forwarded-for""#,
+        "The header in which they do: x-forwarded-for, or forwarded (RFC 7239). Only the one that\n\
+         your proxies write can be believed; the other one they pass on as the client sent it.",
+    ),
+    key(
+        "http.proxy_protocol",
+        Kind::Choice(&["off", "v1v2"]),
+        r#""off""#,
+        "v1v2: each connection from trusted_proxies begins with a PROXY header, of version 1 or 2,\n\
+         and is closed if it does not. From others such a header is bad HTTP.",
     ),
     key(
         "http.connections_max",
@@ -228,6 +262,56 @@ pub(crate) const KEYS: &[Key] = &[
          changes; if something is wrong then, the certificates in force stay.",
     ),
     live(
+        "tls.acme.domains",
+        Kind::List,
+        "[]",
+        "Host names of this tracker, as in [\"tracker.example.org\"], each of which gets a\n\
+         certificate; [] is off. tls.certificates go before them.",
+    ),
+    live(
+        "tls.acme.agree",
+        Kind::Flag,
+        "false",
+        "true says that you agree to the authority's terms of service. There are no certificates\n\
+         without that.",
+    ),
+    live(
+        "tls.acme.contact",
+        Kind::List,
+        "[]",
+        "Mail addresses, as in [\"you@example.org\"], to which the authority may write.",
+    ),
+    live(
+        "tls.acme.cache",
+        Kind::Text,
+        r#""""#,
+        "A folder for the account, certificates and keys, which must outlive restarts. It is made\n\
+         if it is not there; tidegate must be able to write to it. Several processes may share it:\n\
+         one of them renews.",
+    ),
+    live(
+        "tls.acme.challenge",
+        Kind::Choice(&["tls-alpn-01", "http-01"]),
+        r#""tls-alpn-01""#,
+        "How the authority sees that a host is this one: tls-alpn-01 (it connects to port 443, which\n\
+         must lead to tls.listen) or http-01 (it connects to port 80, which must lead to\n\
+         http.listen).",
+    ),
+    live(
+        "tls.acme.directory",
+        Kind::Text,
+        r#""https://acme-v02.api.letsencrypt.org/directory""#,
+        "Where the authority's ACME server is (RFC 8555). To try things out without meeting limits:\n\
+         https://acme-staging-v02.api.letsencrypt.org/directory",
+    ),
+    live(
+        "tls.acme.ca",
+        Kind::Text,
+        r#""""#,
+        "A PEM file with root certificates by which the ACME server itself is believed, beside the\n\
+         usual ones: for authorities of one's own.",
+    ),
+    live(
         "tracker.interval_s",
         Kind::Int(1, DAY_S),
         "1800",
@@ -269,6 +353,14 @@ pub(crate) const KEYS: &[Key] = &[
         Kind::Int(1, DAY_S),
         "120",
         "Seconds for which a UDP connection id is good at least; twice that at most.",
+    ),
+    live(
+        "tracker.private_addresses",
+        Kind::Choice(&["auto", "allow", "deny"]),
+        r#""auto""#,
+        "Peers whose address is not public (private, loopback, link-local, documentation). auto:\n\
+         taken if the address at which they reach the tracker is not public either. Multicast and\n\
+         unspecified addresses are never taken. WebTorrent peers need no address.",
     ),
     live(
         "tracker.websocket_interval_s",
@@ -326,6 +418,14 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     live("limits.connects_burst", Kind::Int(0, RATE_MAX), "0", "The same for UDP connects."),
     live(
+        "limits.shut_out_per_s",
+        Kind::Int(0, RATE_MAX),
+        "10000",
+        "A prefix of which a worker drops more announces and scrapes than that in a second is shut\n\
+         out: the kernel drops all of its UDP, before it costs anybody else's. 0 is never. Linux.",
+    ),
+    live("limits.shut_out_s", Kind::Int(1, DAY_S), "10", "For how many seconds."),
+    live(
         "limits.prefix_v4_bits",
         Kind::Int(0, 32),
         "32",
@@ -359,6 +459,20 @@ pub(crate) const KEYS: &[Key] = &[
         "When started as root: the user to become once the ports are bound; empty stays root.",
     ),
     key("process.group", Kind::Text, r#""""#, "The group to go with it; empty is the user's own."),
+    key(
+        "process.sandbox",
+        Kind::Choice(&["auto", "off"]),
+        r#""auto""#,
+        "auto: give up, once the ports are bound, what serving does not need (Landlock and\n\
+         seccomp, as far as the kernel has them): files can then be read only in the folders\n\
+         where they are at the start. off: do not.",
+    ),
+    key(
+        "process.drain_s",
+        Kind::Int(0, 3600),
+        "5",
+        "Seconds that answers may take to leave when the tracker stops or is upgraded.",
+    ),
     live(
         "log.level",
         Kind::Choice(&["error", "warn", "info", "debug", "trace"]),

@@ -134,45 +134,56 @@ impl Settings {
     }
 
     fn read_file(&mut self, path: &Path, text: &str, problems: &mut Vec<Problem>) {
-        let line_at = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
-        let mut blame = |at: usize, text: String| {
-            let place = format!("{}:{}", path.display(), line_at(at));
-            problems.push(Problem { place, text });
-        };
+        let file = File { path, text };
         let root = match DeTable::parse(text) {
             Ok(root) => root,
             Err(error) => {
-                return blame(
-                    error.span().map_or(0, |span| span.start),
-                    error.message().to_owned(),
-                );
+                let at = error.span().map_or(0, |span| span.start);
+                return problems.push(file.problem(at, error.message().to_owned()));
             }
         };
         for (section, table) in root.get_ref() {
             let at = section.span().start;
             let section = section.get_ref();
-            let Some(table) = table.get_ref().as_table() else {
-                blame(at, format!("`{section}` stands outside of a section such as [tracker]"));
-                continue;
-            };
-            if !SECTIONS.iter().any(|(known, _)| known == section) {
-                let known = SECTIONS.iter().map(|(known, _)| *known);
-                blame(at, format!("unknown section [{section}]{}", nearest(section, known)));
-                continue;
-            }
-            for (name, value) in table {
-                let at = name.span().start;
-                let name = format!("{section}.{}", name.get_ref());
-                match find(&name)
-                    .ok_or_else(|| unknown(&name))
-                    .and_then(|key| Ok((key, key.read(value)?)))
-                {
-                    Ok((key, value)) => {
-                        let origin = Origin::File { path: path.to_owned(), line: line_at(at) };
-                        self.set(key, value, origin);
-                    }
-                    Err(text) => blame(at, text),
+            match table.get_ref().as_table() {
+                Some(table) if is_section(section) => {
+                    self.read_section(&file, section, table, problems);
                 }
+                Some(_) => problems.push(file.problem(at, unknown_section(section))),
+                None => {
+                    let text = format!("`{section}` stands outside of a section such as [tracker]");
+                    problems.push(file.problem(at, text));
+                }
+            }
+        }
+    }
+
+    /// Reads the keys of a section, and the sections below it.
+    fn read_section(
+        &mut self,
+        file: &File<'_>,
+        section: &str,
+        table: &DeTable<'_>,
+        problems: &mut Vec<Problem>,
+    ) {
+        for (name, value) in table {
+            let at = name.span().start;
+            let name = format!("{section}.{}", name.get_ref());
+            let read = match (find(&name), value.get_ref()) {
+                (Some(key), _) => key.read(value).map(|value| (key, value)),
+                (None, DeValue::Table(table)) if is_section(&name) => {
+                    self.read_section(file, &name, table, problems);
+                    continue;
+                }
+                (None, DeValue::Table(_)) => Err(unknown_section(&name)),
+                (None, _) if is_section(&name) => {
+                    Err(format!("`{name}` is a section: its keys stand below [{name}]"))
+                }
+                (None, _) => Err(unknown(&name)),
+            };
+            match read {
+                Ok((key, value)) => self.set(key, value, file.origin(at)),
+                Err(text) => problems.push(file.problem(at, text)),
             }
         }
     }
@@ -185,14 +196,36 @@ impl Settings {
         for (variable, text) in environment {
             let Some(path) = variable.strip_prefix("TIDEGATE_") else { continue };
             // Only names with a section are ours to judge.
-            let Some((section, name)) = path.split_once("__") else { continue };
-            let name = format!("{section}.{name}").to_lowercase();
+            if !path.contains("__") {
+                continue;
+            }
+            let name = path.replace("__", ".").to_lowercase();
             let read = find(&name).ok_or_else(|| unknown(&name));
             match read.and_then(|key| Ok((key, key.read_plain(&text)?))) {
                 Ok((key, value)) => self.set(key, value, Origin::Environment(variable)),
                 Err(text) => problems.push(Problem { place: variable, text }),
             }
         }
+    }
+}
+
+/// A configuration file, for telling where something stands in it.
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl File<'_> {
+    fn line(&self, at: usize) -> usize {
+        1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+    }
+
+    fn origin(&self, at: usize) -> Origin {
+        Origin::File { path: self.path.to_owned(), line: self.line(at) }
+    }
+
+    fn problem(&self, at: usize, text: String) -> Problem {
+        Problem { place: self.origin(at).to_string(), text }
     }
 }
 
@@ -306,6 +339,15 @@ fn shown(value: &DeValue<'_>) -> String {
         DeValue::String(text) => format!("`\"{text}\"`"),
         other => format!("({})", other.type_str()),
     }
+}
+
+fn is_section(name: &str) -> bool {
+    SECTIONS.iter().any(|(known, _)| *known == name)
+}
+
+fn unknown_section(name: &str) -> String {
+    let known = SECTIONS.iter().map(|(known, _)| *known);
+    format!("unknown section [{name}]{}", nearest(name, known))
 }
 
 fn unknown(name: &str) -> String {

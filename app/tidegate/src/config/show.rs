@@ -13,20 +13,20 @@ pub(crate) fn init() -> String {
          # Keys marked (live) are put in force by SIGHUP; the others by a restart.\n",
     );
     for (section, help) in SECTIONS {
-        let prefix = format!("{section}.");
         let keys = || {
-            let keys = KEYS.iter().filter(|key| key.name.starts_with(&prefix));
+            let keys = KEYS.iter().filter(|key| key.section() == *section);
             keys.filter(|key| !key.kind.is_reserved())
         };
         if keys().next().is_none() {
             continue;
         }
+        let help = help.replace('\n', "\n# ");
         let _ = writeln!(text, "\n# {help}\n[{section}]");
         for key in keys() {
             for line in key.help.lines() {
                 let _ = writeln!(text, "# {line}");
             }
-            let name = key.name.trim_start_matches(&prefix);
+            let name = key.name.rsplit('.').next().unwrap_or_default();
             let mark = if key.live { "  # (live)" } else { "" };
             let _ = writeln!(text, "{name} = {}{mark}", key.default);
         }

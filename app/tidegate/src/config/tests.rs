@@ -100,7 +100,10 @@ fn parts_that_are_not_built_yet_are_said_to_be() {
 #[test]
 fn certificates_are_tables_and_needed() {
     let listen = "[tls]\nlisten = [\"0.0.0.0:443\"]\n";
-    assert_eq!(says(listen), ["2: tls.listen: needs tls.certificates: a chain and a key"]);
+    assert_eq!(
+        says(listen),
+        ["2: tls.listen: needs tls.certificates: a chain and a key, or tls.acme.domains"]
+    );
     let tables =
         "certificates = [{ chain = \"a\", key = \"b\" }, { key = \"d\", chain = \"c\" }]\n";
     let settings = read(&format!("{listen}{tables}")).unwrap();
@@ -115,6 +118,85 @@ fn certificates_are_tables_and_needed() {
     }
 }
 
+const ACME: &str = "[tls]\nlisten = [\"0.0.0.0:443\"]\n[tls.acme]\ndomains = [\"T.example\"]\n\
+                    cache = \"/c\"\nagree = true\n";
+
+#[test]
+fn a_section_may_stand_below_another() {
+    let settings = read(&format!("{ACME}contact = [\"a@b.example\"]\n")).unwrap();
+    let acme = Config::from_settings(&settings).unwrap().acme.unwrap();
+    let expected = AcmeConfig {
+        domains: vec!["t.example".into()],
+        contact: vec!["mailto:a@b.example".into()],
+        directory: "https://acme-v02.api.letsencrypt.org/directory".into(),
+        cache: "/c".into(),
+        challenge: Challenge::TlsAlpn,
+        ca: None,
+    };
+    assert_eq!(acme, expected);
+    let shown = show(&settings);
+    assert!(shown.contains("tls.acme.domains = [\"T.example\"]  # "), "{shown}");
+    assert!(init().contains("\n[tls.acme]\n") && init().contains("\ndomains = []  # (live)\n"));
+    // The same by variables, and as an inline table.
+    let variables = [("TIDEGATE_TLS__ACME__DOMAINS", "a.example, b.example")];
+    let variables = variables.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let settings = load(None, variables.into_iter()).unwrap();
+    assert_eq!(settings.list("tls.acme.domains"), ["a.example", "b.example"]);
+    let inline = read("[tls]\nacme = { agree = true }\nlisten = []\n").unwrap();
+    assert!(inline.flag("tls.acme.agree"));
+    assert_eq!(
+        says("[tls]\n[tls.acme]\nagree = true\ndomain = []\nagreed = 1\n"),
+        [
+            "5: unknown key `tls.acme.agreed`: did you mean `tls.acme.agree`?",
+            "4: unknown key `tls.acme.domain`: did you mean `tls.acme.domains`?",
+        ]
+    );
+    assert_eq!(says("[tls.amce]\n"), ["1: unknown section [tls.amce]: did you mean `tls.acme`?"]);
+    assert_eq!(
+        says("[tls]\nacme = 1\n"),
+        ["2: `tls.acme` is a section: its keys stand below [tls.acme]"]
+    );
+    let wrong = [("TIDEGATE_TLS__ACME__DOMAIN".to_owned(), "x".to_owned())];
+    let problems = load(None, wrong.into_iter()).unwrap_err();
+    assert!(problems[0].to_string().ends_with("did you mean `tls.acme.domains`?"));
+}
+
+//= rfc8555#terms
+//= type=test
+#[test]
+fn acme_settings_are_checked() {
+    let with = |more: &str| says(&format!("{ACME}{more}"));
+    let without = |line: &str| says(&ACME.replace(line, ""));
+    let agree = "must be true, by which you agree to the terms";
+    assert!(without("agree = true\n")[0].contains(agree));
+    assert!(without("cache = \"/c\"\n")[0].contains("tls.acme.cache: must name a folder"));
+    assert_eq!(
+        without("listen = [\"0.0.0.0:443\"]\n"),
+        ["3: tls.acme.domains: needs tls.listen, for which certificates are"]
+    );
+    assert!(with("directory = \"http://a.example\"\n")[0].contains("begins with https://"));
+    assert!(with("contact = [\"me\"]\n")[0].starts_with("7: tls.acme.contact: `me`: one mail"));
+    assert!(with("challenge = \"dns-01\"\n")[0].contains("one of tls-alpn-01, http-01 is due"));
+    let off = with("challenge = \"http-01\"\n[http]\nlisten = []\n");
+    assert_eq!(off, ["7: tls.acme.challenge: http-01 needs http.listen"]);
+    let domains = says(&ACME.replace("\"T.example\"", "\"a\", \"*.b\", \"A\""));
+    assert_eq!(domains.len(), 2);
+    assert!(
+        domains[0].starts_with("4: tls.acme.domains: `*.b`: these challenges give no wildcard")
+    );
+    assert!(domains[1].ends_with("`A`: it stands twice"));
+    // Where the authority will knock is nobody's mistake, but worth a word.
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    assert!(config(ACME).doubts().is_empty());
+    let doubts = config(&ACME.replace(":443", ":8443")).doubts();
+    assert!(
+        doubts[0].contains("connects to port 443, but tls.listen has no such port"),
+        "{doubts:?}"
+    );
+    let doubts = config(&format!("{ACME}challenge = \"http-01\"\n")).doubts();
+    assert!(doubts[0].contains("connects to port 80, but http.listen"), "{doubts:?}");
+}
+
 #[test]
 fn contradictions_are_found() {
     let found = says("[access]\nmode = \"both\"\nallow = \"a\"\n");
@@ -124,12 +206,51 @@ fn contradictions_are_found() {
 }
 
 #[test]
+fn proxies_are_networks_and_named_where_they_are_needed() {
+    let found = says("[udp]\ntrusted_proxies = [\"10.0.0.0/33\"]\n");
+    assert!(found[0].starts_with("2: udp.trusted_proxies: `10.0.0.0/33` is neither"), "{found:?}");
+    let found = says("[udp]\nsimple_proxy = true\n[http]\nproxy_protocol = \"v1v2\"\n");
+    let due = [
+        "http.trusted_proxies: must name the proxies when http.proxy_protocol is on",
+        "udp.trusted_proxies: must name the proxies when udp.simple_proxy is on",
+    ];
+    assert_eq!(found, due.map(|due| format!("default: {due}")));
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    let nets = "trusted_proxies = [\"173.245.48.0/20\", \"::1\"]";
+    let text = format!(
+        "[udp]\nsimple_proxy = true\n{nets}\n[http]\nproxy_protocol = \"v1v2\"\n\
+                        forwarded_header = \"forwarded\"\n{nets}\n[tracker]\n\
+                        private_addresses = \"deny\"\n"
+    );
+    let all = config(&text);
+    let proxies = Networks::parse(["173.245.48.0/20", "::1"]).unwrap();
+    assert_eq!(all.simple_proxies, Some(proxies.clone()));
+    assert_eq!((all.http.proxy_protocol, all.http.trusted_proxies), (true, proxies));
+    assert_eq!(all.http.forwarded_header, ForwardedHeader::Forwarded);
+    assert_eq!(all.policy.private_addresses, PrivateAddresses::Deny);
+    // Listed, but not switched on.
+    assert_eq!(config(&format!("[udp]\n{nets}\n")).simple_proxies, None);
+    let everybody = config("[http]\ntrusted_proxies = [\"0.0.0.0/0\"]\n").doubts();
+    assert!(everybody[0].starts_with("http.trusted_proxies holds everybody"), "{everybody:?}");
+}
+
+#[test]
 fn short_intervals_are_obeyed_and_short_lives_are_doubted() {
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     let short = config("[tracker]\ninterval_s = 5\n");
     assert_eq!((short.policy.interval_s, short.policy.interval_min_s), (5, 5));
     assert!(short.doubts().is_empty());
     assert_eq!(config("[tracker]\npeer_lifetime_s = 10\n").doubts().len(), 1);
+}
+
+#[test]
+fn the_end_and_the_sandbox_are_as_configured() {
+    let text = "[process]\ndrain_s = 0\nsandbox = \"off\"\n[access]\nallow = \"a\"\ndeny = \"b\"\n";
+    let config = Config::from_settings(&read(text).unwrap()).unwrap();
+    assert_eq!((config.http.drain_s, config.sandbox), (0, false));
+    assert_eq!(config.files().collect::<Vec<_>>(), [Path::new("a"), Path::new("b")]);
+    let config = Config::from_settings(&Settings::default()).unwrap();
+    assert_eq!((config.http.drain_s, config.sandbox, config.files().count()), (5, true, 0));
 }
 
 #[test]

@@ -1,11 +1,16 @@
 //! Binding every listener before anything is served, and saying what listens where.
 
 use std::fmt::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::Result;
-use net::{BindError, TcpOptions, UdpOptions, UdpSocket, bind_tcp, bind_udp};
-use tracing::warn;
+use net::process::{Inherited, own_addresses};
+use net::{
+    BindError, Handed, TcpOptions, UdpOptions, UdpSocket, adopt_tcp, adopt_udp, bind_tcp, bind_udp,
+};
+use tracing::{info, warn};
 
 use super::workers::count;
 use crate::config::{Config, Listen};
@@ -18,8 +23,11 @@ pub(super) struct Bound {
     pub(super) admin: Vec<TcpListener>,
 }
 
-/// Binds all that `config` names, or says what cannot be bound and why.
-pub(super) fn bind(config: &Config) -> Result<Bound> {
+/// What sockets of each kind of listener are called when they are handed over.
+pub(super) const NAMES: &[&str] = &["udp", "http", "tls", "admin"];
+
+/// Takes over or binds all that `config` names, or says what cannot be bound and why.
+pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<Bound> {
     let udp_options = UdpOptions {
         engine: config.engine,
         receive_buffer: config.receive_buffer,
@@ -27,22 +35,59 @@ pub(super) fn bind(config: &Config) -> Result<Bound> {
     };
     let udp_workers = count(config.udp_workers);
     let http_workers = count(config.http_workers);
-    let udp = bind_all(&config.udp_listen, |at| bind_udp(at, udp_workers, &udp_options))?;
+    let udp = bind_all(&config.udp_listen, |at| {
+        match handed("udp", at, udp_workers, inherited, Inherited::take_udp) {
+            Some(handed) => adopt_udp(handed, at, udp_workers, &udp_options),
+            None => bind_udp(at, udp_workers, &udp_options),
+        }
+    })?;
+    let mut tcp = |name: &str, at, workers, options: &TcpOptions| match handed(
+        name,
+        at,
+        workers,
+        inherited,
+        Inherited::take_tcp,
+    ) {
+        Some(handed) => adopt_tcp(handed, at, workers, options),
+        None => bind_tcp(at, workers, options),
+    };
     let http =
-        bind_all(&config.http_listen, |at| bind_tcp(at, http_workers, &TcpOptions::default()))?;
+        bind_all(&config.http_listen, |at| tcp("http", at, http_workers, &TcpOptions::default()))?;
     let tls =
-        bind_all(&config.tls_listen, |at| bind_tcp(at, http_workers, &TcpOptions::default()))?;
+        bind_all(&config.tls_listen, |at| tcp("tls", at, http_workers, &TcpOptions::default()))?;
     let admin = Listen { addresses: config.admin_listen.clone(), is_default: false };
     // Its clients may be slow to ask: they must be accepted before they do.
     let options = TcpOptions { defer_accept: false, ..TcpOptions::default() };
-    let admin = bind_all(&admin, |at| bind_tcp(at, 1, &options))?;
+    let admin = bind_all(&admin, |at| tcp("admin", at, 1, &options))?;
     Ok(Bound { udp, http, tls, admin: admin.into_iter().flatten().collect() })
+}
+
+/// The sockets that were handed over for a listener, if any were.
+fn handed(
+    name: &str,
+    at: SocketAddr,
+    workers: usize,
+    inherited: &mut Inherited,
+    take: impl FnOnce(&mut Inherited, &str, SocketAddr) -> Vec<Handed>,
+) -> Option<Vec<Handed>> {
+    let had_some = !inherited.is_empty();
+    let sockets = take(inherited, name, at);
+    match sockets.len() {
+        0 if had_some => info!("{name} {at} is not among the sockets handed over: bound here"),
+        0 => {}
+        count if count < workers => info!(
+            "{name} {at}: {workers} workers share {count} of the sockets handed over; one for \
+             each is faster"
+        ),
+        _ => {}
+    }
+    Some(sockets).filter(|sockets| !sockets.is_empty())
 }
 
 /// Binds each address. Of the default list, those whose family the system lacks are left out.
 fn bind_all<S>(
     listen: &Listen,
-    bind: impl Fn(SocketAddr) -> Result<Vec<S>, BindError>,
+    mut bind: impl FnMut(SocketAddr) -> Result<Vec<S>, BindError>,
 ) -> Result<Vec<Vec<S>>> {
     let mut bound = Vec::new();
     for address in &listen.addresses {
@@ -58,11 +103,22 @@ fn bind_all<S>(
 }
 
 impl Bound {
+    /// Another descriptor of each socket, with the name of its kind of listener.
+    pub(super) fn descriptors(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
+        let udp = self.udp.iter().flatten().map(|socket| Ok(("udp", socket.descriptor()?)));
+        let tcp = |name, socket: &TcpListener| Ok((name, socket.as_fd().try_clone_to_owned()?));
+        let http = self.http.iter().flatten().map(|socket| tcp("http", socket));
+        let tls = self.tls.iter().flatten().map(|socket| tcp("tls", socket));
+        let admin = self.admin.iter().map(|socket| tcp("admin", socket));
+        udp.chain(http).chain(tls).chain(admin).collect()
+    }
+
     /// What the start prints: listeners, and the URLs to announce to. Writing to a `String` cannot
     /// fail.
     pub(super) fn lines(&self, config: &Config) -> String {
         let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
         let mut urls = String::new();
+        let hosts = Hosts(own_addresses());
         for sockets in &self.udp {
             let Some(socket) = sockets.first() else { continue };
             let address = socket.local_addr();
@@ -73,24 +129,21 @@ impl Bound {
                 text,
                 "  udp    {address}  ({workers} workers, {engine}, {granted} KiB receive buffer each)"
             );
-            let _ = writeln!(urls, "  announce to udp://{}/announce", host(address));
-        }
-        for sockets in &self.http {
-            let Some(address) = sockets.first().and_then(|s| s.local_addr().ok()) else { continue };
-            let _ = writeln!(text, "  http   {address}  ({} workers)", sockets.len());
-            let _ = writeln!(urls, "  announce to http://{}/announce", host(address));
-            if let Some(web) = &config.http.web {
-                let path = web.paths.first().map_or("/", String::as_str);
-                let _ = writeln!(urls, "  WebTorrent  ws://{}{path}", host(address));
+            for host in hosts.of(address) {
+                let _ = writeln!(urls, "  announce to udp://{host}/announce");
             }
         }
-        for sockets in &self.tls {
+        let http = self.http.iter().map(|sockets| (sockets, ["http ", "http", "ws"]));
+        let tls = self.tls.iter().map(|sockets| (sockets, ["https", "https", "wss"]));
+        for (sockets, [name, http, ws]) in http.chain(tls) {
             let Some(address) = sockets.first().and_then(|s| s.local_addr().ok()) else { continue };
-            let _ = writeln!(text, "  https  {address}  ({} workers)", sockets.len());
-            let _ = writeln!(urls, "  announce to https://{}/announce", host(address));
-            if let Some(web) = &config.http.web {
-                let path = web.paths.first().map_or("/", String::as_str);
-                let _ = writeln!(urls, "  WebTorrent  wss://{}{path}", host(address));
+            let _ = writeln!(text, "  {name}  {address}  ({} workers)", sockets.len());
+            for host in hosts.of(address) {
+                let _ = writeln!(urls, "  announce to {http}://{host}/announce");
+                if let Some(web) = &config.http.web {
+                    let path = web.paths.first().map_or("/", String::as_str);
+                    let _ = writeln!(urls, "  WebTorrent  {ws}://{host}{path}");
+                }
             }
         }
         for address in self.admin.iter().filter_map(|listener| listener.local_addr().ok()) {
@@ -110,12 +163,51 @@ impl Bound {
     }
 }
 
-/// The host of a URL: what was bound, or a word for all addresses.
-fn host(address: SocketAddr) -> String {
-    if address.ip().is_unspecified() {
-        let family = if address.is_ipv4() { "IPV4" } else { "IPV6" };
-        format!("THIS_HOST_{family}:{}", address.port())
-    } else {
-        address.to_string()
+/// The addresses of this machine.
+struct Hosts(Vec<IpAddr>);
+
+impl Hosts {
+    /// As many of a machine's addresses are shown: the first are those of the first interfaces.
+    const SHOWN_MAX: usize = 2;
+
+    /// The hosts of URLs that lead to a listener: what was bound or, for all addresses, this
+    /// machine's own. One that only has its loopback is reached from nowhere else.
+    fn of(&self, bound: SocketAddr) -> Vec<SocketAddr> {
+        if !bound.ip().is_unspecified() {
+            return vec![bound];
+        }
+        let of_family = self.0.iter().filter(|ip| ip.is_ipv4() == bound.is_ipv4());
+        let mut hosts: Vec<SocketAddr> =
+            of_family.take(Self::SHOWN_MAX).map(|ip| SocketAddr::new(*ip, bound.port())).collect();
+        if hosts.is_empty() {
+            let loopback: IpAddr = if bound.is_ipv4() {
+                [127, 0, 0, 1].into()
+            } else {
+                [0, 0, 0, 0, 0, 0, 0, 1].into()
+            };
+            hosts.push(SocketAddr::new(loopback, bound.port()));
+        }
+        hosts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_addresses_that_can_be_reached() {
+        let of = |own: &[&str], bound: &str| {
+            let hosts = Hosts(own.iter().map(|ip| ip.parse().unwrap()).collect());
+            let of = hosts.of(bound.parse().unwrap()).iter().map(SocketAddr::to_string).collect();
+            let of: Vec<String> = of;
+            of.join(" ")
+        };
+        let own = ["192.0.2.1", "2001:db8::1", "192.0.2.2", "192.0.2.3"];
+        assert_eq!(of(&own, "0.0.0.0:6969"), "192.0.2.1:6969 192.0.2.2:6969");
+        assert_eq!(of(&own, "[::]:6969"), "[2001:db8::1]:6969");
+        assert_eq!(of(&own, "198.51.100.7:1"), "198.51.100.7:1");
+        assert_eq!(of(&[], "0.0.0.0:1"), "127.0.0.1:1");
+        assert_eq!(of(&[], "[::]:1"), "[::1]:1");
     }
 }

@@ -1,17 +1,28 @@
 //! Putting a changed configuration in force, all of it or nothing.
+//!
+//! Files are read by a thread of their own: a list of millions of hashes takes seconds, in which the
+//! main thread has signals to obey.
 
-use std::path::PathBuf;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 
 use admin::Figures;
-use net::tls::Certificates;
+use anyhow::{Result, anyhow};
+use net::process::Sandbox;
+use net::tls::{Certificate, Certificates};
+use tokio::sync::watch;
 use tracing::{Level, error, info, warn};
 use tracker::Tracker;
+use tracker::access::AccessLists;
 
+use super::{Happening, confine};
 use crate::access;
+use crate::acme;
 use crate::certificates;
-use crate::config::{self, Config, Settings};
+use crate::config::{self, AcmeConfig, Config, Settings};
 
 /// Sets the level of the log.
 pub(super) type LogLevel = Box<dyn Fn(Level)>;
@@ -24,38 +35,157 @@ pub(super) struct Reloader {
     pub(super) tracker: Arc<Tracker>,
     pub(super) watch: access::Watch,
     pub(super) certificates: Arc<Certificates>,
-    pub(super) certificate_watch: access::Watch,
+    /// Tells the thread that obtains certificates what to obtain.
+    pub(super) acme: watch::Sender<Option<AcmeConfig>>,
     pub(super) log: LogLevel,
+    pub(super) sandbox: Option<Arc<Sandbox>>,
+    pub(super) reading: Reading,
+}
+
+/// Whether files are being read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Reading {
+    #[default]
+    Not,
+    Now,
+    /// Now, and then from the start, because they may have changed in between.
+    NowAndAgain,
+}
+
+/// What was read, or why not.
+pub(super) enum Outcome {
+    /// All there is.
+    All(Result<Box<Fresh>, Vec<String>>),
+    /// The files that the configuration names.
+    Files(Files),
+}
+
+/// Each of these is put in force if it is good by itself.
+pub(super) struct Files {
+    lists: Result<AccessLists>,
+    certificates: Result<Vec<Certificate>>,
+}
+
+/// A configuration with its lists and certificates.
+pub(super) struct Fresh {
+    settings: Settings,
+    config: Config,
+    watch: access::Watch,
+    lists: AccessLists,
+    certificates: Vec<Certificate>,
 }
 
 impl Reloader {
-    /// Reads configuration and lists again. Any mistake leaves everything as it is.
-    pub(super) fn reload(&mut self, figures: &Figures) {
-        let failed = |problem: &str| {
-            error!("not reloaded: {problem}");
-            figures.status.reload_failures.fetch_add(1, Ordering::Relaxed);
+    /// Reads the configuration, lists and certificates again. What becomes of it happens as [`Happening::Read`];
+    /// gives whether anything will.
+    pub(super) fn reload(&mut self, happen: &Sender<Happening>) -> bool {
+        if self.reading != Reading::Not {
+            self.reading = Reading::NowAndAgain;
+            return true;
+        }
+        let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
+        let read = move || {
+            let read = || read_all(file.as_deref(), sandbox.as_deref());
+            // Nothing that a panic left half done is used again.
+            let read = catch_unwind(AssertUnwindSafe(read));
+            Outcome::All(read.unwrap_or_else(|_| Err(vec![PANICKED.into()])))
         };
-        let (settings, config) = match crate::load(self.file.as_deref()) {
-            Ok(loaded) => loaded,
-            Err(problems) => return problems.iter().for_each(|problem| failed(problem)),
+        self.read(happen, read);
+        self.reading != Reading::Not
+    }
+
+    /// Reads lists and certificates again if a file has changed.
+    pub(super) fn follow_files(&mut self, happen: &Sender<Happening>) {
+        if self.reading != Reading::Not || !self.watch.has_changed() {
+            return;
+        }
+        let config = self.config.clone();
+        let read = move || {
+            let lists = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
+            let certificates = catch_unwind(AssertUnwindSafe(|| certificates::read(&config)));
+            Outcome::Files(Files {
+                lists: lists.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
+                certificates: certificates.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
+            })
         };
-        let watch = access::Watch::new(&config);
-        let lists = match access::read(&config) {
-            Ok(lists) => lists,
-            Err(error) => return failed(&format!("{error:#}")),
+        self.read(happen, read);
+    }
+
+    fn read(
+        &mut self,
+        happen: &Sender<Happening>,
+        read: impl FnOnce() -> Outcome + Send + 'static,
+    ) {
+        let happen = happen.clone();
+        let work = move || {
+            // Nobody listens any more once the process is going down.
+            let _ = happen.send(Happening::Read(read()));
         };
-        let certificate_watch = certificates::watch(&config);
-        let certificates = match certificates::read(&config) {
-            Ok(certificates) => certificates,
-            Err(error) => return failed(&format!("{error:#}")),
+        match std::thread::Builder::new().name("reload".into()).spawn(work) {
+            Ok(_) => self.reading = Reading::Now,
+            Err(error) => error!("not reloaded: cannot start a thread: {error}"),
+        }
+    }
+
+    /// Puts in force what was read; any mistake leaves everything as it is. Gives whether the
+    /// files are to be read again.
+    pub(super) fn finish(&mut self, outcome: Outcome, figures: &Figures) -> bool {
+        let is_done = match outcome {
+            Outcome::All(Ok(read)) => {
+                self.replace(*read);
+                true
+            }
+            Outcome::All(Err(problems)) => {
+                problems.iter().for_each(|problem| error!("not reloaded: {problem}"));
+                false
+            }
+            Outcome::Files(files) => self.replace_files(files),
         };
-        certificates::doubts(&config, &certificates).iter().for_each(|doubt| warn!("{doubt}"));
+        let status = &figures.status;
+        let count = if is_done { &status.reloads } else { &status.reload_failures };
+        count.fetch_add(1, Ordering::Relaxed);
+        std::mem::take(&mut self.reading) == Reading::NowAndAgain
+    }
+
+    /// Puts in force what is good of the files, and gives whether all is.
+    fn replace_files(&mut self, files: Files) -> bool {
+        let Files { lists, certificates } = files;
+        let is_good = lists.is_ok() && certificates.is_ok();
+        match lists {
+            Ok(lists) => {
+                let (allow, deny) = (lists.allow.len(), lists.deny.len());
+                info!("access lists: {allow} allowed, {deny} denied");
+                self.tracker.access().replace(lists);
+            }
+            Err(error) => error!("the access lists in force stay: {error:#}"),
+        }
+        match certificates {
+            Ok(certificates) => self.replace_certificates(certificates),
+            Err(error) => error!("the certificates in force stay: {error:#}"),
+        }
+        is_good
+    }
+
+    fn replace_certificates(&self, certificates: Vec<Certificate>) {
+        if !certificates.is_empty() {
+            info!("certificates: {} in force", certificates.len());
+        }
+        certificates::doubts(&self.config, &certificates).iter().for_each(|doubt| warn!("{doubt}"));
+        self.certificates.replace(certificates);
+    }
+
+    fn replace(&mut self, fresh: Fresh) {
+        let Fresh { settings, config, watch, lists, certificates } = fresh;
         let (live, fixed) = config::changes(&self.settings, &settings);
         let (allow, deny) = (lists.allow.len(), lists.deny.len());
         self.tracker.reconfigure(&config.policy);
         self.tracker.limiter().replace(config.limits.clone());
         self.tracker.access().replace(lists);
-        self.certificates.replace(certificates);
+        self.acme.send_if_modified(|acme| {
+            let is_other = *acme != config.acme;
+            acme.clone_from(&config.acme);
+            is_other
+        });
         (self.log)(config.log_level);
         let list =
             |names: &[&str]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
@@ -67,41 +197,21 @@ impl Reloader {
         self.settings.take_live(&settings);
         self.config = config;
         self.watch = watch;
-        self.certificate_watch = certificate_watch;
-        figures.status.reloads.fetch_add(1, Ordering::Relaxed);
+        self.replace_certificates(certificates);
     }
+}
 
-    /// Reads the access lists again, or the certificates, if a file has changed.
-    pub(super) fn follow_files(&mut self, figures: &Figures) {
-        if self.certificate_watch.has_changed() {
-            match certificates::read(&self.config) {
-                Ok(certificates) => {
-                    info!("certificates changed: {} in force", certificates.len());
-                    let doubts = certificates::doubts(&self.config, &certificates);
-                    doubts.iter().for_each(|doubt| warn!("{doubt}"));
-                    self.certificates.replace(certificates);
-                    figures.status.reloads.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(error) => {
-                    error!("the certificates in force stay: {error:#}");
-                    figures.status.reload_failures.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        }
-        if !self.watch.has_changed() {
-            return;
-        }
-        match access::read(&self.config) {
-            Ok(lists) => {
-                let (allow, deny) = (lists.allow.len(), lists.deny.len());
-                info!("access lists changed: {allow} allowed, {deny} denied");
-                self.tracker.access().replace(lists);
-                figures.status.reloads.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(error) => {
-                error!("the access lists in force stay: {error:#}");
-                figures.status.reload_failures.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+const PANICKED: &str = "reading panicked; the message stands above";
+
+fn read_all(file: Option<&Path>, sandbox: Option<&Sandbox>) -> Result<Box<Fresh>, Vec<String>> {
+    let (settings, config) = crate::load(file)?;
+    if let Some(objection) = confine::objection(sandbox, &config) {
+        return Err(vec![objection]);
     }
+    let watch = access::Watch::new(&config);
+    let problem = |error| vec![format!("{error:#}")];
+    let lists = access::read(&config).map_err(problem)?;
+    let certificates = certificates::read(&config).map_err(problem)?;
+    acme::prepare(&config).map_err(problem)?;
+    Ok(Box::new(Fresh { settings, config, watch, lists, certificates }))
 }

@@ -3,11 +3,11 @@
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use admin::{Figures, Process, Status};
+use admin::{AcmeAttempts, Figures, Process, Status};
 use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker};
@@ -15,13 +15,14 @@ use front::udp::UdpFront;
 use front::web::Place;
 use net::UdpSocket;
 use net::process::{cores, pin_to_core, usage};
-use net::tls::TlsConfig;
+use net::tls::{Certificates, TlsConfig};
 use tokio::sync::watch;
 use tracing::warn;
 use tracker::Tracker;
 use tracker::counters::{Board, Listener, Protocol};
 
-use crate::config::Config;
+use crate::acme::{self, Shelf};
+use crate::config::{AcmeConfig, Config};
 
 /// A thread that ended before it was told to.
 pub(super) struct Ended {
@@ -37,6 +38,8 @@ pub(super) struct Workers {
     clock: Clock,
     stop: Arc<AtomicBool>,
     stop_async: watch::Sender<bool>,
+    /// Steps that the sweep has made.
+    sweeps: Arc<AtomicU64>,
     threads: Vec<(String, JoinHandle<()>)>,
     ended: Arc<dyn Fn(Ended) + Send + Sync>,
 }
@@ -55,17 +58,22 @@ impl Workers {
     pub(super) fn new(
         tracker: &Arc<Tracker>,
         board: &Arc<Board>,
+        certificates: &Arc<Certificates>,
+        clock: Clock,
         ended: impl Fn(Ended) + Send + Sync + 'static,
     ) -> Self {
+        let certificates = Arc::clone(certificates);
         let figures = Figures {
             tracker: Arc::clone(tracker),
             board: Arc::clone(board),
             status: Status::default(),
             process,
+            certificates: Box::new(move || certificates.expiries()),
+            acme: AcmeAttempts::default(),
             version: env!("CARGO_PKG_VERSION"),
         };
-        // Uptime counts from here.
-        let clock = *START.get_or_init(Clock::start);
+        // Uptime counts from here, whatever the tracker's own clock says.
+        START.get_or_init(Clock::start);
         Self {
             tracker: Arc::clone(tracker),
             board: Arc::clone(board),
@@ -73,6 +81,7 @@ impl Workers {
             clock,
             stop: Arc::default(),
             stop_async: watch::Sender::new(false),
+            sweeps: Arc::default(),
             threads: Vec::new(),
             ended: Arc::new(ended),
         }
@@ -83,6 +92,19 @@ impl Workers {
         &self.figures
     }
 
+    /// How far each worker has come, by the name of what it does. What stands still is stuck.
+    pub(super) fn beats(&self) -> Vec<(String, u64)> {
+        let name = |listener: Listener| {
+            format!("a worker of {} {}", listener.protocol.label(), listener.address)
+        };
+        let workers = self.board.beats().into_iter();
+        let sweeps = self.sweeps.load(Ordering::Relaxed);
+        workers
+            .map(|(listener, beat)| (name(listener), beat))
+            .chain([(String::from("the sweep"), sweeps)])
+            .collect()
+    }
+
     /// A worker for each set of sockets: the first of every listener, the second of every …
     pub(super) fn start_udp(
         &mut self,
@@ -90,13 +112,17 @@ impl Workers {
         config: &Config,
     ) -> Result<()> {
         let places = cores();
-        for (number, sockets) in transpose(listeners).into_iter().enumerate() {
+        for (number, sockets) in deal(listeners, count(config.udp_workers)).into_iter().enumerate()
+        {
             let ledgers = sockets.iter().map(|socket| {
                 self.board
                     .register(Listener { protocol: Protocol::Udp, address: socket.local_addr() })
             });
             let ledgers = ledgers.collect();
             let mut front = UdpFront::new(Arc::clone(&self.tracker), ledgers, self.clock, seed()?);
+            if let Some(proxies) = &config.simple_proxies {
+                front = front.behind(proxies.clone());
+            }
             let stop = Arc::clone(&self.stop);
             let engine = config.engine;
             let place =
@@ -120,7 +146,8 @@ impl Workers {
         let with_tls = |(sockets, tls): (Vec<TcpListener>, Option<TlsConfig>)| {
             sockets.into_iter().map(|socket| (socket, tls.clone())).collect()
         };
-        let workers = transpose(listeners.into_iter().map(with_tls).collect());
+        let listeners = listeners.into_iter().map(with_tls).collect();
+        let workers = deal(listeners, count(config.http_workers));
         let places = Place::for_workers(workers.len());
         for (number, (sockets, place)) in workers.into_iter().zip(places).enumerate() {
             let with_ledgers = |(socket, tls): (TcpListener, Option<TlsConfig>)| {
@@ -156,16 +183,29 @@ impl Workers {
         self.start("admin".into(), move || Ok(admin::serve(listeners, figures, stop)?))
     }
 
+    /// The thread that obtains certificates and renews them, as the latest of `configs` asks.
+    pub(super) fn start_acme(
+        &mut self,
+        shelf: Shelf,
+        configs: watch::Receiver<Option<AcmeConfig>>,
+    ) -> Result<()> {
+        let figures = Arc::clone(&self.figures);
+        let stop = self.stop_async.subscribe();
+        self.start("acme".into(), move || acme::serve(&shelf, &figures, configs, stop))
+    }
+
     /// The thread that forgets peers, a little at a time.
     pub(super) fn start_sweep(&mut self) -> Result<()> {
         let tracker = Arc::clone(&self.tracker);
         let (clock, stop) = (self.clock, Arc::clone(&self.stop));
+        let sweeps = Arc::clone(&self.sweeps);
         self.start("sweep".into(), move || {
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(SWEEP_PERIOD);
                 let pass_s = (tracker.peer_lifetime_min_s() / 4).clamp(1, SWEEP_PASS_S);
                 let steps_s = (1000 / SWEEP_PERIOD.as_millis()) as u32;
                 tracker.sweep(clock.now(), pass_s * steps_s);
+                sweeps.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
         })
@@ -225,17 +265,17 @@ fn seed() -> Result<u64> {
     getrandom::u64().context("the system gives no random numbers")
 }
 
-/// From a list for each listener to a list for each worker.
-fn transpose<S>(listeners: Vec<Vec<S>>) -> Vec<Vec<S>> {
+/// From a list for each listener to a list for each of at most `count` workers. A listener may have
+/// more sockets than there are workers, or fewer, if they were handed over.
+fn deal<S>(listeners: Vec<Vec<S>>, count: usize) -> Vec<Vec<S>> {
     let mut workers: Vec<Vec<S>> = Vec::new();
+    workers.resize_with(count, Vec::new);
     for sockets in listeners {
         for (number, socket) in sockets.into_iter().enumerate() {
-            if workers.len() <= number {
-                workers.push(Vec::new());
-            }
-            workers[number].push(socket);
+            workers[number % count].push(socket);
         }
     }
+    workers.retain(|sockets| !sockets.is_empty());
     workers
 }
 
@@ -245,8 +285,10 @@ mod tests {
 
     #[test]
     fn every_worker_gets_a_socket_of_every_listener() {
-        assert_eq!(transpose(vec![vec![1, 2], vec![3, 4]]), [[1, 3], [2, 4]]);
-        assert!(transpose::<()>(Vec::new()).is_empty());
+        assert_eq!(deal(vec![vec![1, 2], vec![3, 4]], 2), [[1, 3], [2, 4]]);
+        assert_eq!(deal(vec![vec![1, 2, 3], vec![4]], 2), [vec![1, 3, 4], vec![2]]);
+        assert_eq!(deal(vec![vec![1]], 4), [[1]]);
+        assert!(deal::<()>(Vec::new(), 3).is_empty());
         assert!(count(0) >= 1 && count(3) == 3);
     }
 }

@@ -42,7 +42,7 @@ fn a_signal_changes_the_rates() {
     // One account for all protocols, and UDP says nothing.
     let udp = Udp::connect(tracker.v4());
     let dropped = |it: &Tracker| {
-        udp.send_announce(0xaa, 1001);
+        udp.send_announce(0xaa, 1001).unwrap();
         drops(it, "udp", "request_rate") > 0.0
     };
     tracker.wait_until("a datagram is dropped", dropped);

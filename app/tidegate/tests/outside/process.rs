@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -71,15 +71,22 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A port that was free a moment ago for both protocols and both families.
+/// A port that was free a moment ago for both protocols and both families. None that the system
+/// gives to clients: those of another test could have it by the time that it is used.
 pub(crate) fn free_port() -> u16 {
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
-        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = tcp.local_addr().unwrap().port();
+        // Several runs at once begin at different places.
+        let place =
+            std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + place % COUNT).unwrap();
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, port));
         let tcp_v6 = TcpListener::bind(("::1", port));
         let udp_v6 = UdpSocket::bind(("::1", port));
-        if udp.is_ok() && tcp_v6.is_ok() && udp_v6.is_ok() {
+        if tcp.is_ok() && udp.is_ok() && tcp_v6.is_ok() && udp_v6.is_ok() {
             return port;
         }
     }
@@ -92,19 +99,40 @@ pub(crate) struct Tracker {
     pub(crate) port: u16,
     admin_port: u16,
     stderr: Arc<Mutex<String>>,
+    /// Processes that have taken over from the first, and are nobody's children.
+    successors: Mutex<Vec<u32>>,
 }
 
 impl Tracker {
     /// Serves on the loopback addresses of both families with `more` behind the listeners in its
     /// configuration. Lists that `more` names must be there already.
     pub(crate) fn start(directory: Directory, more: &str) -> Self {
-        let (port, admin_port) = (free_port(), free_port());
+        Self::start_as(tidegate(&[]), directory, free_port(), more)
+    }
+
+    /// The same with `variables` in its environment.
+    pub(crate) fn start_with(directory: Directory, more: &str, variables: &[(&str, &str)]) -> Self {
+        let mut command = tidegate(&[]);
+        command.envs(variables.iter().copied());
+        Self::start_as(command, directory, free_port(), more)
+    }
+
+    /// The same by a command of the test's own, on `port`. Its standard output is looked at, unless
+    /// it is not one: a command that needs it starts with a shell.
+    pub(crate) fn start_as(
+        mut command: Command,
+        directory: Directory,
+        port: u16,
+        more: &str,
+    ) -> Self {
+        let admin_port = free_port();
         let file = directory.write("tidegate.toml", &config(port, admin_port, more));
-        let mut child = tidegate(&["--config", file.to_str().unwrap()])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        if command.get_program() != "sh" {
+            command.stdout(Stdio::piped());
+        }
+        let mut child = command.arg("--config").arg(file).stderr(Stdio::piped()).spawn().unwrap();
+        // It may hold sockets of the test.
+        drop(command);
         let stderr = Arc::new(Mutex::new(String::new()));
         let (pipe, sink) = (child.stderr.take().unwrap(), Arc::clone(&stderr));
         std::thread::spawn(move || {
@@ -112,15 +140,49 @@ impl Tracker {
                 sink.lock().unwrap().push_str(&(line + "\n"));
             }
         });
-        let mut tracker = Self { child, directory, port, admin_port, stderr };
-        // The start prints its listeners once all of them are bound.
-        let mut out = BufReader::new(tracker.child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        assert!(line.starts_with("tidegate "), "{line}{}", tracker.stderr());
-        std::thread::spawn(move || out.read_to_end(&mut Vec::new()));
+        let successors = Mutex::default();
+        let mut tracker = Self { child, directory, port, admin_port, stderr, successors };
+        if let Some(out) = tracker.child.stdout.take() {
+            // The start prints its listeners once all of them are bound.
+            let mut out = BufReader::new(out);
+            let mut line = String::new();
+            out.read_line(&mut line).unwrap();
+            assert!(line.starts_with("tidegate "), "{line}{}", tracker.stderr());
+            std::thread::spawn(move || out.read_to_end(&mut Vec::new()));
+        }
+        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, admin_port));
+        tracker.wait_until("listening", |_| TcpStream::connect(admin).is_ok());
         tracker.wait_until("ready", |it| it.admin("/health/ready").0 == 200);
         tracker
+    }
+
+    /// The process that serves.
+    pub(crate) fn pid(&self) -> u32 {
+        self.successors.lock().unwrap().last().copied().unwrap_or_else(|| self.child.id())
+    }
+
+    /// Has a new process take over, and waits until the old one is gone.
+    pub(crate) fn upgrade(&self) {
+        let old = self.pid();
+        self.signal("-USR2");
+        let successor = |it: &Self| -> Option<u32> {
+            let (all, known) = (it.stderr(), it.successors.lock().unwrap().len());
+            let mut said =
+                all.lines().filter_map(|line| line.strip_suffix(" has taken over: stopping"));
+            said.nth(known)?.rsplit(' ').next()?.parse().ok()
+        };
+        self.wait_until("a successor", |it| successor(it).is_some());
+        let new = successor(self).unwrap();
+        self.successors.lock().unwrap().push(new);
+        self.wait_until("the old one gone", |_| !is_alive(old));
+        assert!(is_alive(new), "{}", self.stderr());
+    }
+
+    /// A line of what the system tells about the process that serves.
+    pub(crate) fn status(&self, name: &str) -> String {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap().trim().to_owned()
     }
 
     /// Writes the configuration anew, with other settings behind the same listeners.
@@ -163,7 +225,7 @@ impl Tracker {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
+        let pid = self.pid().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
@@ -185,7 +247,17 @@ impl Drop for Tracker {
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        for pid in self.successors.lock().unwrap().iter().filter(|pid| is_alive(**pid)) {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        }
     }
+}
+
+/// Whether a process of ours runs, and has not only been left to be buried.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.split_once("(tidegate) ").map(|(_, rest)| rest);
+    state.is_some_and(|state| !state.starts_with('Z'))
 }
 
 pub(crate) fn config(port: u16, admin_port: u16, more: &str) -> String {

@@ -111,7 +111,8 @@ fn a_bad_configuration_changes_nothing() {
     tracker.configure("[tracker]\ninterval_s = 1500\nintervall_min_s = 9\n");
     tracker.signal("-HUP");
     tracker.wait_until("tried", |it| it.metric("tidegate_reload_failures_total") == 1.0);
-    assert!(tracker.stderr().contains("tidegate.toml:12: unknown key"), "{}", tracker.stderr());
+    let said = "tidegate.toml:12: unknown key";
+    tracker.wait_until(said, |it| it.stderr().contains(said));
     let reply = Udp::connect(tracker.v4()).announce(0xaa, 1001);
     assert_eq!(u32_at(&reply, 8), 1200);
     // What only a restart changes is said, and the rest is put in force.

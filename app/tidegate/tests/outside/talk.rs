@@ -1,6 +1,6 @@
 //! The protocols, written by hand.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use crate::process::PATIENCE;
@@ -10,28 +10,36 @@ pub(crate) type Torrent = u8;
 
 /// Status and body of what `address` answers to a GET.
 pub(crate) fn http(address: SocketAddr, target: &str) -> (u16, Vec<u8>) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    try_http(address, target).unwrap()
+}
+
+/// The same, or that the connection is refused or breaks.
+pub(crate) fn try_http(address: SocketAddr, target: &str) -> io::Result<(u16, Vec<u8>)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let head = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    stream.read_to_end(&mut answer)?;
+    let head = answer.windows(4).position(|window| window == b"\r\n\r\n");
+    let head = head.ok_or(io::ErrorKind::UnexpectedEof)?;
     let body = answer.split_off(head + 4);
     let text = String::from_utf8(answer).unwrap();
     let status = text.strip_prefix("HTTP/1.1 ").unwrap().get(..3).unwrap().parse().unwrap();
-    (status, body)
+    Ok((status, body))
 }
 
 /// What an HTTP announce of a leecher at `port` gets.
 pub(crate) fn http_announce(address: SocketAddr, torrent: Torrent, port: u16) -> Vec<u8> {
-    let hash = format!("%{torrent:02x}").repeat(20);
-    let target = format!(
-        "/announce?info_hash={hash}&peer_id=-XX0001-000000000000&port={port}&left=1&compact=1"
-    );
-    let (status, body) = http(address, &target);
+    let (status, body) = http(address, &announce_target(torrent, port));
     assert_eq!(status, 200);
     body
+}
+
+/// What a leecher at `port` asks for to announce.
+pub(crate) fn announce_target(torrent: Torrent, port: u16) -> String {
+    let hash = format!("%{torrent:02x}").repeat(20);
+    format!("/announce?info_hash={hash}&peer_id=-XX0001-000000000000&port={port}&left=1&compact=1")
 }
 
 /// A UDP client with a connection id.
@@ -55,19 +63,24 @@ impl Udp {
 
     /// What an announce of a leecher at `port` gets, whole.
     pub(crate) fn announce(&self, torrent: Torrent, port: u16) -> Vec<u8> {
-        self.send_announce(torrent, port);
+        self.try_announce(torrent, port).unwrap()
+    }
+
+    /// The same, or that nothing comes.
+    pub(crate) fn try_announce(&self, torrent: Torrent, port: u16) -> io::Result<Vec<u8>> {
+        self.send_announce(torrent, port)?;
         self.hear()
     }
 
     /// Sends one whose answer nobody waits for.
-    pub(crate) fn send_announce(&self, torrent: Torrent, port: u16) {
+    pub(crate) fn send_announce(&self, torrent: Torrent, port: u16) -> io::Result<()> {
         let mut body = [torrent; 20].to_vec();
         body.extend(b"-XX0001-000000000000");
         body.extend([0, 1, 0].map(u64::to_be_bytes).as_flattened());
         // Event, address, key; as many peers as the tracker likes.
         body.extend([0, 0, 0, -1].map(i32::to_be_bytes).as_flattened());
         body.extend(port.to_be_bytes());
-        self.send(1, &body);
+        self.send(1, &body)
     }
 
     /// Seeders, downloads and leechers of a torrent.
@@ -78,23 +91,23 @@ impl Udp {
     }
 
     fn ask(&self, action: u32, body: &[u8]) -> Vec<u8> {
-        self.send(action, body);
-        self.hear()
+        self.send(action, body).unwrap();
+        self.hear().unwrap()
     }
 
-    fn send(&self, action: u32, body: &[u8]) {
+    fn send(&self, action: u32, body: &[u8]) -> io::Result<()> {
         let mut packet = self.id.to_be_bytes().to_vec();
         packet.extend([action, 0x5eed].map(u32::to_be_bytes).as_flattened());
         packet.extend(body);
-        self.socket.send(&packet).unwrap();
+        self.socket.send(&packet).map(drop)
     }
 
-    fn hear(&self) -> Vec<u8> {
+    fn hear(&self) -> io::Result<Vec<u8>> {
         let mut reply = vec![0; 2048];
-        let len = self.socket.recv(&mut reply).unwrap();
+        let len = self.socket.recv(&mut reply)?;
         reply.truncate(len);
         assert_eq!(u32_at(&reply, 4), 0x5eed);
-        reply
+        Ok(reply)
     }
 }
 

@@ -36,8 +36,8 @@ pub struct Request<'a> {
     pub keep_alive: bool,
     /// Where the next request starts.
     pub consumed: usize,
-    /// The bytes of the head itself, for [`Request::forwarded_for`].
-    head: &'a [u8],
+    /// The bytes of the head itself, for [`Request::hops`].
+    pub(super) head: &'a [u8],
 }
 
 /// The two methods there are.
@@ -131,17 +131,4 @@ fn connection(value: &[u8], default: bool) -> bool {
         keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
     }
     keep_alive
-}
-
-impl<'a> Request<'a> {
-    /// The entries of all `X-Forwarded-For` headers, which together are one list, from the right:
-    /// the nearest proxy's entry first. Entries are trimmed, and otherwise as they came.
-    pub fn forwarded_for(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let lines = self.head.rsplit(|byte| *byte == b'\n');
-        let values = lines.filter_map(|line| {
-            let (name, value) = line.split_at_checked(b"x-forwarded-for:".len())?;
-            name.eq_ignore_ascii_case(b"x-forwarded-for:").then_some(value)
-        });
-        values.flat_map(|value| value.rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii))
-    }
 }

@@ -31,7 +31,10 @@ pub fn connect_reply(slot: &mut [u8], transaction_id: u32, connection_id: u64) -
     reply.len()
 }
 
-/// Writes the head of an answer to an announce: 20 bytes. Peers are appended to it.
+/// Bytes of the head of an answer to an announce.
+pub const ANNOUNCE_HEAD_LEN: usize = 20;
+
+/// Writes the head of an answer to an announce: [`ANNOUNCE_HEAD_LEN`] bytes. Peers are appended.
 //= bep15#announce-reply
 pub fn announce_reply(slot: &mut [u8], reply: &AnnounceHead) -> usize {
     let Some((fixed, rest)) = slot.split_first_chunk_mut::<16>() else {
@@ -44,7 +47,7 @@ pub fn announce_reply(slot: &mut [u8], reply: &AnnounceHead) -> usize {
     let figures = (u64::from(reply.interval_s) << 32) | u64::from(reply.leechers);
     *fixed = pair(head, figures);
     *seeders = reply.seeders.to_be_bytes();
-    20
+    ANNOUNCE_HEAD_LEN
 }
 
 /// Appends v4 peers to an announce's answer that is `len` bytes long, as many as fit, and gives the

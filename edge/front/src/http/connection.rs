@@ -6,9 +6,11 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use tracker::Seat;
+use tracker::counters::Drop;
 use types::Tick;
 
 use super::desk::{Client, Next, Turn};
+use super::greeting::{self, Greeted};
 use super::{HttpOptions, Shared, upgrade};
 use crate::stream::{Socket, Stream, reason};
 
@@ -18,9 +20,9 @@ const DRAIN_S: u32 = 2;
 /// A connection with a task of its own.
 pub(super) struct Connection {
     stream: Socket,
-    client: Client,
+    client: Cell<Client>,
     /// Taken as long as it lasts.
-    seat: Seat,
+    seat: Cell<Seat>,
     /// When it is ended, unless something happens before.
     deadline: Cell<Tick>,
     /// Whether it waits for the first byte of a request.
@@ -43,8 +45,8 @@ impl Connection {
         let deadline = shared.desk.borrow().clock.now().after(shared.options.head_timeout_s);
         let connection = Rc::new(Self {
             stream,
-            client,
-            seat,
+            client: Cell::new(client),
+            seat: Cell::new(seat),
             deadline: Cell::new(deadline),
             idle: Cell::new(false),
             overdue: Cell::new(false),
@@ -54,11 +56,11 @@ impl Connection {
     }
 
     async fn run(self: Rc<Self>, shared: Rc<Shared>, place: usize, first: Turn) {
-        let end = self.talk(&shared, first).await;
+        let end = self.meet(&shared, first).await;
         shared.connections.remove(place);
         {
             let mut desk = shared.desk.borrow_mut();
-            let counters = &mut desk.ledger(self.client.listener).now;
+            let counters = &mut desk.ledger(self.client.get().listener).now;
             counters.connections_closed += 1;
             if let Err(error) = &end
                 && !self.overdue.get()
@@ -69,11 +71,31 @@ impl Connection {
         // Nobody else holds it once it is out of the list.
         if let (Ok(Some((ip, turn))), Some(this)) = (end, Rc::into_inner(self)) {
             drop(this.seat);
-            upgrade(&shared, this.client.listener, this.stream, ip, turn);
+            upgrade(&shared, this.client.get().listener, this.stream, ip, turn);
         }
     }
 
-    /// Gives what is left when the connection becomes a WebSocket.
+    /// Finds out who it is, and talks to it. Gives what is left when the connection becomes a
+    /// WebSocket.
+    async fn meet(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
+        self.idle.set(true);
+        let greeted = greeting::wait(&self.client, &self.stream).await;
+        self.idle.set(false);
+        match greeted? {
+            Greeted::Known => {}
+            Greeted::Gone => return Ok(None),
+            Greeted::Named => {
+                let Client { listener, caller, .. } = self.client.get();
+                let Some(seat) = shared.desk.borrow().seat(caller.ip()) else {
+                    shared.count_drop(listener, Drop::PrefixConnectionLimit);
+                    return Ok(None);
+                };
+                self.seat.set(seat);
+            }
+        }
+        self.talk(shared, first).await
+    }
+
     async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
         let options = &shared.options;
         let now = || shared.desk.borrow().clock.now();
@@ -102,7 +124,7 @@ impl Connection {
             if !turn.more {
                 self.await_input(&turn, options, now).await?;
             }
-            let client = Client { may_stay: !shared.stopping.get(), ..self.client };
+            let client = Client { may_stay: !shared.stopping.get(), ..self.client.get() };
             let had_begun = !turn.rest.is_empty();
             turn = shared.desk.borrow_mut().turn(client, turn, &self.stream)?;
             if handshaking && !self.stream.is_handshaking() {
@@ -192,7 +214,7 @@ impl Connections {
         for (_, connection) in self.all.borrow().iter() {
             if now > connection.deadline.get() && !connection.overdue.replace(true) {
                 connection.hang_up();
-                ended(connection.client.listener);
+                ended(connection.client.get().listener);
             }
         }
     }

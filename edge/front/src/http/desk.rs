@@ -7,19 +7,20 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tracker::counters::{Drop, Kind, Ledger};
-use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, Random, Seat, Tracker};
+use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, Networks, Random, Seat, Tracker};
 use types::{
     Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits,
 };
 use wire::http::{
-    self, AnnounceReply, Fault, Head, PeerModel, Request, Response, ScrapeQuery, Status, Target,
-    Upgrade,
+    self, AnnounceReply, Fault, ForwardedHeader, Head, PeerModel, Request, Response, ScrapeQuery,
+    Status, Target, Upgrade,
 };
+use wire::proxy;
 use wire::ws::switching_protocols;
 
-use super::HttpOptions;
-use super::client::Proxies;
+use super::{Challenges, HttpOptions};
 use crate::Clock;
+use crate::client::Caller;
 use crate::stream::Stream;
 use crate::web::WebOptions;
 
@@ -38,9 +39,11 @@ pub(super) struct Desk {
     tracker: Arc<Tracker>,
     random: Random,
     ledgers: Vec<Ledger>,
-    proxies: Proxies,
+    proxies: Networks,
+    forwarded_header: ForwardedHeader,
     dict_model: bool,
     web: Option<WebOptions>,
+    challenges: Arc<Challenges>,
     read_buffer: Box<[u8]>,
     out: Vec<u8>,
     body: Vec<u8>,
@@ -90,8 +93,8 @@ impl Turn {
 #[derive(Clone, Copy)]
 pub(super) struct Client {
     pub(super) listener: usize,
-    /// The other end of the TCP connection.
-    pub(super) peer: IpAddr,
+    /// The other end.
+    pub(super) caller: Caller,
     /// Whether the connection may be kept.
     pub(super) may_stay: bool,
 }
@@ -110,8 +113,10 @@ impl Desk {
             random,
             ledgers,
             proxies: options.trusted_proxies.clone(),
+            forwarded_header: options.forwarded_header,
             dict_model: options.dict_model,
             web: options.web.clone(),
+            challenges: Arc::clone(&options.challenges),
             read_buffer: vec![0; READ_MAX].into(),
             out: Vec::with_capacity(READ_MAX),
             body: Vec::with_capacity(READ_MAX),
@@ -124,9 +129,9 @@ impl Desk {
         &mut self.ledgers[listener]
     }
 
-    /// A seat for a connection from `ip`. Proxies bring other people's connections, and need none.
+    /// A seat for a connection from `ip`. Networks bring other people's connections, and need none.
     pub(super) fn seat(&self, ip: IpAddr) -> Option<Seat> {
-        if self.proxies.contains(ip.to_canonical()) {
+        if self.proxies.contains(ip) {
             return Some(Seat::free());
         }
         self.tracker.limiter().seat(ip)
@@ -192,7 +197,7 @@ impl Desk {
                     answered += 1;
                 }
                 Head::Fault(fault) => {
-                    self.reject(client, fault);
+                    self.reject(client, fault, left);
                     next = Next::Drain;
                 }
             }
@@ -230,12 +235,13 @@ impl Desk {
     }
 
     /// Answers what is no request.
-    fn reject(&mut self, client: Client, fault: Fault) {
-        let family = family(client.peer);
+    fn reject(&mut self, client: Client, fault: Fault, input: &[u8]) {
+        let family = family(client.caller.ip());
         let counters = &mut self.ledger(client.listener).now;
         counters.request(family, Kind::Other);
         counters.response(family, Kind::Other);
         counters.drop(match fault {
+            _ if proxy::begins(input) => Drop::UntrustedProxy,
             Fault::UriTooLong | Fault::HeadersTooLarge => Drop::HeadTooLarge,
             Fault::BadRequest | Fault::MethodNotAllowed | Fault::Tls => Drop::BadHttp,
         });
@@ -244,7 +250,7 @@ impl Desk {
 
     /// Answers a request.
     fn answer(&mut self, client: Client, request: &Request<'_>) -> Next {
-        let ip = self.proxies.client(client.peer, request);
+        let ip = client.caller.client(request, &self.proxies, self.forwarded_header);
         let takes_upgrades = self.web.as_ref().is_some_and(|web| web.serves(request));
         if takes_upgrades && request.upgrade != Upgrade::None {
             return self.upgrade(client, request, ip);
@@ -264,7 +270,9 @@ impl Desk {
             Target::Scrape(query) => self.scrape(request.key, query, ip),
             Target::Unknown => {
                 self.ledger(client.listener).now.response(family(ip), Kind::Other);
-                if self.web.as_ref().is_some_and(|web| web.names(request)) {
+                if let Some(answer) = self.challenges.answer(request.path) {
+                    response.ok(&mut self.out, answer.as_bytes());
+                } else if self.web.as_ref().is_some_and(|web| web.names(request)) {
                     response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
                 } else {
                     response.not_found(&mut self.out);
@@ -312,7 +320,7 @@ impl Desk {
         {
             counters.refuse(refusal);
             last.text(&mut self.out, Status::Forbidden, refusal.text());
-        } else if ip != client.peer.to_canonical() && !self.tracker.limiter().has_seat(ip) {
+        } else if ip != client.caller.ip() && !self.tracker.limiter().has_seat(ip) {
             // Who comes without a proxy has a seat already.
             counters.drop(Drop::PrefixConnectionLimit);
             last.text(&mut self.out, Status::Unavailable, "too many connections from here\n");
@@ -345,7 +353,8 @@ impl Desk {
             families: Families::Both,
             with_ids: model == PeerModel::Dict,
         };
-        let ask = Ask { pass, from: ip, announce: query.announce, policy };
+        let near = client.caller.near;
+        let ask = Ask { pass, from: ip, near, announce: query.announce, policy };
         let body = &mut self.body;
         let mut answer = Answer { body, model, ip, state: Err(Refusal::Truncated), v4_left: 0 };
         self.tracker.announce(now, &mut self.random, &[ask], &mut answer);

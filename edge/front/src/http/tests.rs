@@ -212,7 +212,7 @@ fn connections_are_bounded() {
 
 #[test]
 fn both_families_and_forwarded_addresses() {
-    let trusted_proxies = Proxies::parse(["127.0.0.1"]).unwrap();
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let server = Server::start(HttpOptions { trusted_proxies, ..HttpOptions::default() });
     let from = |ip: &str| format!("{CLOSE}X-Forwarded-For: 9.9.9.9, {ip}\r\n");
     server.talk(&announce(1, "", &from("2001:db8::1")));
@@ -284,4 +284,22 @@ fn stops_although_connections_are_kept() {
     kept.read_exact(&mut [0; 16]).unwrap();
     let counters = server.end();
     assert_eq!(counters.connections_closed, 1);
+}
+
+//= rfc8555#http-challenge
+//= type=test
+#[test]
+fn an_authority_gets_its_proof_and_nobody_else() {
+    let options = HttpOptions::default();
+    let challenges = Arc::clone(&options.challenges);
+    let server = Server::start(options);
+    let path = "/.well-known/acme-challenge/a-token_1";
+    assert!(server.talk(&get(path, CLOSE)).starts_with("HTTP/1.1 404 "));
+    challenges.replace("a-token_1", "a-token_1.thumb");
+    let answer = server.talk(&get(path, CLOSE));
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert_eq!(body(&answer), b"a-token_1.thumb");
+    assert!(server.talk(&get("/a-token_1", CLOSE)).starts_with("HTTP/1.1 404 "));
+    challenges.clear();
+    assert!(server.talk(&get(path, CLOSE)).starts_with("HTTP/1.1 404 "));
 }

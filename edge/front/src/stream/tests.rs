@@ -2,6 +2,7 @@
 
 mod handshakes;
 mod https;
+mod proxied;
 mod wss;
 
 use std::io::{ErrorKind, Read, Write};
@@ -21,7 +22,7 @@ use rustls::{
 };
 use tokio::sync::watch;
 use tracker::counters::{Board, Counters, Drop, Listener, Protocol};
-use tracker::{Keys, Options, Policy, StoreOptions, Tracker};
+use tracker::{Keys, Networks, Options, Policy, StoreOptions, Tracker};
 
 use crate::Clock;
 use crate::http::{HttpListener, HttpOptions, HttpWorker, serve};

@@ -86,7 +86,33 @@ impl Certificate {
         })
     }
 
+    /// The same from a text that has the chain and the key, in any order. `path` is where it is kept,
+    /// for the message if something is wrong with it.
+    pub fn from_pem(pem: &[u8], path: &Path) -> Result<Self, CertificateError> {
+        let read = || Self::new(chain_of(pem)?, &key_of(pem)?);
+        read().map_err(|fault| CertificateError { path: path.to_owned(), fault })
+    }
+
+    /// The answer to a challenge (RFC 8737), from such a text. Its critical extension is understood by
+    /// authorities only, so that key and certificate cannot be compared.
+    pub fn challenge_from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
+        let read = || Self::unmatched(chain_of(pem)?, &key_of(pem)?);
+        read().map_err(|fault| CertificateError { path: "challenge".into(), fault })
+    }
+
     pub(super) fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: &PrivateKeyDer<'_>,
+    ) -> Result<Self, Fault> {
+        let certificate = Self::unmatched(chain, key)?;
+        certificate.key.keys_match().map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => Fault::Mismatch,
+            error => Fault::Rejected(error),
+        })?;
+        Ok(certificate)
+    }
+
+    fn unmatched(
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKeyDer<'_>,
     ) -> Result<Self, Fault> {
@@ -106,16 +132,17 @@ impl Certificate {
         let links = see_links(&parsed);
         let signing = any_supported_type(key).map_err(|_| Fault::Key)?;
         let key = CertifiedKey::new(chain, signing);
-        key.keys_match().map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => Fault::Mismatch,
-            error => Fault::Rejected(error),
-        })?;
         Ok(Self { key: Arc::new(key), names, valid, chain: links })
     }
 
     /// The host names that it is for.
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// When its time begins.
+    pub fn begins(&self) -> SystemTime {
+        self.valid[0]
     }
 
     /// When its time is over.
@@ -127,6 +154,11 @@ impl Certificate {
     pub fn is_good_at(&self, time: SystemTime) -> bool {
         let [from, until] = self.valid;
         (from..=until).contains(&time)
+    }
+
+    /// The certificate itself, as it goes over the wire.
+    pub fn der(&self) -> Option<&CertificateDer<'static>> {
+        self.key.cert.first()
     }
 
     /// Whether clients get what they need to check it.
@@ -144,7 +176,7 @@ impl Certificate {
     }
 
     /// Whether it is for a host.
-    pub(super) fn is_for(&self, host: &str) -> bool {
+    pub fn is_for(&self, host: &str) -> bool {
         let rest = host.split_once('.').map(|(_, rest)| rest);
         self.names.iter().any(|name| match name.strip_prefix("*.") {
             Some(domain) => rest.is_some_and(|rest| rest.eq_ignore_ascii_case(domain)),

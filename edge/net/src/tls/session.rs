@@ -13,7 +13,7 @@ use rustls::unbuffered::{
     UnbufferedStatus, WriteTraffic,
 };
 
-use super::TlsConfig;
+use super::{TlsConfig, challenge};
 
 /// A session, from the handshake to the end.
 pub struct TlsSession {
@@ -77,6 +77,14 @@ impl TlsSession {
         if opened.is_err() {
             self.break_off();
         }
+        //= rfc8737#no-data
+        let is_proof = self.rustls.alpn_protocol() == Some(challenge::PROTOCOL);
+        let opened = if is_proof && !self.is_handshaking() {
+            self.is_over = true;
+            opened.map(|_| 0)
+        } else {
+            opened
+        };
         if self.is_over {
             // Whatever comes behind the last word means nothing.
             self.rest = Vec::new();

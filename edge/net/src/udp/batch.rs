@@ -1,7 +1,9 @@
 //! Datagrams on their way through a handler, with room for the replies.
 
+#[cfg(target_os = "linux")]
+use super::control::Control;
 use super::{BATCH_MAX, REPLY_MAX, REQUEST_MAX};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Bytes from one request's place to the next: one more than a request may have, so that an engine
 /// that is not told about truncation can see it, rounded up to whole cache lines.
@@ -11,9 +13,14 @@ const STRIDE: usize = REQUEST_MAX + 64;
 /// the engine and used again for every batch.
 pub struct Batch {
     len: usize,
+    /// Where the socket is bound.
+    local: SocketAddr,
     slots: Box<[Slot; BATCH_MAX]>,
     requests: Box<[u8]>,
     replies: Box<[u8]>,
+    /// For sockets that are told destinations.
+    #[cfg(target_os = "linux")]
+    controls: Box<[Control; BATCH_MAX]>,
 }
 
 /// All about a datagram but its bytes.
@@ -34,9 +41,12 @@ impl Batch {
         let empty = Slot { from: nobody, request: 0, reply: 0, truncated: false };
         Self {
             len: 0,
+            local: nobody,
             slots: Box::new([empty; BATCH_MAX]),
             requests: vec![0; BATCH_MAX * STRIDE].into_boxed_slice(),
             replies: vec![0; BATCH_MAX * REPLY_MAX].into_boxed_slice(),
+            #[cfg(target_os = "linux")]
+            controls: Box::new([Control::EMPTY; BATCH_MAX]),
         }
     }
 
@@ -56,6 +66,21 @@ impl Batch {
     #[inline]
     pub fn from(&self, i: usize) -> SocketAddr {
         self.slots[i].from
+    }
+
+    /// The address of this host that datagram `i` was sent to. Not known (`None`) where the socket is
+    /// bound to a wildcard address and the engine is [`Portable`](crate::Engine::Portable).
+    #[inline]
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "nothing is told"))]
+    pub fn to(&self, i: usize) -> Option<IpAddr> {
+        if !self.local.ip().is_unspecified() {
+            return Some(self.local.ip());
+        }
+        #[cfg(target_os = "linux")]
+        let told = self.controls[i].destination(self.local.is_ipv4());
+        #[cfg(not(target_os = "linux"))]
+        let told = self.local.ip();
+        Some(told).filter(|ip| !ip.is_unspecified())
     }
 
     /// The bytes of datagram `i`, at most [`REQUEST_MAX`].
@@ -104,16 +129,24 @@ impl Batch {
         self.slots[i].reply.into()
     }
 
-    /// Forgets everything.
+    /// Forgets everything; what comes next comes to a socket bound to `local`.
     #[inline]
-    pub(crate) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self, local: SocketAddr) {
         self.len = 0;
+        self.local = local;
     }
 
-    /// Every place for a request, in order, of [`REQUEST_MAX`] bytes and then some.
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only mmsg asks"))]
-    pub(crate) fn places(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        self.requests.chunks_exact_mut(STRIDE)
+    /// Every place for a request, in order, of [`REQUEST_MAX`] bytes and then some, and the one for
+    /// its control message.
+    #[cfg(target_os = "linux")]
+    pub(super) fn places(&mut self) -> impl Iterator<Item = (&mut [u8], &mut Control)> {
+        self.requests.chunks_exact_mut(STRIDE).zip(self.controls.iter_mut())
+    }
+
+    /// The control message of datagram `i`.
+    #[cfg(target_os = "linux")]
+    pub(super) fn control(&mut self, i: usize) -> &mut Control {
+        &mut self.controls[i]
     }
 
     /// The place of the next datagram, or `None` when the batch is full.

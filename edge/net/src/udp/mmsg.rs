@@ -5,6 +5,7 @@
 //! The kernel is given arrays of headers that point at buffers. The arrays are filled anew for each
 //! call from borrows that last until it returns, so no pointer is ever kept.
 
+use super::control::Control;
 use super::pace::Pace;
 use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, UdpSocket};
 use crate::name::Name;
@@ -15,35 +16,10 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Room for the one control message that is asked for: which address a datagram was sent to.
-#[derive(Clone, Copy)]
-#[repr(C, align(8))]
-struct Control([u8; Self::V6_LEN]);
-
-impl Control {
-    const HEAD_LEN: usize = size_of::<libc::cmsghdr>();
-    const V4_LEN: usize = (Self::HEAD_LEN + size_of::<libc::in_pktinfo>()).next_multiple_of(8);
-    const V6_LEN: usize = (Self::HEAD_LEN + size_of::<libc::in6_pktinfo>()).next_multiple_of(8);
-
-    /// Makes what the kernel told about a datagram into what it is told about the reply: to leave
-    /// from the address that was asked, by whichever interface leads to the client.
-    fn turn_around(&mut self, is_v4: bool) {
-        let info = &mut self.0[Self::HEAD_LEN..];
-        if is_v4 {
-            // in_pktinfo: interface 4, local address 4, destination 4.
-            info[..4].fill(0);
-        } else if !(info[0] == 0xfe && info[1] & 0xc0 == 0x80) {
-            // in6_pktinfo: address 16, interface 4, which only a link-local address needs.
-            info[16..20].fill(0);
-        }
-    }
-}
-
 /// Headers and addresses for the two calls, and the batch between them.
 struct Mover {
     batch: Batch,
     names: Box<[Name; BATCH_MAX]>,
-    controls: Box<[Control; BATCH_MAX]>,
     vectors: Box<[libc::iovec; BATCH_MAX]>,
     headers: Box<[libc::mmsghdr; BATCH_MAX]>,
 }
@@ -66,11 +42,21 @@ pub(super) fn run(
             }
         }
         let wait = pace.keep(handler);
+        if let Some(networks) = handler.shut_out() {
+            for socket in &sockets {
+                // Where the kernel does not help, the handler goes on dropping.
+                let _ = socket.shut_out(&networks);
+            }
+        }
         if quiet {
             sleep_until_readable(&sockets, wait)?;
         }
     }
     handler.idle();
+    // Another process may go on with them.
+    for socket in &sockets {
+        let _ = socket.shut_out(&[]);
+    }
     Ok(())
 }
 
@@ -81,7 +67,6 @@ impl Mover {
         Self {
             batch: Batch::new(),
             names: Box::new([Name::EMPTY; BATCH_MAX]),
-            controls: Box::new([Control([0; Control::V6_LEN]); BATCH_MAX]),
             vectors: Box::new([vector; BATCH_MAX]),
             headers: Box::new([header; BATCH_MAX]),
         }
@@ -89,12 +74,11 @@ impl Mover {
 
     /// Takes in what is there, without waiting, and says how much.
     fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
-        self.batch.clear();
+        self.batch.clear(socket.local_addr());
         let control_len = control_len(socket);
-        let slots = self.names.iter_mut().zip(self.controls.iter_mut());
         let headers = self.headers.iter_mut().zip(self.vectors.iter_mut());
-        for (((name, control), (header, vector)), place) in
-            slots.zip(headers).zip(self.batch.places())
+        for ((name, (header, vector)), (place, control)) in
+            self.names.iter_mut().zip(headers).zip(self.batch.places())
         {
             vector.iov_base = place.as_mut_ptr().cast();
             vector.iov_len = REQUEST_MAX;
@@ -103,7 +87,7 @@ impl Mover {
             header.msg_namelen = Name::V6_LEN as libc::socklen_t;
             header.msg_iov = vector;
             header.msg_iovlen = 1;
-            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_control = control.as_mut_ptr();
             header.msg_controllen = control_len;
             header.msg_flags = 0;
         }
@@ -152,8 +136,9 @@ impl Mover {
             header.msg_control = null_mut();
             header.msg_controllen = control_len;
             if control_len > 0 {
-                self.controls[slot].turn_around(is_v4);
-                header.msg_control = self.controls[slot].0.as_mut_ptr().cast();
+                let control = self.batch.control(slot);
+                control.turn_around(is_v4);
+                header.msg_control = control.as_mut_ptr();
             }
             header.msg_flags = 0;
             count += 1;

@@ -5,6 +5,7 @@ use super::{Batch, Handler, UdpSocket};
 use mio::net::UdpSocket as Socket;
 use mio::{Events, Interest, Poll, Token};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// See [`super::run_udp`].
@@ -15,16 +16,17 @@ pub(super) fn run(
 ) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(sockets.len().max(1));
-    let mut sockets: Vec<Socket> =
-        sockets.into_iter().map(|socket| Socket::from_std(socket.socket)).collect();
-    for (at, socket) in sockets.iter_mut().enumerate() {
+    let with_address = |socket: UdpSocket| (socket.local_addr(), Socket::from_std(socket.socket));
+    let mut sockets: Vec<(SocketAddr, Socket)> = sockets.into_iter().map(with_address).collect();
+    for (at, (_, socket)) in sockets.iter_mut().enumerate() {
         poll.registry().register(socket, Token(at), Interest::READABLE)?;
     }
     let mut batch = Batch::new();
     let mut pace = Pace::start();
     while !stop.load(Ordering::Relaxed) {
         let mut quiet = true;
-        for (at, socket) in sockets.iter().enumerate() {
+        for (at, (local, socket)) in sockets.iter().enumerate() {
+            batch.clear(*local);
             receive(socket, &mut batch)?;
             if !batch.is_empty() {
                 quiet = false;
@@ -47,7 +49,6 @@ pub(super) fn run(
 
 /// Takes in what is there, up to a full batch.
 fn receive(socket: &Socket, batch: &mut Batch) -> io::Result<()> {
-    batch.clear();
     while let Some(place) = batch.next_place() {
         match socket.recv_from(place) {
             Ok((len, from)) => batch.push(from, len, false),

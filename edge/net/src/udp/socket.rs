@@ -1,7 +1,7 @@
 //! UDP sockets of a listener.
 
 use super::Engine;
-use crate::bind::{BindError, Transport, bind_group};
+use crate::bind::{BindError, Handed, Transport, adopt_group, bind_group};
 use socket2::Socket;
 use std::io;
 use std::net::SocketAddr;
@@ -43,11 +43,31 @@ pub fn bind_udp(
     count: usize,
     options: &UdpOptions,
 ) -> Result<Vec<UdpSocket>, BindError> {
-    bind_group(Transport::Udp, address, count, |socket| grow_buffers(socket, options))?
-        .into_iter()
-        .map(|socket| UdpSocket::new(socket, address, options.engine))
-        .collect::<io::Result<_>>()
-        .map_err(|cause| BindError::new(Transport::Udp, address, cause))
+    let group = bind_group(Transport::Udp, address, count, |socket| grow_buffers(socket, options))?;
+    finish(group, address, options)
+}
+
+/// Takes over sockets that somebody else has bound to `address` instead of binding: one for each of
+/// `count` workers, which share them if there are fewer, or all of them.
+pub fn adopt_udp(
+    handed: Vec<Handed>,
+    address: SocketAddr,
+    count: usize,
+    options: &UdpOptions,
+) -> Result<Vec<UdpSocket>, BindError> {
+    let grow = |socket: &Socket| grow_buffers(socket, options);
+    finish(adopt_group(Transport::Udp, address, handed, count, grow)?, address, options)
+}
+
+/// What can be done only to a bound socket.
+fn finish(
+    group: Vec<Socket>,
+    address: SocketAddr,
+    options: &UdpOptions,
+) -> Result<Vec<UdpSocket>, BindError> {
+    let finished = group.into_iter().map(|socket| UdpSocket::new(socket, address, options.engine));
+    let finished = finished.collect::<io::Result<_>>();
+    finished.map_err(|cause| BindError::new(Transport::Udp, address, cause))
 }
 
 impl UdpSocket {
@@ -57,6 +77,9 @@ impl UdpSocket {
         if tells_destination {
             ask_destination(&socket, address)?;
         }
+        // Who had the socket before may have left in the midst of a flood.
+        #[cfg(target_os = "linux")]
+        super::shut_out::let_all_in(&socket)?;
         let receive_buffer = effective(socket.recv_buffer_size()?);
         let socket = std::net::UdpSocket::from(socket);
         let local = socket.local_addr()?;
@@ -66,6 +89,12 @@ impl UdpSocket {
     /// The address that it is bound to, with the port that it got.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
+    }
+
+    /// Another descriptor of the same socket, for another process to go on with.
+    #[cfg(unix)]
+    pub fn descriptor(&self) -> io::Result<std::os::fd::OwnedFd> {
+        std::os::fd::AsFd::as_fd(&self.socket).try_clone_to_owned()
     }
 
     /// Bytes of receive buffer that the kernel granted, in the measure of
@@ -78,24 +107,47 @@ impl UdpSocket {
 
 /// Asks for buffers. That the kernel grants less is no error: the effective size is reported.
 fn grow_buffers(socket: &Socket, options: &UdpOptions) -> io::Result<()> {
-    if options.receive_buffer > 0 {
-        #[cfg(target_os = "linux")]
-        {
-            let bytes = i32::try_from(options.receive_buffer).unwrap_or(i32::MAX);
-            if crate::option::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
-                socket.set_recv_buffer_size(options.receive_buffer)?;
-            }
-        }
-        #[cfg(not(target_os = "linux"))]
-        socket.set_recv_buffer_size(options.receive_buffer).or_else(too_much)?;
+    #[cfg(target_os = "linux")]
+    {
+        let (size, set) = (Socket::recv_buffer_size, Socket::set_recv_buffer_size);
+        grow(socket, options.receive_buffer, Some(libc::SO_RCVBUFFORCE), size, set)?;
+        let (size, set) = (Socket::send_buffer_size, Socket::set_send_buffer_size);
+        grow(socket, options.send_buffer, None, size, set)?;
     }
-    if options.send_buffer > 0 {
-        #[cfg(target_os = "linux")]
-        socket.set_send_buffer_size(options.send_buffer)?;
-        #[cfg(not(target_os = "linux"))]
-        socket.set_send_buffer_size(options.send_buffer).or_else(too_much)?;
+    #[cfg(not(target_os = "linux"))]
+    {
+        if options.receive_buffer > 0 {
+            socket.set_recv_buffer_size(options.receive_buffer).or_else(too_much)?;
+        }
+        if options.send_buffer > 0 {
+            socket.set_send_buffer_size(options.send_buffer).or_else(too_much)?;
+        }
     }
     Ok(())
+}
+
+/// Asks for a buffer of `bytes`; with the option `force` even beyond the system's limit, if this
+/// process may. Never makes it smaller: one that was handed over by somebody with more rights may
+/// have more than we could ask for.
+#[cfg(target_os = "linux")]
+fn grow(
+    socket: &Socket,
+    bytes: usize,
+    force: Option<i32>,
+    size: fn(&Socket) -> io::Result<usize>,
+    set: fn(&Socket, usize) -> io::Result<()>,
+) -> io::Result<()> {
+    if effective(size(socket)?) >= bytes {
+        return Ok(());
+    }
+    let most = i32::try_from(bytes).unwrap_or(i32::MAX);
+    let forced = |option| crate::option::set(socket, libc::SOL_SOCKET, option, most).is_ok();
+    if force.is_some_and(forced) {
+        return Ok(());
+    }
+    let trial = Socket::new(socket.domain()?, socket.r#type()?, None)?;
+    set(&trial, bytes)?;
+    if size(&trial)? > size(socket)? { set(socket, bytes) } else { Ok(()) }
 }
 
 /// BSD kernels refuse what is above their limit, where Linux grants the limit.

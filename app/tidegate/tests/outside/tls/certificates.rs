@@ -30,7 +30,7 @@ fn a_renewed_certificate_is_served_soon() {
     let after = secure.serial_of("host.pem");
     assert_ne!(before, after);
     secure.tracker.wait_until("the new one", |_| secure.serial("host.test") == after);
-    let said = "certificates changed: 1 in force";
+    let said = "certificates: 1 in force";
     secure.tracker.wait_until(said, |it| it.stderr().contains(said));
 }
 

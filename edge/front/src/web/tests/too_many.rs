@@ -3,7 +3,7 @@
 use tracker::{Limits, Rate};
 
 use super::*;
-use crate::http::Proxies;
+use tracker::Networks;
 
 fn held(connections: u32) -> Limits {
     Limits { connections, ..Limits::default() }
@@ -74,7 +74,7 @@ fn connections_of_one_prefix_are_bounded_over_all_workers_and_both_kinds() {
 
 #[test]
 fn behind_a_proxy_websockets_are_counted_by_their_clients() {
-    let trusted_proxies = Proxies::parse(["127.0.0.1"]).unwrap();
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let server = Server::with(1, HttpOptions { trusted_proxies, ..HttpOptions::default() });
     server.tracker.limiter().replace(held(1));
     let mut one = upgrade_from(&server, "192.0.2.1");

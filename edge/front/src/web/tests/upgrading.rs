@@ -1,7 +1,7 @@
 //! From HTTP to WebSocket.
 
 use super::*;
-use crate::http::Proxies;
+use tracker::Networks;
 
 fn request(target: &str, headers: &str) -> String {
     format!(
@@ -160,14 +160,20 @@ fn origins_are_allowed_and_denied() {
 
 #[test]
 fn a_trusted_proxy_says_who_connects() {
-    let trusted_proxies = Proxies::parse(["127.0.0.1"]).unwrap();
-    let server = Server::with(1, HttpOptions { trusted_proxies, ..HttpOptions::default() });
-    let mut client = server.connect();
-    client.say(request("/", "X-Forwarded-For: 2001:db8::1\r\n").as_bytes());
-    client.expect_upgrade();
-    client.join(1);
-    drop(client);
-    assert_eq!(server.end().requests[1][Kind::Announce.index()], 1);
+    let forwarded = request("/", "X-Forwarded-For: 2001:db8::1\r\n");
+    let line = "PROXY TCP6 2001:db8::1 2001:db8::2 4711 6969\r\n";
+    for (proxy_protocol, text) in [(false, forwarded), (true, line.to_owned() + &request("/", ""))]
+    {
+        let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+        let options = HttpOptions { trusted_proxies, proxy_protocol, ..HttpOptions::default() };
+        let server = Server::with(1, options);
+        let mut client = server.connect();
+        client.say(text.as_bytes());
+        client.expect_upgrade();
+        client.join(1);
+        drop(client);
+        assert_eq!(server.end().requests[1][Kind::Announce.index()], 1);
+    }
 }
 
 #[test]

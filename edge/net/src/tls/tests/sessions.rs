@@ -102,18 +102,18 @@ impl Pair {
     /// Carries bytes to and fro until nobody has any.
     fn run(&mut self) -> io::Result<()> {
         loop {
-            let up = self.from_client();
+            let up = self.client_says();
             let moved = !up.is_empty();
-            self.to_server(up)?;
+            self.tell_server(up)?;
             let down = take(&mut self.socket.taken);
             if !moved && down.is_empty() {
                 return Ok(());
             }
-            self.to_client(&down);
+            self.tell_client(&down);
         }
     }
 
-    fn from_client(&mut self) -> Vec<u8> {
+    fn client_says(&mut self) -> Vec<u8> {
         let mut up = Vec::new();
         while self.client.wants_write() {
             self.client.write_tls(&mut up).unwrap();
@@ -121,7 +121,7 @@ impl Pair {
         up
     }
 
-    fn to_server(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
+    fn tell_server(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
         let mut plain = vec![0; PLAIN];
         for piece in bytes.chunks_mut(self.step) {
             let len = self.server.open(piece, &mut plain, &mut self.socket)?;
@@ -130,7 +130,7 @@ impl Pair {
         Ok(())
     }
 
-    fn to_client(&mut self, mut bytes: &[u8]) {
+    fn tell_client(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             self.client.read_tls(&mut bytes).unwrap();
             self.client.process_new_packets().unwrap();
@@ -219,12 +219,12 @@ fn a_socket_that_takes_little_gets_all_in_order() {
         // The handshake has to wait, too.
         let mut rounds = 0;
         while pair.client.is_handshaking() || pair.client.wants_write() {
-            let up = pair.from_client();
-            pair.to_server(up).unwrap();
+            let up = pair.client_says();
+            pair.tell_server(up).unwrap();
             pair.socket.room = 3;
             pair.write(b"", 3);
             let down = take(&mut pair.socket.taken);
-            pair.to_client(&down);
+            pair.tell_client(&down);
             rounds += 1;
             assert!(rounds < 10_000);
         }
@@ -285,17 +285,17 @@ fn both_sides_can_say_that_they_are_done() {
         let mut pair = Pair::shaken(version);
         pair.client.writer().write_all(b"last words").unwrap();
         pair.client.send_close_notify();
-        let mut up = pair.from_client();
+        let mut up = pair.client_says();
         // What comes behind means nothing, whatever it is.
         up.extend(noise(100));
-        pair.to_server(up).unwrap();
+        pair.tell_server(up).unwrap();
         assert!(pair.server.is_over());
         assert_eq!(pair.read, b"last words");
         pair.write(b"answer", usize::MAX);
         pair.finish();
         pair.finish();
         let down = take(&mut pair.socket.taken);
-        pair.to_client(&down);
+        pair.tell_client(&down);
         assert_eq!(pair.heard(), (b"answer".to_vec(), true));
         // The other way round.
         let mut pair = Pair::shaken(version);
@@ -304,7 +304,7 @@ fn both_sides_can_say_that_they_are_done() {
         assert_eq!(pair.heard(), (Vec::new(), true));
         pair.client.writer().write_all(b"too late").unwrap();
         pair.run().unwrap();
-        pair.to_server(noise(100)).unwrap();
+        pair.tell_server(noise(100)).unwrap();
         assert!(pair.read.is_empty() && pair.socket.taken.is_empty());
     }
 }
@@ -342,8 +342,8 @@ fn keys_are_renewed_when_the_client_likes() {
     for _ in 0..100 {
         pair.client.refresh_traffic_keys().unwrap();
     }
-    let up = pair.from_client();
-    assert_eq!(pair.to_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
+    let up = pair.client_says();
+    assert_eq!(pair.tell_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
 }
 
 #[test]
@@ -354,12 +354,12 @@ fn garbage_ends_a_session_with_an_alert() {
         for rounds in 0..=3 {
             let mut pair = Pair::of_version(version);
             for _ in 0..rounds {
-                let up = pair.from_client();
-                pair.to_server(up).unwrap();
+                let up = pair.client_says();
+                pair.tell_server(up).unwrap();
                 let down = take(&mut pair.socket.taken);
-                pair.to_client(&down);
+                pair.tell_client(&down);
             }
-            let error = pair.to_server(noise(1000)).unwrap_err();
+            let error = pair.tell_server(noise(1000)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidData, "{rounds}");
             let told = &pair.socket.taken;
             // Once the keys are there it is sealed: of TLS 1.3 it looks like data then.
@@ -386,12 +386,12 @@ fn no_change_of_a_byte_goes_through_or_harms_anybody() {
         let mut seen = 0;
         let mut end = Ok(());
         for _ in 0..4 {
-            let mut up = pair.from_client();
+            let mut up = pair.client_says();
             if let Some(byte) = at.checked_sub(seen).and_then(|at| up.get_mut(at)) {
                 *byte ^= flip | 1;
             }
             seen += up.len();
-            end = pair.to_server(up);
+            end = pair.tell_server(up);
             let mut down = take(&mut pair.socket.taken).into_iter();
             // The client may be the one that notices.
             let down: Vec<u8> = down.by_ref().collect();
@@ -419,10 +419,10 @@ fn a_hello_without_an_end_is_cut_off() {
         [&[22, 3, 1, len[0], len[1]], content].concat()
     };
     let mut pair = Pair::of_version(VERSIONS[0]);
-    pair.to_server(record(&[1, 0, 0xff, 0xff])).unwrap();
+    pair.tell_server(record(&[1, 0, 0xff, 0xff])).unwrap();
     let mut sent = 0;
     let error = loop {
-        match pair.to_server(record(&[0; 1000])) {
+        match pair.tell_server(record(&[0; 1000])) {
             Ok(()) => sent += 1000,
             Err(error) => break error,
         }
@@ -436,7 +436,7 @@ fn a_hello_without_an_end_is_cut_off() {
 fn records_longer_than_there_are_end_the_session() {
     for version in VERSIONS {
         let mut pair = Pair::shaken(version);
-        let error = pair.to_server(vec![23, 3, 3, 0x48, 1, 0, 0]).unwrap_err();
+        let error = pair.tell_server(vec![23, 3, 3, 0x48, 1, 0, 0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
 }
@@ -464,7 +464,7 @@ fn other_certificates_are_for_sessions_that_begin_later() {
 fn without_a_certificate_there_is_an_alert() {
     let server = TlsConfig::new(&Arc::default());
     let mut pair = Pair::new(&server, &client_config(VERSIONS[0]).into());
-    let up = pair.from_client();
-    assert_eq!(pair.to_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
+    let up = pair.client_says();
+    assert_eq!(pair.tell_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
     assert_eq!(pair.socket.taken[0], 21);
 }

@@ -1,10 +1,31 @@
 //! Who a client is when a proxy speaks for it.
 
+use tracker::PrivateAddresses;
+use types::Refusal;
+
 use super::*;
 
+fn options(proxies: &[&str]) -> HttpOptions {
+    let trusted_proxies = Networks::parse(proxies.iter().copied()).unwrap();
+    HttpOptions { trusted_proxies, ..HttpOptions::default() }
+}
+
 fn behind(proxies: &[&str]) -> Server {
-    let trusted_proxies = Proxies::parse(proxies.iter().copied()).unwrap();
-    Server::with("127.0.0.1:0", HttpOptions { trusted_proxies, ..HttpOptions::default() })
+    Server::with("127.0.0.1:0", options(proxies))
+}
+
+/// A server on which those proxies begin with a PROXY header.
+fn announced(proxies: &[&str]) -> Server {
+    Server::with("127.0.0.1:0", HttpOptions { proxy_protocol: true, ..options(proxies) })
+}
+
+const LINE: &[u8] = b"PROXY TCP4 192.0.2.9 192.0.2.200 4711 6969\r\n";
+/// The same in version 2, with an extension of 3 bytes.
+const BINARY: &[u8] =
+    b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x12\xc0\0\x02\x09\xc0\0\x02\xc8\x12\x67\x1b\x39\x04\0\x03abc";
+
+fn external_ip(ip: [u8; 4]) -> Vec<u8> {
+    [b"11:external ip4:".as_slice(), &ip].concat()
 }
 
 fn forwarded(port: u16, by: &str) -> String {
@@ -48,4 +69,151 @@ fn peers_of_both_families_stand_in_one_answer() {
     let counters = server.finish();
     assert_eq!((counters.requests[0], counters.requests[1]), ([0, 3, 0, 0, 0], [0, 3, 0, 0, 0]));
     assert_eq!(counters.peers_sent, 5);
+}
+
+#[test]
+fn the_header_that_proxies_write_is_configured() {
+    let forwarded_header = ForwardedHeader::Forwarded;
+    let server =
+        Server::with("127.0.0.1:0", HttpOptions { forwarded_header, ..options(&["127.0.0.1"]) });
+    let headers = "X-Forwarded-For: 198.51.100.1\r\n\
+                   Forwarded: for=198.51.100.2, for=\"192.0.2.9:4711\";proto=https\r\n";
+    let response = server.client().ask(get(&announce(1, ""), headers));
+    assert!(response.has(external_ip([192, 0, 2, 9])), "{}", response.text());
+}
+
+//= proxy#length
+//= type=test
+#[test]
+fn a_proxy_header_names_the_client_of_all_requests() {
+    for header in [LINE, BINARY] {
+        let server = announced(&["127.0.0.1"]);
+        let mut client = server.client();
+        client.say([header, get(&announce(1, ""), "").as_bytes()].concat());
+        assert!(client.hear().has(external_ip([192, 0, 2, 9])));
+        // What the client itself sends later cannot change it.
+        let response = client.ask(forwarded(2, "198.51.100.1"));
+        assert!(response.has(external_ip([192, 0, 2, 9])), "{}", response.text());
+        assert!(response.has([b"5:peers6:".as_slice(), &[192, 0, 2, 9, 0, 1]].concat()));
+        let counters = server.finish();
+        assert_eq!((counters.requests[0][1], counters.drops.iter().sum::<u64>()), (2, 0));
+    }
+}
+
+//= proxy#whole-header
+//= type=test
+#[test]
+fn a_proxy_header_may_come_byte_by_byte() {
+    let server = announced(&["127.0.0.1"]);
+    for header in [LINE, BINARY] {
+        let mut client = server.client();
+        for byte in [header, get(&announce(1, ""), "").as_bytes()].concat() {
+            client.say([byte]);
+        }
+        assert!(client.hear().has(external_ip([192, 0, 2, 9])));
+    }
+    // And alone, with the request some time after it.
+    let mut client = server.client();
+    client.say(LINE);
+    wait_until("it is accepted", || server.counters().connections_opened == 3);
+    assert!(client.ask(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
+}
+
+#[test]
+fn headers_of_requests_count_behind_a_trusted_proxy_only() {
+    let server = announced(&["127.0.0.1", "198.51.100.0/24"]);
+    let line = b"PROXY TCP4 198.51.100.7 192.0.2.200 4711 6969\r\n";
+    let mut client = server.client();
+    client.say([line.as_slice(), forwarded(1, "203.0.113.1, 192.0.2.9").as_bytes()].concat());
+    assert!(client.hear().has(external_ip([192, 0, 2, 9])));
+    // The proxy itself, looking whether the tracker is well.
+    let mut client = server.client();
+    client.say([b"PROXY UNKNOWN\r\n".as_slice(), forwarded(1, "192.0.2.9").as_bytes()].concat());
+    assert!(client.hear().has(external_ip([127, 0, 0, 1])));
+}
+
+//= proxy#no-guessing
+//= proxy#versions
+//= type=test
+#[test]
+fn a_trusted_proxy_without_a_header_is_cut_off() {
+    let server = announced(&["127.0.0.1"]);
+    let bad = [
+        get(&announce(1, ""), "").into_bytes(),
+        b"\x16\x03\x01\x02\0".to_vec(),
+        b"PROXY TCP4 192.0.2.9 192.0.2.200 4711 69690\r\n".to_vec(),
+        [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat(),
+        [&BINARY[..12], &[0x31, 0x11, 0, 12]].concat(),
+        [&BINARY[..12], &[0x21, 0x11, 0xff, 0xff]].concat(),
+    ];
+    for bytes in &bad {
+        let mut client = server.client();
+        client.say(bytes);
+        client.hear_end_or_reset();
+    }
+    let counters = server.finish();
+    assert_eq!(counters.drops[Drop::BadProxyHeader.index()], bad.len() as u64);
+    assert_eq!(counters.drops[Drop::Reset.index()], 0);
+    assert_eq!((counters.bytes_out, counters.requests), (0, [[0; 5]; 2]));
+}
+
+//= proxy#trusted-only
+//= type=test
+#[test]
+fn from_strangers_a_proxy_header_is_bad_http() {
+    for server in [announced(&["10.0.0.0/8"]), behind(&["127.0.0.1"])] {
+        for header in [LINE, BINARY] {
+            let mut client = server.client();
+            client.say([header, get(&announce(1, ""), "").as_bytes()].concat());
+            assert_eq!(client.hear().status, 400);
+        }
+        // Strangers that send none are served.
+        assert_eq!(server.client().ask(get(&announce(1, ""), "")).status, 200);
+        let counters = server.finish();
+        assert_eq!(counters.drops[Drop::UntrustedProxy.index()], 2);
+        assert_eq!((counters.drops[Drop::BadHttp.index()], counters.requests[0][1]), (0, 1));
+    }
+}
+
+#[test]
+fn a_proxy_header_has_the_time_of_a_request() {
+    let options = HttpOptions {
+        proxy_protocol: true,
+        head_timeout_s: 1,
+        idle_timeout_s: 3600,
+        ..options(&["127.0.0.1"])
+    };
+    let server = Server::with("127.0.0.1:0", options);
+    for header in [LINE, &LINE[..20], BINARY, &BINARY[..20]] {
+        let mut client = server.client();
+        client.say(header);
+        client.hear_end();
+    }
+    assert_eq!(server.finish().drops[Drop::TimedOut.index()], 4);
+}
+
+#[test]
+fn private_clients_are_taken_where_they_have_reached_a_private_address() {
+    let server = announced(&["127.0.0.1"]);
+    let refused = |client: &str, reached: &str| {
+        let mut proxy = server.client();
+        let line = format!("PROXY TCP4 {client} {reached} 4711 6969\r\n");
+        let response = proxy.ask(line + &get(&announce(1, ""), ""));
+        assert_eq!(response.status, 200);
+        response.has(Refusal::AddressNotPublic.text())
+    };
+    assert!(refused("10.0.0.1", "8.8.8.8") && refused("224.0.0.1", "10.0.0.2"));
+    assert!(!refused("10.0.0.1", "10.0.0.2") && !refused("9.9.9.9", "8.8.8.8"));
+    assert_eq!(server.finish().refusals[Refusal::AddressNotPublic.index()], 2);
+    // Others are asked where they are: a wildcard's connections are at one address each.
+    for (listen, host) in [("0.0.0.0:0", [127, 0, 0, 1]), ("127.0.0.1:0", [127, 0, 0, 1])] {
+        let mut server = Server::with(listen, options(&["127.0.0.1"]));
+        server.address.set_ip(host.into());
+        let mut client = server.client();
+        assert!(!client.ask(forwarded(1, "10.0.0.1")).has("failure"));
+        let policy = Policy { private_addresses: PrivateAddresses::Deny, ..Policy::default() };
+        server.tracker.reconfigure(&policy);
+        assert!(client.ask(forwarded(1, "10.0.0.1")).has(Refusal::AddressNotPublic.text()));
+        assert!(!client.ask(forwarded(1, "9.9.9.9")).has("failure"));
+    }
 }

@@ -40,7 +40,7 @@ fn who_asks_too_much_is_told_when_to_come_back() {
 
 #[test]
 fn a_proxys_clients_are_counted_one_by_one() {
-    let trusted_proxies = Proxies::parse(["127.0.0.1"]).unwrap();
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let options = HttpOptions { trusted_proxies, ..HttpOptions::default() };
     let server = Server::with("127.0.0.1:0", options);
     server.tracker.limiter().replace(Limits { announces: RATE, ..held(1) });
@@ -49,6 +49,35 @@ fn a_proxys_clients_are_counted_one_by_one() {
         let by = format!("X-Forwarded-For: 192.0.2.{number}\r\n");
         assert!(connection.ask(get(&announce(1, ""), &by)).has("8:complete"));
     }
+}
+
+#[test]
+fn who_a_proxy_header_names_is_counted() {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let options = HttpOptions { trusted_proxies, proxy_protocol: true, ..HttpOptions::default() };
+    let server = Server::with("127.0.0.1:0", options);
+    server.tracker.limiter().replace(held(1));
+    let request = get("/none", "");
+    let line = |host: u8| format!("PROXY TCP4 192.0.2.{host} 192.0.2.200 4711 6969\r\n");
+    let mut connections: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    for (host, connection) in (0..).zip(&mut connections) {
+        assert_eq!(connection.ask(line(host) + &request).status, 404);
+    }
+    // Whether the header comes at once or not.
+    let text = line(0) + &request;
+    let mut more = server.client();
+    more.say(&text);
+    more.hear_end_or_reset();
+    let mut slow = server.client();
+    let (begin, rest) = text.split_at(5);
+    slow.say(begin);
+    wait_until("it is accepted", || server.counters().connections_opened == 4);
+    slow.say(rest);
+    slow.hear_end_or_reset();
+    drop(connections);
+    wait_until("a place is free", || server.tracker.limiter().has_seat([192, 0, 2, 0].into()));
+    assert_eq!(server.client().ask(line(0) + &request).status, 404);
+    assert_eq!(server.finish().drops[Drop::PrefixConnectionLimit.index()], 2);
 }
 
 #[test]

@@ -1,0 +1,314 @@
+//! What must outlive restarts: the account, certificates and their keys, in a folder.
+//!
+//! ```text
+//! CACHE/acme-v02.api.letsencrypt.org_directory/   one folder for each ACME server
+//!     account.json
+//!     tracker.example.org.pem                     key and chain in one file, so that they cannot part
+//!     lock                                        whose process renews
+//! ```
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use instant_acme::AccountCredentials;
+use net::process::Identity;
+use net::tls::Certificate;
+use serde::{Deserialize, Serialize};
+
+use crate::config::AcmeConfig;
+
+/// The folder of one ACME server.
+#[derive(Debug)]
+pub(super) struct Cache {
+    folder: PathBuf,
+}
+
+/// An account with the server.
+#[derive(Serialize, Deserialize)]
+pub(super) struct StoredAccount {
+    /// What the server was told to write to.
+    pub(super) contact: Vec<String>,
+    pub(super) credentials: AccountCredentials,
+}
+
+impl Cache {
+    /// Makes the folders if they are not there.
+    pub(super) fn open(config: &AcmeConfig) -> Result<Self> {
+        let folder = config.cache.join(folder_name(&config.directory));
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        made.with_context(|| format!("tls.acme.cache: cannot make {}", folder.display()))?;
+        Ok(Self { folder })
+    }
+
+    /// The right to renew, if no other process has it. It lasts as long as the file is open.
+    pub(super) fn lock(&self) -> Result<Option<File>> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let path = self.folder.join("lock");
+        let file = options.open(&path);
+        let file =
+            file.with_context(|| format!("tls.acme.cache: cannot write {}", path.display()))?;
+        Ok(file.try_lock().is_ok().then_some(file))
+    }
+
+    /// Where a host's certificate is.
+    pub(super) fn path(&self, domain: &str) -> PathBuf {
+        self.folder.join(format!("{domain}.pem"))
+    }
+
+    /// A host's certificate, if there is one.
+    pub(super) fn certificate(&self, domain: &str) -> Result<Option<Certificate>> {
+        let path = self.path(domain);
+        let pem = match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.with_context(|| format!("{}: cannot be read", path.display()))?,
+        };
+        let certificate = Certificate::from_pem(&pem, &path)?;
+        ensure!(certificate.is_for(domain), "{}: is for another host", path.display());
+        Ok(Some(certificate))
+    }
+
+    /// Keeps a host's certificate: its key and its chain.
+    pub(super) fn keep_certificate(&self, domain: &str, pem: &str) -> Result<()> {
+        self.write(&self.path(domain), pem.as_bytes())
+    }
+
+    /// The account, if there is one that can be read.
+    pub(super) fn account(&self) -> Result<Option<StoredAccount>> {
+        let path = self.account_path();
+        match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+            Ok(text) => Ok(Some(
+                serde_json::from_slice(&text)
+                    .with_context(|| format!("{}: is no account", path.display()))?,
+            )),
+        }
+    }
+
+    /// Keeps the account.
+    pub(super) fn keep_account(&self, account: &StoredAccount) -> Result<()> {
+        self.write(&self.account_path(), &serde_json::to_vec_pretty(account)?)
+    }
+
+    fn account_path(&self) -> PathBuf {
+        self.folder.join("account.json")
+    }
+
+    /// Replaces a file as a whole: whenever the power fails, the old or the new one is there.
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let fresh = path.with_extension("new");
+        let write = || -> io::Result<()> {
+            // What an earlier attempt left behind may be open to others.
+            match fs::remove_file(&fresh) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&fresh, path)?;
+            File::open(&self.folder)?.sync_all()
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// The URL as the name of a folder.
+fn folder_name(directory: &str) -> String {
+    let plain =
+        |char: char| if char.is_ascii_alphanumeric() || "-.".contains(char) { char } else { '_' };
+    directory.trim_start_matches("https://").chars().map(plain).collect()
+}
+
+/// Makes the cache's folder for `owner`, if it is not there, while this process may still do so.
+pub(super) fn make_folder(folder: &Path, owner: Option<Identity>) -> Result<()> {
+    let make = || -> io::Result<()> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        owner.map_or(Ok(()), |owner| owner.give(folder))
+    };
+    make().with_context(|| format!("tls.acme.cache: cannot make {}", folder.display()))
+}
+
+/// Sees whether files can be made in the cache's folder, or the folder itself.
+pub(super) fn probe(folder: &Path, owner: Option<Identity>) -> Result<()> {
+    let there = folder.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("."));
+    let name = format!("tls.acme.cache: {}", there.display());
+    ensure!(there.is_dir(), "{name}: is no folder");
+    let path = there.join(format!(".tidegate-probe-{}", std::process::id()));
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    made.with_context(|| format!("{name}: cannot be written to"))?;
+    // Nobody but this process knows of it.
+    let _ = fs::remove_file(&path);
+    if let Some(owner) = owner.filter(|_| there == folder) {
+        let data = there.metadata().with_context(|| name.clone())?;
+        let is_open = data.mode() & 0o002 != 0;
+        ensure!(
+            is_open
+                || owner.user() == data.uid()
+                || (data.mode() & 0o020 != 0 && owner.group() == data.gid()),
+            "{name}: does not belong to process.user, who must write to it"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+    use crate::config::Challenge;
+
+    /// A cache in a folder of its own, which goes with it.
+    struct Temporary(AcmeConfig);
+
+    impl Temporary {
+        fn new() -> Self {
+            static NUMBER: AtomicU32 = AtomicU32::new(0);
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let name = format!("tidegate-acme-{}-{number}", std::process::id());
+            Self(AcmeConfig {
+                domains: vec!["t.example".into()],
+                contact: Vec::new(),
+                directory: "https://ca.example:14000/dir?x=1".into(),
+                cache: std::env::temp_dir().join(name),
+                challenge: Challenge::TlsAlpn,
+                ca: None,
+            })
+        }
+
+        fn folder(&self) -> PathBuf {
+            self.0.cache.join("ca.example_14000_dir_x_1")
+        }
+    }
+
+    impl Drop for Temporary {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0.cache);
+        }
+    }
+
+    fn pem(domain: &str) -> String {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([domain.to_owned()]).unwrap();
+        key.serialize_pem() + &params.self_signed(&key).unwrap().pem()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn certificates_are_read_back_whoever_reads() {
+        let temporary = Temporary::new();
+        let cache = Cache::open(&temporary.0).unwrap();
+        assert!(cache.certificate("t.example").unwrap().is_none());
+        for _ in 0..2 {
+            let text = pem("t.example");
+            cache.keep_certificate("t.example", &text).unwrap();
+            let again = Cache::open(&temporary.0).unwrap();
+            let read = again.certificate("t.example").unwrap().unwrap();
+            let given = Certificate::from_pem(text.as_bytes(), Path::new("x")).unwrap();
+            assert_eq!(read.der(), given.der());
+        }
+        assert_eq!(mode(&temporary.folder()), 0o700);
+        let path = temporary.folder().join("t.example.pem");
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(fs::read_dir(temporary.folder()).unwrap().count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_folder_is_told() {
+        let temporary = Temporary::new();
+        let cache = Cache::open(&temporary.0).unwrap();
+        let says = |text: &str| {
+            fs::write(temporary.folder().join("t.example.pem"), text).unwrap();
+            cache.certificate("t.example").unwrap_err().to_string()
+        };
+        assert!(says("").ends_with("t.example.pem: holds no certificate (PEM: BEGIN CERTIFICATE)"));
+        assert!(says(&pem("other.example")).ends_with("t.example.pem: is for another host"));
+        let whole = pem("t.example");
+        assert!(says(&whole[..whole.len() / 2]).contains("t.example.pem: "));
+        let (key, _) = whole.split_once("-----BEGIN CERT").unwrap();
+        let strange = pem("t.example");
+        let (_, chain) = strange.split_once("-----BEGIN CERT").unwrap();
+        assert!(
+            says(&format!("{key}-----BEGIN CERT{chain}"))
+                .ends_with("is not the key of the certificate")
+        );
+        assert!(cache.account().unwrap().is_none());
+        fs::write(temporary.folder().join("account.json"), "{}").unwrap();
+        let said = cache.account().map(|_| ()).unwrap_err().to_string();
+        assert!(said.ends_with("account.json: is no account"), "{said}");
+    }
+
+    #[test]
+    fn a_leftover_that_others_may_read_is_not_written_into() {
+        let temporary = Temporary::new();
+        let cache = Cache::open(&temporary.0).unwrap();
+        let leftover = temporary.folder().join("t.example.new");
+        fs::write(&leftover, "half").unwrap();
+        cache.keep_certificate("t.example", &pem("t.example")).unwrap();
+        assert!(!leftover.exists());
+        assert_eq!(mode(&temporary.folder().join("t.example.pem")), 0o600);
+    }
+
+    #[test]
+    fn accounts_are_read_back() {
+        let temporary = Temporary::new();
+        let cache = Cache::open(&temporary.0).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut text: serde_json::Value = serde_json::json!({ "id": "https://ca.example/1", "directory": "https://ca.example/d" });
+        // A key in base64 is all that is asked of it here.
+        text["key_pkcs8"] = "MIGHAgEA".into();
+        assert!(!key.serialize_der().is_empty());
+        let credentials = serde_json::from_value(text).unwrap();
+        let account = StoredAccount { contact: vec!["mailto:a@b.c".into()], credentials };
+        cache.keep_account(&account).unwrap();
+        let read = Cache::open(&temporary.0).unwrap().account().unwrap().unwrap();
+        assert_eq!(read.contact, account.contact);
+        assert_eq!(
+            read.credentials.private_key().secret_pkcs8_der(),
+            account.credentials.private_key().secret_pkcs8_der()
+        );
+        assert_eq!(mode(&temporary.folder().join("account.json")), 0o600);
+    }
+
+    #[test]
+    fn one_process_renews_and_then_the_other() {
+        let temporary = Temporary::new();
+        let [one, other] = [0; 2].map(|_| Cache::open(&temporary.0).unwrap());
+        let held = one.lock().unwrap().unwrap();
+        assert!(other.lock().unwrap().is_none());
+        drop(held);
+        assert!(other.lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_folder_is_probed_without_a_trace() {
+        let temporary = Temporary::new();
+        let folder = &temporary.0.cache;
+        probe(folder, None).unwrap();
+        assert!(!folder.exists());
+        make_folder(folder, None).unwrap();
+        make_folder(folder, None).unwrap();
+        assert_eq!(mode(folder), 0o700);
+        probe(folder, None).unwrap();
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+        let file = folder.join("file");
+        fs::write(&file, "").unwrap();
+        for under in [file.clone(), file.join("below")] {
+            assert!(probe(&under, None).unwrap_err().to_string().ends_with("file: is no folder"));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! HTTP towards the ACME server: over TLS only, with deadlines and bounds, so that no server can keep
+//! us waiting or fill our memory.
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http_body_util::Limited;
+use hyper::body::Bytes;
+use hyper::header::RETRY_AFTER;
+use hyper::{Request, Response};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+/// How long a connection may take to be made.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// How long an answer may take.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Bytes of an answer. A chain of certificates takes some 6 kB.
+const ANSWER_MAX: usize = 256 * 1024;
+
+/// Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub(super) struct Client {
+    pool: Pool<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>,
+    wish_s: Arc<AtomicU64>,
+}
+
+impl Client {
+    /// Believes servers by the roots that browsers trust, and those in the PEM file `ca`.
+    pub(super) fn new(ca: Option<&Path>) -> Result<Self> {
+        let roots = roots(ca)?;
+        let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
+        let builder = builder.with_safe_default_protocol_versions()?;
+        let tls = builder.with_root_certificates(roots).with_no_client_auth();
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(CONNECT_TIME));
+        let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1();
+        let pool = Pool::builder(TokioExecutor::new());
+        Ok(Self { pool: pool.build(https.wrap_connector(tcp)), wish_s: Arc::default() })
+    }
+
+    /// How long the server wants to be left alone, if it has said so since the last call.
+    pub(super) fn take_wish(&self) -> Option<Duration> {
+        Some(self.wish_s.swap(0, Ordering::Relaxed)).filter(|s| *s > 0).map(Duration::from_secs)
+    }
+}
+
+/// Sees whether a file of roots can be used.
+pub(super) fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    if let Some(path) = ca {
+        let name = || format!("tls.acme.ca: {}", path.display());
+        let read =
+            CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let read = read.with_context(|| format!("{}: cannot be read", name()))?;
+        ensure!(!read.is_empty(), "{}: holds no certificate", name());
+        for certificate in read {
+            roots.add(certificate).with_context(|| format!("{}: is no root", name()))?;
+        }
+    }
+    Ok(roots)
+}
+
+impl HttpClient for Client {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let wish_s = Arc::clone(&self.wish_s);
+        let answer = self.pool.request(request);
+        Box::pin(async move {
+            let answer = tokio::time::timeout(ANSWER_TIME, answer).await;
+            let answer = answer.map_err(other)?.map_err(other)?;
+            let (parts, body) = answer.into_parts();
+            let wish =
+                parts.headers.get(RETRY_AFTER).and_then(|wish| wish.to_str().ok()?.parse().ok());
+            if !parts.status.is_success() {
+                wish_s.store(wish.unwrap_or(0), Ordering::Relaxed);
+            }
+            Ok(Response::from_parts(parts, Limited::new(body, ANSWER_MAX)).into())
+        })
+    }
+}
+
+fn other(error: impl StdError + Send + Sync + 'static) -> Error {
+    Error::Other(Box::new(error))
+}

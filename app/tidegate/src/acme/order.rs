@@ -1,0 +1,362 @@
+//! One certificate from the first request to the chain (RFC 8555, 7).
+
+use std::fmt::Display;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use front::http::Challenges;
+use instant_acme::{
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeHandle, ChallengeType, Error,
+    Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
+};
+use net::tls::{Certificate, Certificates};
+use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+use tracing::{info, warn};
+
+use super::cache::{Cache, StoredAccount};
+use super::client::Client;
+use super::schedule::Blame;
+use crate::config::{AcmeConfig, Challenge};
+
+/// How long an order may take, once the server has been told that the proof is there.
+const ORDER_TIME: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(500))
+    .backoff(1.5)
+    .timeout(Duration::from_secs(120));
+/// How long all of it may take, waits of the server's own choice included.
+const WHOLE_TIME: Duration = Duration::from_secs(600);
+
+/// Why there is no certificate.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) blame: Blame,
+    pub(super) text: String,
+    /// For how long the server wants to be left alone, if it said so.
+    pub(super) wish: Option<Duration>,
+}
+
+/// The server, and what it is shown.
+pub(super) struct Authority {
+    pub(super) config: AcmeConfig,
+    pub(super) cache: Cache,
+    pub(super) client: Client,
+    pub(super) certificates: Arc<Certificates>,
+    pub(super) challenges: Arc<Challenges>,
+}
+
+/// A certificate that has just come.
+pub(super) struct Obtained {
+    pub(super) certificate: Certificate,
+    /// Why it could not be kept for the next start, if so.
+    pub(super) not_kept: Option<String>,
+}
+
+impl Authority {
+    /// Obtains a certificate for `domain`, in the place of `old` if there was one, and keeps it.
+    pub(super) async fn obtain(
+        &self,
+        domain: &str,
+        old: Option<&Certificate>,
+    ) -> Result<Obtained, Failure> {
+        let ordered = self.in_time(self.order(domain, old)).await?;
+        let path = self.cache.path(domain);
+        let strange = |error: &dyn Display| self.fail(Blame::Server, format!("what came: {error}"));
+        let certificate = Certificate::from_pem(ordered.as_bytes(), Path::new("the certificate"))
+            .map_err(|error| strange(&error))?;
+        if !certificate.is_for(domain) {
+            return Err(strange(&"the certificate is for another host"));
+        }
+        let kept = self.cache.keep_certificate(domain, &ordered);
+        if kept.is_ok() {
+            info!("{domain}: certificate obtained, kept in {}", path.display());
+        }
+        Ok(Obtained { certificate, not_kept: kept.err().map(|error| format!("{error:#}")) })
+    }
+
+    /// When the server suggests to renew (RFC 9773), and after how long to ask again. The moment is
+    /// somewhere in the window that it names: at `random` from 0 to 1.
+    pub(super) async fn suggestion(
+        &self,
+        certificate: &Certificate,
+        random: f64,
+    ) -> Result<(SystemTime, Duration), Failure> {
+        let id = identifier(certificate).ok_or_else(|| {
+            self.fail(Blame::Host, "the certificate does not name its authority's key".into())
+        })?;
+        let ask = async {
+            let account = self.account().await?;
+            account.renewal_info(&id).await.map_err(|error| self.failed(&error))
+        };
+        let (info, again) = self.in_time(ask).await?;
+        let [start, end] = [info.suggested_window.start, info.suggested_window.end];
+        let [start, end] = [start, end].map(SystemTime::from);
+        let window = end.duration_since(start).unwrap_or_default();
+        Ok((start + window.mul_f64(random), again))
+    }
+
+    async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let late = |_| self.fail(Blame::Server, format!("no end after {WHOLE_TIME:?}"));
+        tokio::time::timeout(WHOLE_TIME, work).await.map_err(late)?
+    }
+
+    /// Gives key and chain.
+    async fn order(&self, domain: &str, old: Option<&Certificate>) -> Result<String, Failure> {
+        let names = [Identifier::Dns(domain.to_owned())];
+        let replaced = old.and_then(identifier);
+        let account = self.account().await?;
+        let mut order = match new_order(&account, &names, replaced).await {
+            Err(error) if is_of_type(&error, "accountDoesNotExist") => {
+                warn!(
+                    "{} does not know our account any more: making another",
+                    self.config.directory
+                );
+                let account = self.new_account().await?;
+                new_order(&account, &names, None).await
+            }
+            made => made,
+        }
+        .map_err(|error| self.failed(&error))?;
+        self.prove(&mut order).await?;
+        let text = async {
+            let key = order.finalize().await?;
+            let chain = order.poll_certificate(&ORDER_TIME).await?;
+            Ok(key + &chain)
+        };
+        text.await.map_err(|error: Error| self.failed(&error))
+    }
+
+    /// Shows the server that the order's host is ours, unless it remembers that.
+    async fn prove(&self, order: &mut Order) -> Result<(), Failure> {
+        // Taken back when this ends, in whatever way.
+        let _proof = Proof(self);
+        let wanted = match self.config.challenge {
+            Challenge::TlsAlpn => ChallengeType::TlsAlpn01,
+            Challenge::Http => ChallengeType::Http01,
+        };
+        let mut authorizations = order.authorizations();
+        while let Some(authorization) = authorizations.next().await {
+            let mut authorization = authorization.map_err(|error| self.failed(&error))?;
+            if authorization.status == AuthorizationStatus::Valid {
+                continue;
+            }
+            let mut challenge = authorization.challenge(wanted.clone()).ok_or_else(|| {
+                let text = format!("the server does not offer {}", self.config.challenge.label());
+                self.fail(Blame::Host, text)
+            })?;
+            self.show(&challenge)?;
+            challenge.set_ready().await.map_err(|error| self.failed(&error))?;
+        }
+        let status = order.poll_ready(&ORDER_TIME).await;
+        match status.map_err(|error| self.failed(&error))? {
+            OrderStatus::Ready | OrderStatus::Valid => Ok(()),
+            _ => Err(self.fail(Blame::Host, self.why_invalid(order).await)),
+        }
+    }
+
+    /// Puts the proof where the server will look for it.
+    fn show(&self, challenge: &ChallengeHandle<'_>) -> Result<(), Failure> {
+        let authorization = challenge.key_authorization();
+        match self.config.challenge {
+            Challenge::Http => self.challenges.replace(&challenge.token, authorization.as_str()),
+            Challenge::TlsAlpn => {
+                let domain = challenge.identifier().to_string();
+                let digest = authorization.digest();
+                let certificate = challenge_certificate(&domain, digest.as_ref());
+                let certificate = certificate.map_err(|error| {
+                    self.fail(Blame::Host, format!("no certificate for the challenge: {error:#}"))
+                })?;
+                self.certificates.set_challenge(Some(certificate));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the server found when it looked.
+    async fn why_invalid(&self, order: &mut Order) -> String {
+        let mut authorizations = order.authorizations();
+        while let Some(Ok(mut authorization)) = authorizations.next().await {
+            let Ok(state) = authorization.refresh().await else { continue };
+            let problem = state.challenges.iter().find_map(|challenge| challenge.error.as_ref());
+            if let Some(problem) = problem {
+                let detail = problem.detail.as_deref().unwrap_or("it does not say why");
+                return format!("the server does not see that the host is ours: {detail}");
+            }
+        }
+        "the server did not accept the order, and does not say why".into()
+    }
+
+    /// The account that is kept, or else a new one.
+    async fn account(&self) -> Result<Account, Failure> {
+        let stored = self.cache.account().unwrap_or_else(|error| {
+            warn!("making another account, since {error:#}");
+            None
+        });
+        let Some(stored) = stored else { return self.new_account().await };
+        let builder = Account::builder_with_http(Box::new(self.client.clone()));
+        let account = builder.from_credentials(stored.credentials).await;
+        let account = account.map_err(|error| self.no_directory(&error))?;
+        if stored.contact != self.config.contact {
+            let contact: Vec<&str> = self.config.contact.iter().map(String::as_str).collect();
+            if let Err(error) = account.update_contacts(&contact).await
+                && !is_of_type(&error, "accountDoesNotExist")
+            {
+                return Err(self.failed(&error));
+            }
+            // The credentials are consumed above: what is kept is read again.
+            if let Ok(Some(stored)) = self.cache.account() {
+                self.keep(StoredAccount { contact: self.config.contact.clone(), ..stored });
+            }
+        }
+        Ok(account)
+    }
+
+    async fn new_account(&self) -> Result<Account, Failure> {
+        let contact: Vec<&str> = self.config.contact.iter().map(String::as_str).collect();
+        // The configuration has no domains without the operator's word.
+        let new = NewAccount {
+            contact: &contact,
+            terms_of_service_agreed: true,
+            only_return_existing: false,
+        };
+        let builder = Account::builder_with_http(Box::new(self.client.clone()));
+        let made = builder.create(&new, self.config.directory.clone(), None).await;
+        let (account, credentials) = made.map_err(|error| self.no_directory(&error))?;
+        info!("account {} made", account.id());
+        self.keep(StoredAccount { contact: self.config.contact.clone(), credentials });
+        Ok(account)
+    }
+
+    fn keep(&self, account: StoredAccount) {
+        if let Err(error) = self.cache.keep_account(&account) {
+            warn!("the account will be forgotten: {error:#}");
+        }
+    }
+
+    /// The first request of all went wrong.
+    fn no_directory(&self, error: &Error) -> Failure {
+        match error {
+            Error::Json(error) => {
+                let text = "is no directory of an ACME server (tls.acme.directory)";
+                self.fail(Blame::Server, format!("{} {text}: {error}", self.config.directory))
+            }
+            error => self.failed(error),
+        }
+    }
+
+    fn failed(&self, error: &Error) -> Failure {
+        let is_any = |types: &[&str]| types.iter().any(|kind| is_of_type(error, kind));
+        let blame = match error {
+            Error::Api(_) if !is_any(&["badNonce", "serverInternal"]) => Blame::Host,
+            _ => Blame::Server,
+        };
+        let text = match error {
+            Error::Api(problem) => {
+                let detail = problem.detail.as_deref().unwrap_or("it does not say why");
+                let kind = problem.r#type.as_deref().unwrap_or_default();
+                let kind = kind.rsplit(':').next().unwrap_or_default();
+                format!("the server refuses: {detail} ({kind})")
+            }
+            Error::Other(error) => {
+                format!("{} cannot be reached: {}", self.config.directory, chain(error.as_ref()))
+            }
+            error => error.to_string(),
+        };
+        self.fail(blame, text)
+    }
+
+    fn fail(&self, blame: Blame, text: String) -> Failure {
+        Failure { blame, text, wish: self.client.take_wish() }
+    }
+}
+
+/// What is shown to the server, for as long as it lives.
+struct Proof<'a>(&'a Authority);
+
+impl Drop for Proof<'_> {
+    fn drop(&mut self) {
+        self.0.certificates.set_challenge(None);
+        self.0.challenges.clear();
+    }
+}
+
+/// An order that says what it replaces, so that limits do not count it; some servers refuse just that.
+async fn new_order(
+    account: &Account,
+    names: &[Identifier],
+    replaced: Option<CertificateIdentifier<'_>>,
+) -> Result<Order, Error> {
+    if let Some(replaced) = replaced {
+        let order = account.new_order(&NewOrder::new(names).replaces(replaced)).await;
+        if order.is_ok()
+            || order.as_ref().is_err_and(|error| is_of_type(error, "accountDoesNotExist"))
+        {
+            return order;
+        }
+    }
+    account.new_order(&NewOrder::new(names)).await
+}
+
+fn identifier(certificate: &Certificate) -> Option<CertificateIdentifier<'_>> {
+    CertificateIdentifier::try_from(certificate.der()?).ok()
+}
+
+//= rfc8737#challenge-certificate
+fn challenge_certificate(domain: &str, digest: &[u8]) -> anyhow::Result<Certificate> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new([domain.to_owned()])?;
+    params.distinguished_name = DistinguishedName::new();
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    let pem = key.serialize_pem() + &params.self_signed(&key)?.pem();
+    Ok(Certificate::challenge_from_pem(pem.as_bytes())?)
+}
+
+fn is_of_type(error: &Error, kind: &str) -> bool {
+    let of = |kind_of: &String| kind_of.strip_prefix("urn:ietf:params:acme:error:") == Some(kind);
+    matches!(error, Error::Api(problem) if problem.r#type.as_ref().is_some_and(of))
+}
+
+/// An error with all that led to it, each thing once.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= rfc8737#challenge-certificate
+    //= type=test
+    #[test]
+    fn a_challenge_certificate_has_the_digest_and_one_name() {
+        let certificate = challenge_certificate("t.example", &[0xa5; 32]).unwrap();
+        assert_eq!(certificate.names(), ["t.example"]);
+        let der = certificate.der().unwrap().to_vec();
+        // id-pe-acmeIdentifier (1.3.6.1.5.5.7.1.31), critical, an octet string in an octet string.
+        let mut extension =
+            vec![0x06, 8, 0x2b, 6, 1, 5, 5, 7, 1, 31, 0x01, 1, 0xff, 0x04, 34, 0x04, 32];
+        extension.extend([0xa5; 32]);
+        assert!(der.windows(extension.len()).any(|window| window == extension));
+    }
+
+    #[test]
+    fn errors_are_told_with_what_led_to_them() {
+        let root = std::io::Error::other("refused");
+        let error = anyhow::Error::new(root).context("connect").context("client: connect");
+        let error: Box<dyn std::error::Error + Send + Sync> = error.into();
+        assert_eq!(chain(error.as_ref()), "client: connect: refused");
+    }
+}

@@ -1,0 +1,104 @@
+//! What the process keeps of the file system while it serves: the folders of its files.
+
+use std::path::{Path, PathBuf};
+
+use net::process::{self, Allowed, Sandbox};
+use tracing::info;
+
+use crate::config::Config;
+
+/// Where the C library looks up how to find hosts.
+const RESOLVER: &str = "/etc/resolv.conf";
+/// DNS over TCP, for answers that are too long for a datagram.
+const DNS_PORT: u16 = 53;
+
+/// Gives up what serving does not need, if that is wanted. `file` is the configuration's.
+pub(super) fn confine(config: &Config, file: Option<&Path>) -> Option<Sandbox> {
+    if !config.sandbox {
+        return None;
+    }
+    let sandbox = process::confine(allowed(config, file));
+    info!("sandbox: {sandbox}");
+    Some(sandbox)
+}
+
+fn allowed(config: &Config, file: Option<&Path>) -> Allowed {
+    let files = file.into_iter().chain(config.files());
+    let Some(acme) = &config.acme else {
+        return Allowed { readable: folders(files), ..Allowed::default() };
+    };
+    let resolver = Path::new(RESOLVER);
+    let more = acme.ca.as_deref().into_iter().chain([resolver]);
+    Allowed {
+        readable: folders(files.chain(more)),
+        writable: vec![acme.cache.clone()],
+        ports: vec![acme.port(), DNS_PORT],
+    }
+}
+
+/// Why a reload cannot do what `config` wants, if so.
+pub(super) fn objection(sandbox: Option<&Sandbox>, config: &Config) -> Option<String> {
+    let sandbox = sandbox?;
+    let remedy = "restart or upgrade (SIGUSR2) to have it, or set process.sandbox = \"off\"";
+    if let Some(path) = config.files().find(|path| !sandbox.covers(path)) {
+        let folders: Vec<_> =
+            sandbox.folders().iter().map(|folder| folder.display().to_string()).collect();
+        return Some(format!(
+            "the sandbox lets nothing be read in the folder of {}, only in {}: {remedy}",
+            path.display(),
+            if folders.is_empty() { "none".into() } else { folders.join(", ") },
+        ));
+    }
+    let acme = config.acme.as_ref()?;
+    let can = sandbox.covers_writing(&acme.cache)
+        && sandbox.covers_connecting(acme.port())
+        && acme.ca.as_ref().is_none_or(|ca| sandbox.covers(ca));
+    (!can).then(|| {
+        format!(
+            "the sandbox was made for another [tls.acme]: it lets nothing be written in {} or no \
+             connection be made to {}: {remedy}",
+            acme.cache.display(),
+            acme.directory
+        )
+    })
+}
+
+/// Where `files` are, and where they really are if those are links, because replacing a file makes
+/// a new one of the same name. The root is nobody's folder: a file there is allowed alone.
+fn folders<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for file in files {
+        let real = file.canonicalize().ok();
+        for path in [std::path::absolute(file).ok(), real].into_iter().flatten() {
+            let folder = match path.parent() {
+                Some(folder) if folder.parent().is_some() => folder.to_owned(),
+                _ => path,
+            };
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+    }
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_named_once_and_links_are_followed() {
+        let base = std::env::temp_dir().join(format!("tidegate-folders-{}", std::process::id()));
+        let base_of = |name: &str| base.join(name);
+        std::fs::create_dir_all(base_of("real")).unwrap();
+        std::fs::create_dir_all(base_of("config")).unwrap();
+        std::fs::write(base_of("real/list"), "").unwrap();
+        let link = base_of("config/list");
+        std::os::unix::fs::symlink(base_of("real/list"), &link).unwrap();
+        let files = [base_of("config/tidegate.toml"), link, PathBuf::from("/top.toml")];
+        let found = folders(files.iter().map(PathBuf::as_path));
+        let real = base_of("real").canonicalize().unwrap();
+        assert_eq!(found, [base_of("config"), real, PathBuf::from("/top.toml")]);
+        std::fs::remove_dir_all(base).unwrap();
+    }
+}

@@ -1,0 +1,96 @@
+//! Sockets that somebody else has opened, as systemd does.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+
+use crate::process::{Directory, PATIENCE, Tracker, config, free_port, stderr, tidegate};
+use crate::talk::{Udp, announce_target, has, http_announce};
+
+/// The binary with two sockets, called `names`. They come as standard input and output; a shell puts
+/// them where they belong, and tells for whom they are.
+fn with_sockets(names: &str, sockets: [OwnedFd; 2]) -> Command {
+    let plain = tidegate(&[]);
+    let mut shell = Command::new("sh");
+    let script = format!(
+        "exec 3<&0 4<&1 </dev/null >/dev/null; \
+         LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES={names} exec \"$0\" \"$@\""
+    );
+    shell.args(["-c", &script]).arg(plain.get_program());
+    for (name, value) in plain.get_envs() {
+        assert!(value.is_none());
+        shell.env_remove(name);
+    }
+    let [first, second] = sockets;
+    shell.stdin(Stdio::from(first)).stdout(Stdio::from(second));
+    shell
+}
+
+/// A UDP and a TCP socket on the same port of the loopback interface.
+fn pair() -> (UdpSocket, TcpListener, u16) {
+    loop {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap();
+        if let Ok(udp) = UdpSocket::bind(address) {
+            return (udp, tcp, address.port());
+        }
+    }
+}
+
+#[test]
+fn sockets_are_taken_over_and_nothing_is_lost_between_two_processes() {
+    for names in ["udp:http", "tidegate.socket:tidegate.socket"] {
+        let (udp, tcp, port) = pair();
+        let sockets = || [udp.try_clone().unwrap().into(), tcp.try_clone().unwrap().into()];
+        let mut tracker =
+            Tracker::start_as(with_sockets(names, sockets()), Directory::new(), port, "");
+        Udp::connect(tracker.v4()).announce(0xaa, 1001);
+        let body = http_announce(tracker.v4(), 0xaa, 1002);
+        assert!(has(&body, "10:incompletei2e"), "{}", body.escape_ascii());
+        // What was not handed over is bound.
+        http_announce(tracker.v6(), 0xaa, 1003);
+        for said in [
+            format!("udp {}: 2 workers share 1 of the sockets handed over", tracker.v4()),
+            format!("http {}: 2 workers share 1 of the sockets handed over", tracker.v4()),
+        ] {
+            assert!(tracker.stderr().contains(&said), "{}", tracker.stderr());
+        }
+        tracker.signal("-TERM");
+        assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
+        // While nobody serves, clients wait.
+        let mut waiting = TcpStream::connect(tracker.v4()).unwrap();
+        let target = announce_target(0xaa, 1004);
+        let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        waiting.write_all(request.as_bytes()).unwrap();
+        let _next = Tracker::start_as(with_sockets(names, sockets()), Directory::new(), port, "");
+        waiting.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut answer = Vec::new();
+        waiting.read_to_end(&mut answer).unwrap();
+        assert!(has(&answer, "10:incompletei1e"), "{}", answer.escape_ascii());
+    }
+}
+
+#[test]
+fn what_nobody_listens_on_is_no_start() {
+    let (udp, tcp, port) = pair();
+    let directory = Directory::new();
+    let start = |names: &str, listen: u16| {
+        let text = config(listen, 0, "");
+        let file = directory.write("tidegate.toml", &text);
+        let sockets = [udp.try_clone().unwrap().into(), tcp.try_clone().unwrap().into()];
+        let mut command = with_sockets(names, sockets);
+        let output = command.arg("--config").arg(file).stderr(Stdio::piped()).spawn();
+        let output = output.unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        stderr(&output)
+    };
+    // Another port.
+    let said = start("udp:http", free_port());
+    assert!(said.contains("no listener of the configuration is for"), "{said}");
+    let left = format!("UDP 127.0.0.1:{port} (`udp`), TCP 127.0.0.1:{port} (`http`)");
+    assert!(said.contains(&left), "{said}");
+    // The name of another listener: the port is taken, by the very socket that was not meant.
+    let said = start("udp:admin", port);
+    assert!(said.contains(&format!("cannot listen on 127.0.0.1:{port}: TCP")), "{said}");
+}

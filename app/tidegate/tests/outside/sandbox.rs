@@ -1,0 +1,70 @@
+//! What a process that serves can still do, and what it cannot.
+
+use std::fs;
+
+use crate::process::{Directory, Tracker};
+use crate::talk::{Udp, has, http_announce};
+
+fn denied(list: &std::path::Path) -> String {
+    format!("[access]\nmode = \"deny\"\ndeny = \"{}\"\n", list.display())
+}
+
+#[test]
+fn it_serves_and_reloads_but_opens_nothing_elsewhere() {
+    let elsewhere = Directory::new();
+    let outside = elsewhere.write("deny.txt", &"bb".repeat(20));
+    let directory = Directory::new();
+    let inside = directory.write("deny.txt", "");
+    let tracker = Tracker::start(directory, &denied(&inside));
+    assert_eq!((tracker.status("Seccomp"), tracker.status("NoNewPrivs")), ("2".into(), "1".into()));
+    assert!(tracker.stderr().contains("sandbox: files: "), "{}", tracker.stderr());
+    Udp::connect(tracker.v4()).announce(0xaa, 1001);
+    // What it reads about itself, it still reads.
+    assert!(tracker.metric("tidegate_process_open_fds") > 5.0);
+    assert!(tracker.metric("tidegate_process_resident_memory_bytes") > 100_000.0);
+    // Its files are followed, and read again.
+    tracker.directory.write("deny.txt", &"aa".repeat(20));
+    tracker.wait_until("followed", |it| has(&http_announce(it.v4(), 0xaa, 1), "deny list"));
+    tracker.configure(&(denied(&inside) + "[tracker]\ninterval_s = 77\n"));
+    tracker.signal("-HUP");
+    tracker.wait_until("reloaded", |it| has(&http_announce(it.v4(), 0xbb, 1), "intervali77e"));
+    // Somebody else's are not, and what was in force stays.
+    tracker.configure(&denied(&outside));
+    tracker.signal("-HUP");
+    if tracker.stderr().contains("files: not restricted") {
+        tracker.wait_until("read", |it| has(&http_announce(it.v4(), 0xbb, 1), "deny list"));
+        return;
+    }
+    let said = format!("the sandbox lets nothing be read in the folder of {}", outside.display());
+    tracker.wait_until(&said, |it| it.stderr().contains(&said));
+    assert!(has(&http_announce(tracker.v4(), 0xbb, 1), "intervali77e"));
+    assert!(has(&http_announce(tracker.v4(), 0xaa, 1), "deny list"));
+    // A new process has the sandbox that the new configuration needs.
+    tracker.upgrade();
+    assert!(has(&http_announce(tracker.v4(), 0xbb, 1), "deny list"));
+    assert_eq!(tracker.status("Seccomp"), "2");
+}
+
+#[test]
+fn it_can_be_left_out() {
+    let elsewhere = Directory::new();
+    let outside = elsewhere.write("deny.txt", &"bb".repeat(20));
+    let off = "[process]\nsandbox = \"off\"\n";
+    let tracker = Tracker::start(Directory::new(), off);
+    assert_eq!((tracker.status("Seccomp"), tracker.status("NoNewPrivs")), ("0".into(), "0".into()));
+    tracker.configure(&(denied(&outside) + off));
+    tracker.signal("-HUP");
+    tracker.wait_until("read", |it| has(&http_announce(it.v4(), 0xbb, 1), "deny list"));
+}
+
+#[test]
+fn a_file_behind_a_link_is_followed_where_it_is() {
+    let elsewhere = Directory::new();
+    let real = elsewhere.write("real.txt", "");
+    let directory = Directory::new();
+    let link = directory.path("deny.txt");
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let tracker = Tracker::start(directory, &denied(&link));
+    fs::write(&real, "aa".repeat(20)).unwrap();
+    tracker.wait_until("followed", |it| has(&http_announce(it.v4(), 0xaa, 1), "deny list"));
+}

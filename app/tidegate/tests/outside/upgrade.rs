@@ -1,0 +1,168 @@
+//! SIGUSR2: another process goes on with the same sockets.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::process::{Directory, Tracker, free_port, is_alive};
+use crate::talk::{Udp, announce_target, http_announce, try_http, u32_at};
+
+/// What clients have seen, all of them together.
+#[derive(Default)]
+struct Seen {
+    stop: AtomicBool,
+    answered: [AtomicUsize; 2],
+    failed: [AtomicUsize; 2],
+}
+
+impl Seen {
+    fn count(&self, protocol: usize, is_good: bool) {
+        let count = if is_good { &self.answered } else { &self.failed };
+        count[protocol].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn answered(&self) -> [usize; 2] {
+        self.answered.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Announces again and again, with the connection id of the very first process.
+    fn ask_udp(&self, tracker: SocketAddr) {
+        let udp = Udp::connect(tracker);
+        while !self.stop.load(Ordering::Relaxed) {
+            let reply = udp.try_announce(0xaa, 1001);
+            self.count(0, reply.is_ok_and(|reply| u32_at(&reply, 0) == 1));
+        }
+    }
+
+    /// Announces again and again, each time over a connection of its own.
+    fn ask_http(&self, tracker: SocketAddr) {
+        let target = announce_target(0xaa, 1002);
+        while !self.stop.load(Ordering::Relaxed) {
+            let answer = try_http(tracker, &target);
+            self.count(1, answer.is_ok_and(|(status, _)| status == 200));
+        }
+    }
+}
+
+/// Lets the clients end, even if the test fails.
+struct StopAtEnd<'a>(&'a Seen);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn upgrades_refuse_nobody_and_lose_nothing() {
+    let mut tracker = Tracker::start(Directory::new(), "");
+    let seen = Seen::default();
+    let first = tracker.pid();
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&seen);
+        for address in [tracker.v4(), tracker.v6(), tracker.v4(), tracker.v6()] {
+            let seen = &seen;
+            scope.spawn(move || seen.ask_udp(address));
+            scope.spawn(move || seen.ask_http(address));
+        }
+        let more_was_answered = |by: usize| {
+            let before = seen.answered();
+            tracker.wait_until("answers", |_| {
+                seen.answered().iter().zip(before).all(|(now, before)| *now >= before + by)
+            });
+        };
+        more_was_answered(50);
+        for _ in 0..2 {
+            tracker.upgrade();
+            more_was_answered(50);
+        }
+    });
+    let failed = seen.failed.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let [udp, http] = seen.answered();
+    eprintln!(
+        "two upgrades under load: {udp} UDP and {http} HTTP announces answered, failed: {failed:?}"
+    );
+    assert_eq!(failed, [0, 0], "{}", tracker.stderr());
+    assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
+    assert_ne!(tracker.pid(), first);
+    // The last one ends as any other does.
+    tracker.signal("-TERM");
+    let last = tracker.pid();
+    tracker.wait_until("the end", |_| !is_alive(last));
+    assert!(TcpStream::connect(tracker.v4()).is_err());
+}
+
+#[test]
+fn a_new_configuration_comes_with_a_new_process() {
+    let tracker = Tracker::start(Directory::new(), "");
+    let udp = Udp::connect(tracker.v4());
+    // More workers share the sockets that are there; one that is not listened on is left.
+    tracker.configure("[tracker]\ninterval_s = 1234\n");
+    let path = tracker.directory.path("tidegate.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let v6 = format!(", \"{}\"]\nworkers = 2\nreceive", tracker.v6());
+    assert!(text.contains(&v6));
+    fs::write(&path, text.replace(&v6, "]\nworkers = 3\nreceive")).unwrap();
+    tracker.upgrade();
+    assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1234);
+    let said = format!("not listened on any more: UDP {} (`udp`)", tracker.v6());
+    assert!(tracker.stderr().contains(&said), "{}", tracker.stderr());
+    let said = format!("udp {}: 3 workers share 2 of the sockets", tracker.v4());
+    assert!(tracker.stderr().contains(&said), "{}", tracker.stderr());
+    http_announce(tracker.v6(), 0xaa, 1002);
+}
+
+#[test]
+fn what_cannot_start_leaves_the_old_process_serving() {
+    // By a link, as where versions lie side by side.
+    let directory = Directory::new();
+    let link = directory.path("tidegate");
+    symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
+    let mut command = Command::new(&link);
+    command.stdin(Stdio::null());
+    let tracker = Tracker::start_as(command, directory, free_port(), "");
+    let (udp, first) = (Udp::connect(tracker.v4()), tracker.pid());
+    let serves_on = |reason: &str| {
+        let said = format!("not upgraded, serving on: {reason}");
+        tracker.wait_until(&said, |it| it.stderr().contains(&said));
+        udp.announce(0xaa, 1001);
+        http_announce(tracker.v6(), 0xaa, 1002);
+        assert_eq!(tracker.pid(), first);
+    };
+    tracker.configure("[tracker]\ninterval_s = \"no\"\n");
+    tracker.signal("-USR2");
+    serves_on("the new process ended before it served");
+    assert!(tracker.stderr().contains("tracker.interval_s = `\"no\"`"), "{}", tracker.stderr());
+    tracker.configure("");
+    fs::remove_file(&link).unwrap();
+    tracker.signal("-USR2");
+    serves_on(&format!("cannot start {}: No such file", link.display()));
+    // Nothing is left over from the attempts.
+    symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
+    tracker.upgrade();
+    udp.announce(0xaa, 1001);
+}
+
+#[test]
+fn who_stops_the_old_process_stops_the_new_one() {
+    let directory = Directory::new();
+    let list = directory.path("deny.txt");
+    fs::write(&list, "").unwrap();
+    let more = format!("[access]\nmode = \"deny\"\ndeny = \"{}\"\n", list.display());
+    let mut tracker = Tracker::start(directory, &more);
+    // The new process waits for the list, which nobody writes yet.
+    fs::remove_file(&list).unwrap();
+    assert!(Command::new("mkfifo").arg(&list).status().unwrap().success());
+    tracker.signal("-USR2");
+    tracker.wait_until("begun", |it| it.stderr().contains("SIGUSR2: upgrading"));
+    tracker.signal("-USR2");
+    tracker.wait_until("once only", |it| it.stderr().contains("an upgrade is under way already"));
+    tracker.signal("-TERM");
+    assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
+    fs::write(&list, "").unwrap();
+    let said = "tidegate: the process to take over from serves on";
+    tracker.wait_until(said, |it| it.stderr().contains(said));
+    tracker.wait_until("nobody listens", |it| TcpStream::connect(it.v4()).is_err());
+}

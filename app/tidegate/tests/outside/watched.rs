@@ -1,0 +1,85 @@
+//! What is said to whoever watches over the process, as systemd does.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::Command;
+
+use crate::process::{Directory, PATIENCE, Tracker, free_port, tidegate};
+
+/// One who watches.
+struct Watcher {
+    socket: UnixDatagram,
+    name: String,
+}
+
+impl Watcher {
+    fn new() -> Self {
+        let name = format!("tidegate-watched-{}-{}", std::process::id(), free_port());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let socket = UnixDatagram::bind_addr(&address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { socket, name }
+    }
+
+    /// The binary, which has to say at least every second that it is well. A shell tells it that it
+    /// is meant.
+    fn command(&self) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" \"$@\""]).arg(tidegate(&[]).get_program());
+        shell.env("NOTIFY_SOCKET", format!("@{}", self.name)).env("WATCHDOG_USEC", "1000000");
+        shell.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+        shell
+    }
+
+    fn hear(&self) -> String {
+        let mut buffer = [0; 4096];
+        let len = self.socket.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..len].to_vec()).unwrap()
+    }
+
+    /// The next that is not only a sign of life.
+    fn hear_news(&self) -> String {
+        loop {
+            let said = self.hear();
+            if said != "WATCHDOG=1" {
+                return said;
+            }
+        }
+    }
+
+    fn hear_signs_of_life(&self) {
+        for _ in 0..3 {
+            assert_eq!(self.hear(), "WATCHDOG=1");
+        }
+    }
+}
+
+#[test]
+fn everything_that_changes_is_said() {
+    let watcher = Watcher::new();
+    let mut tracker = Tracker::start_as(watcher.command(), Directory::new(), free_port(), "");
+    assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
+    watcher.hear_signs_of_life();
+    tracker.signal("-HUP");
+    let said = watcher.hear_news();
+    let since = said.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
+    let (since_us, status) = since.split_once('\n').unwrap();
+    assert!(since_us.parse::<u64>().unwrap() > 0 && status == "STATUS=reloading");
+    assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
+    // Even if nothing comes of it.
+    tracker.configure("[tracker]\ninterval_s = 0\n");
+    tracker.signal("-HUP");
+    assert!(watcher.hear_news().starts_with("RELOADING=1\n"));
+    assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
+    tracker.configure("");
+    tracker.upgrade();
+    let pid = tracker.pid();
+    let handed_over = format!("MAINPID={pid}\nSTATUS=handed over to process {pid}");
+    assert_eq!(watcher.hear_news(), handed_over);
+    assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
+    // The new process knows that it is meant.
+    watcher.hear_signs_of_life();
+    assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
+    tracker.signal("-TERM");
+    assert!(watcher.hear_news().starts_with("STOPPING=1\n"));
+}

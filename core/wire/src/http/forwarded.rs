@@ -1,0 +1,210 @@
+//! Whom proxies say they forward for: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
+//!
+//! Both are lists to which each proxy appends the address that it was asked from, so they are read
+//! from the right: whatever stands left of an entry was there before, and may be made up. That is
+//! why quoted strings are looked for from the right, too: a quote that a client has left open must
+//! not swallow what the proxy has written behind it.
+
+use std::net::IpAddr;
+
+use super::Request;
+
+/// The header that the operator's proxies write. The other one may come from anybody: a proxy
+/// passes on what it does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For: 192.0.2.1, 198.51.100.2`
+    #[default]
+    XForwardedFor,
+    /// `Forwarded: for=192.0.2.1;proto=https, for="[2001:db8::2]:4711"`
+    Forwarded,
+}
+
+impl<'a> Request<'a> {
+    /// The addresses that proxies say they were asked from, the nearest proxy's entry first, over
+    /// all headers of that name, which together are one list. `None` stands for an entry that names
+    /// no address: unknown, obfuscated, or malformed. A v4-mapped v6 address is its v4 address.
+    //= rfc7239#elements
+    pub fn hops(&self, header: ForwardedHeader) -> impl Iterator<Item = Option<IpAddr>> + use<'a> {
+        let name: &[u8] = match header {
+            ForwardedHeader::XForwardedFor => b"x-forwarded-for",
+            ForwardedHeader::Forwarded => b"forwarded",
+        };
+        let lines = self.head.rsplit(|byte| *byte == b'\n');
+        let values = lines.filter_map(move |line| {
+            let (found, value) = line.split_at_checked(name.len())?;
+            found.eq_ignore_ascii_case(name).then(|| value.strip_prefix(b":"))?
+        });
+        values.flat_map(move |value| {
+            split_from_right(value, b',', header == ForwardedHeader::Forwarded).map(move |entry| {
+                match header {
+                    ForwardedHeader::XForwardedFor => address(entry),
+                    ForwardedHeader::Forwarded => forwarded_for(entry),
+                }
+            })
+        })
+    }
+}
+
+/// The address of an element's `for`, if it names one, and only one.
+//= rfc7239#obfuscated
+fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
+    let mut nodes = split_from_right(element, b';', true).filter_map(|pair| {
+        let (name, value) = pair.split_at_checked(b"for=".len())?;
+        name.eq_ignore_ascii_case(b"for=").then_some(value)
+    });
+    let node = nodes.next()?;
+    if nodes.next().is_some() { None } else { address(node) }
+}
+
+/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`, quoted or not.
+/// A port may be obfuscated, and is not looked at.
+//= rfc7239#for-node
+fn address(entry: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(entry).ok()?;
+    let text = match text.strip_prefix('"') {
+        Some(quoted) => quoted.strip_suffix('"')?,
+        None => text,
+    };
+    let bare = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (ip, port) = rest.split_once(']')?;
+            (port.is_empty() || port.starts_with(':')).then_some(ip)?
+        }
+        None if text.bytes().filter(|byte| *byte == b':').count() == 1 => text.split_once(':')?.0,
+        None => text,
+    };
+    bare.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+}
+
+/// The trimmed parts between separators, the last one first. Separators within quoted strings, if
+/// there are such, separate nothing.
+fn split_from_right(text: &[u8], separator: u8, has_quotes: bool) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let at = last_separator(text, separator, has_quotes);
+        let (before, part) = match at {
+            Some(at) => (text.get(..at), text.get(at + 1..).unwrap_or_default()),
+            None => (None, text),
+        };
+        rest = before;
+        Some(part.trim_ascii())
+    })
+}
+
+fn last_separator(text: &[u8], separator: u8, has_quotes: bool) -> Option<usize> {
+    let mut in_quotes = false;
+    for (at, byte) in text.iter().enumerate().rev() {
+        if *byte == b'"' && has_quotes {
+            // Within a string a backslash takes a quote's meaning, and another one its own.
+            let before = text.get(..at).unwrap_or_default();
+            let backslashes = before.iter().rev().take_while(|byte| **byte == b'\\').count();
+            if !in_quotes || backslashes % 2 == 0 {
+                in_quotes = !in_quotes;
+            }
+        } else if *byte == separator && !in_quotes {
+            return Some(at);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{Head, read_head};
+
+    /// The hops of a request with these headers; `-` for one without an address.
+    fn hops(header: ForwardedHeader, headers: &str) -> Vec<String> {
+        let text = format!("GET / HTTP/1.1\r\n{headers}\r\n");
+        let Head::Whole(request) = read_head(text.as_bytes()) else { panic!("{text}") };
+        let shown = |hop: Option<IpAddr>| hop.map_or_else(|| "-".into(), |ip| ip.to_string());
+        request.hops(header).map(shown).collect()
+    }
+
+    fn forwarded(value: &str) -> Vec<String> {
+        hops(ForwardedHeader::Forwarded, &format!("Forwarded: {value}\r\n"))
+    }
+
+    #[test]
+    fn lists_are_read_from_the_right_over_all_headers() {
+        let x = "X-Forwarded-For: 1.1.1.1, 2.2.2.2\r\nHost: x\r\nx-forwarded-for:3.3.3.3\r\n";
+        assert_eq!(hops(ForwardedHeader::XForwardedFor, x), ["3.3.3.3", "2.2.2.2", "1.1.1.1"]);
+        assert!(hops(ForwardedHeader::Forwarded, x).is_empty());
+        let own = "X-Forwarded-For-Me: 1.1.1.1\r\nForwarded-For: 2.2.2.2\r\n";
+        assert!(hops(ForwardedHeader::XForwardedFor, own).is_empty());
+        assert!(hops(ForwardedHeader::Forwarded, own).is_empty());
+    }
+
+    #[test]
+    fn entries_of_many_forms() {
+        let of = |entry: &str| {
+            hops(ForwardedHeader::XForwardedFor, &format!("X-Forwarded-For: {entry}\r\n"))
+        };
+        assert_eq!(of("5.6.7.8:4711"), ["5.6.7.8"]);
+        assert_eq!(of("[2001:db8::1]:80"), ["2001:db8::1"]);
+        assert_eq!(of("\"[2001:db8::1]\""), ["2001:db8::1"]);
+        assert_eq!(of("2001:db8::1"), ["2001:db8::1"]);
+        assert_eq!(of("::ffff:5.6.7.8"), ["5.6.7.8"]);
+        assert_eq!(of("9.9.9.9, , unknown,\t"), ["-", "-", "-", "9.9.9.9"]);
+        assert_eq!(of("[2001:db8::1]80, [2001:db8::1, \"9.9.9.9, 1.2.3.4.5"), ["-"; 4]);
+    }
+
+    //= rfc7239#elements
+    //= rfc7239#for-node
+    //= type=test
+    #[test]
+    fn elements_have_parameters_and_quoted_strings() {
+        assert_eq!(forwarded("for=192.0.2.1"), ["192.0.2.1"]);
+        assert_eq!(forwarded("For=\"[2001:db8:cafe::17]:4711\""), ["2001:db8:cafe::17"]);
+        assert_eq!(
+            forwarded("for=192.0.2.1;proto=http;by=203.0.113.43, FOR=198.51.100.17"),
+            ["198.51.100.17", "192.0.2.1"]
+        );
+        assert_eq!(
+            forwarded(
+                "for=192.0.2.1, proto=https ; for=\"192.0.2.2:_port\";host=\"a, for=9.9.9.9\""
+            ),
+            ["192.0.2.2", "192.0.2.1"]
+        );
+        let lines = "Forwarded: for=192.0.2.1\r\nforwarded:for=192.0.2.2\r\n";
+        assert_eq!(hops(ForwardedHeader::Forwarded, lines), ["192.0.2.2", "192.0.2.1"]);
+    }
+
+    //= rfc7239#obfuscated
+    //= type=test
+    #[test]
+    fn hops_without_an_address_are_told() {
+        assert_eq!(forwarded("for=unknown, for=_hidden, for=\"_SEVKISEK:80\", "), ["-"; 4]);
+        assert_eq!(forwarded("by=192.0.2.1;proto=http"), ["-"]);
+        assert_eq!(forwarded("for=192.0.2.1;for=192.0.2.2"), ["-"]);
+        assert_eq!(forwarded("for = 192.0.2.1"), ["-"]);
+        assert_eq!(forwarded("for=192.0.2.1, for=\"192.0.2.1"), ["-"]);
+        assert_eq!(forwarded("for=\"\\1.2.3.4\""), ["-"]);
+    }
+
+    //= rfc7239#trust
+    //= type=test
+    #[test]
+    fn no_quote_of_the_client_hides_what_the_proxy_wrote() {
+        // What a client sends, with what its proxy appends.
+        let made_up =
+            [r#"for=""#, r#"for="9.9.9.9"#, r#"host="a\"#, r#"for=9.9.9.9;host=""#, r"\", ";"];
+        for made_up in made_up {
+            let hops = forwarded(&format!("{made_up}, for=192.0.2.1;proto=http"));
+            assert_eq!(hops.first().map(String::as_str), Some("192.0.2.1"), "{made_up}");
+        }
+        // What a client has its proxy quote.
+        let hosts = [
+            r#"\", for=9.9.9.9"#,
+            r#"\\\", for=9.9.9.9;x=\"y"#,
+            r", for=9.9.9.9\\",
+            ";for=9.9.9.9",
+        ];
+        for host in hosts {
+            let hops = forwarded(&format!("for=192.0.2.1;host=\"{host}\""));
+            assert_eq!(hops, ["192.0.2.1"], "{host}");
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Headers put together byte by byte, cut everywhere and overlong; and a seeded storm.
+
+use std::net::SocketAddr;
+
+use types::limits;
+
+use super::*;
+
+fn route(client: &str, server: &str) -> Route {
+    Route { client: client.parse().unwrap(), server: server.parse().unwrap() }
+}
+
+fn whole(input: &[u8]) -> Header {
+    match read(input) {
+        Opening::Whole(header) => header,
+        other => panic!("{other:?} of {}", input.escape_ascii()),
+    }
+}
+
+fn fault(input: &[u8]) -> Fault {
+    match read(input) {
+        Opening::Fault(fault) => fault,
+        other => panic!("{other:?} of {}", input.escape_ascii()),
+    }
+}
+
+/// A header of version 2, with its parts as they are given.
+fn binary(command: u8, family: u8, block: &[u8]) -> Vec<u8> {
+    let mut bytes = b"\x0d\x0a\x0d\x0a\x00\x0d\x0a\x51\x55\x49\x54\x0a".to_vec();
+    bytes.extend([command, family]);
+    bytes.extend((block.len() as u16).to_be_bytes());
+    bytes.extend(block);
+    bytes
+}
+
+/// 192.0.2.1:4711 to 198.51.100.2:443.
+const BLOCK_V4: [u8; 12] = [192, 0, 2, 1, 198, 51, 100, 2, 0x12, 0x67, 1, 187];
+
+/// 2001:db8::1:4711 to 2001:db8::2:443.
+fn block_v6() -> [u8; 36] {
+    let mut block = [0; 36];
+    for (at, last) in [(0, 1), (16, 2)] {
+        block[at..at + 4].copy_from_slice(&[0x20, 1, 0x0d, 0xb8]);
+        block[at + 15] = last;
+    }
+    block[32..].copy_from_slice(&[0x12, 0x67, 1, 187]);
+    block
+}
+
+/// Good headers of all kinds, with what they say.
+fn headers() -> Vec<(Vec<u8>, Option<Route>)> {
+    let v4 = route("192.0.2.1:4711", "198.51.100.2:443");
+    let v6 = route("[2001:db8::1]:4711", "[2001:db8::2]:443");
+    let with_extensions = [BLOCK_V4.as_slice(), &[4, 0, 3, 1, 2, 3, 0xea, 0, 0]].concat();
+    let text = |text: &str| text.as_bytes().to_vec();
+    vec![
+        (text("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n"), Some(v4)),
+        (text("PROXY TCP6 2001:db8::1 2001:DB8:0::2 4711 443\r\n"), Some(v6)),
+        (text("PROXY TCP6 ::ffff:192.0.2.1 ::ffff:c633:6402 4711 443\r\n"), Some(v4)),
+        (
+            text("PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535\r\n"),
+            Some(route("255.255.255.255:65535", "255.255.255.255:65535")),
+        ),
+        (text("PROXY TCP4 0.0.0.0 0.0.0.0 0 0\r\n"), Some(route("0.0.0.0:0", "0.0.0.0:0"))),
+        (text("PROXY UNKNOWN\r\n"), None),
+        (text("PROXY UNKNOWN TCP4 what ever\r\n"), None),
+        (binary(0x21, 0x11, &BLOCK_V4), Some(v4)),
+        (binary(0x21, 0x21, &block_v6()), Some(v6)),
+        (binary(0x21, 0x11, &with_extensions), Some(v4)),
+        (binary(0x20, 0x00, &[]), None),
+        (binary(0x20, 0xff, &[9; 7]), None),
+        (binary(0x21, 0x00, &[9; 7]), None),
+        (binary(0x21, 0x12, &BLOCK_V4), None),
+        (binary(0x21, 0x31, &[0; 216]), None),
+    ]
+}
+
+//= proxy#versions
+//= proxy#line
+//= proxy#unknown
+//= proxy#local
+//= proxy#unspecified
+//= proxy#addresses
+//= proxy#length
+//= proxy#extensions
+//= type=test
+#[test]
+fn headers_say_whose_the_connection_is() {
+    for (mut bytes, route) in headers() {
+        let header = Header { route, len: bytes.len() };
+        assert_eq!(whole(&bytes), header, "{}", bytes.escape_ascii());
+        bytes.extend(b"GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(whole(&bytes), header, "with a request behind it");
+    }
+}
+
+//= proxy#whole-header
+//= type=test
+#[test]
+fn a_header_cut_anywhere_waits_for_the_rest() {
+    for (bytes, _) in headers() {
+        for cut in 0..bytes.len() {
+            let Opening::Partial { missing } = read(&bytes[..cut]) else {
+                panic!("{cut} bytes of {}", bytes.escape_ascii())
+            };
+            assert!((1..=bytes.len() - cut).contains(&missing), "{missing} after {cut}");
+        }
+    }
+    // The length once read, no byte more is asked for.
+    let bytes = binary(0x21, 0x21, &block_v6());
+    assert_eq!(read(&bytes[..20]), Opening::Partial { missing: 32 });
+}
+
+//= proxy#versions
+//= type=test
+#[test]
+fn what_does_not_speak_the_protocol_is_told_by_its_first_bytes() {
+    for bytes in
+        [b"G".as_slice(), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"PROXi", b"\r\n\r\n\r"]
+    {
+        assert_eq!(fault(bytes), Fault::Absent, "{}", bytes.escape_ascii());
+        assert!(!begins(bytes));
+    }
+    for (bytes, _) in headers() {
+        assert!(begins(&bytes));
+    }
+}
+
+//= proxy#line
+//= type=test
+#[test]
+fn a_line_that_is_not_exact_is_none() {
+    for text in [
+        "PROXY TCP4 192.0.2.1 198.51.100.2 4711\r\n",
+        "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443 \r\n",
+        "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443 1\r\n",
+        "PROXY  TCP4 192.0.2.1 198.51.100.2 4711 443\r\n",
+        "PROXY TCP4  192.0.2.1 198.51.100.2 4711 443\r\n",
+        "PROXY tcp4 192.0.2.1 198.51.100.2 4711 443\r\n",
+        "PROXY TCP5 192.0.2.1 198.51.100.2 4711 443\r\n",
+        "PROXY TCP4 2001:db8::1 2001:db8::2 4711 443\r\n",
+        "PROXY TCP6 192.0.2.1 198.51.100.2 4711 443\r\n",
+        "PROXY TCP6 [2001:db8::1] [2001:db8::2] 4711 443\r\n",
+        "PROXY TCP6 fe80::1%eth0 2001:db8::2 4711 443\r\n",
+        "PROXY TCP4 192.0.2.01 198.51.100.2 4711 443\r\n",
+        "PROXY TCP4 192.0.2.256 198.51.100.2 4711 443\r\n",
+        "PROXY TCP4 192.0.2 198.51.100.2 4711 443\r\n",
+        "PROXY TCP4 192.0.2.1 198.51.100.2 04711 443\r\n",
+        "PROXY TCP4 192.0.2.1 198.51.100.2 +4711 443\r\n",
+        "PROXY TCP4 192.0.2.1 198.51.100.2 65536 443\r\n",
+        "PROXY TCP4 192.0.2.1 198.51.100.2  443\r\n",
+        "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\0\r\n",
+        "PROXY UNKNOWNS\r\n",
+        "PROXY unknown\r\n",
+        "PROXY \r\n",
+        "PROXY TCP4 192.0.2.1 198.51.100.2 4711 44\u{663}\r\n",
+    ] {
+        assert_eq!(fault(text.as_bytes()), Fault::Malformed, "{text}");
+    }
+    assert_eq!(fault(b"PROXY TCP4 192.0.2.1 \xff 4711 443\r\n"), Fault::Malformed);
+}
+
+//= proxy#line-end
+//= type=test
+#[test]
+fn a_line_ends_in_time_and_with_both_bytes() {
+    assert_eq!(fault(b"PROXY UNKNOWN\n"), Fault::Malformed);
+    assert_eq!(fault(b"PROXY UNKNOWN\rx"), Fault::Malformed);
+    assert_eq!(fault(b"PROXY UNKNOWN\r\r\n"), Fault::Malformed);
+    let line = |len: usize| [b"PROXY UNKNOWN ".as_slice(), &vec![b'x'; len - 16], b"\r\n"].concat();
+    assert_eq!(whole(&line(107)).len, 107);
+    assert_eq!(fault(&line(108)), Fault::Malformed);
+    // Neither does one have to wait for the end that comes too late.
+    assert_eq!(read(&line(200)[..105]), Opening::Partial { missing: 2 });
+    for cut in [106, 107, 150] {
+        assert_eq!(fault(&line(200)[..cut]), Fault::Malformed);
+    }
+}
+
+//= proxy#command
+//= proxy#family
+//= type=test
+#[test]
+fn binary_headers_with_unknown_parts_are_none() {
+    for command in (0..=255).filter(|command| !matches!(command, 0x20 | 0x21)) {
+        assert_eq!(fault(&binary(command, 0x11, &BLOCK_V4)), Fault::Malformed, "{command:x}");
+    }
+    for family in 0..=255_u8 {
+        let is_known = family >> 4 <= 3 && family & 15 <= 2;
+        let is_tcp = matches!(family, 0x11 | 0x21);
+        match read(&binary(0x21, family, &block_v6())) {
+            Opening::Whole(header) => {
+                assert!(is_known, "{family:x}");
+                assert_eq!(header.route.is_some(), is_tcp, "{family:x}");
+            }
+            other => assert!(!is_known, "{other:?} of {family:x}"),
+        }
+    }
+}
+
+//= proxy#addresses
+//= type=test
+#[test]
+fn addresses_must_be_within_the_length() {
+    for (family, due) in [(0x11, 12), (0x21, 36)] {
+        for len in 0..=40 {
+            let bytes = [binary(0x21, family, &vec![1; len]), vec![1; 40]].concat();
+            match read(&bytes) {
+                Opening::Whole(header) => assert!(len >= due && header.len == 16 + len),
+                Opening::Fault(Fault::Malformed) => assert!(len < due),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn endless_headers_are_given_up_at_their_length() {
+    let longest = [BLOCK_V4.as_slice(), &vec![0; limits::PROXY_HEADER_MAX - 28]].concat();
+    let bytes = binary(0x21, 0x11, &longest);
+    assert_eq!(whole(&bytes).len, limits::PROXY_HEADER_MAX);
+    let bytes = binary(0x21, 0x11, &[longest.as_slice(), &[0]].concat());
+    assert_eq!(fault(&bytes[..16]), Fault::TooLong);
+    assert_eq!(fault(&binary(0x20, 0, &[0; 65535])), Fault::TooLong);
+}
+
+/// Two random addresses of a family each.
+fn random_route(random: &mut impl FnMut() -> u64) -> Route {
+    let mut endpoint = || -> SocketAddr {
+        let (family, high, low) = (random(), random(), random());
+        match family % 2 {
+            0 => ((high as u32).to_be_bytes(), low as u16).into(),
+            _ => ((u128::from(high) << 64 | u128::from(low)).to_be_bytes(), low as u16).into(),
+        }
+    };
+    Route { client: endpoint(), server: endpoint() }
+}
+
+#[test]
+fn what_is_written_reads_back() {
+    let mut state = 7_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state.rotate_left(31) ^ state
+    };
+    for _ in 0..2000 {
+        let route = random_route(&mut random);
+        let (mut text, mut long, mut simple) = (Vec::new(), Vec::new(), Vec::new());
+        line(&mut text, route);
+        relayed(&mut long, route, &[4, 0, 0]);
+        simple::header(&mut simple, route);
+        assert_eq!(whole(&text), Header { route: Some(route), len: text.len() });
+        assert_eq!(whole(&long), Header { route: Some(route), len: long.len() });
+        assert_eq!(simple::unwrap(&simple).unwrap().route, route);
+        // One byte changed: another header, or none; never a longer one than there is.
+        let at = random() as usize % long.len();
+        long[at] = random() as u8;
+        if let Opening::Whole(header) = read(&long) {
+            assert!(header.len <= long.len());
+        }
+    }
+    let mut own = Vec::new();
+    local(&mut own);
+    assert_eq!(whole(&own), Header { route: None, len: 16 });
+}
+
+//= spp#header
+//= type=test
+#[test]
+fn simple_header_is_taken_off() {
+    let mut bytes = vec![0x56, 0xec];
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1]);
+    bytes.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+    bytes.extend([0x12, 0x67, 0x1b, 0x39]);
+    bytes.extend(b"datagram");
+    let wrapped = simple::unwrap(&bytes).unwrap();
+    assert_eq!(wrapped.route, route("192.0.2.1:4711", "[2001:db8::2]:6969"));
+    assert_eq!((wrapped.header.as_slice(), wrapped.datagram), (&bytes[..38], &b"datagram"[..]));
+    for cut in 0..38 {
+        assert_eq!(simple::unwrap(&bytes[..cut]), None);
+    }
+    assert!(simple::unwrap(&bytes[..38]).unwrap().datagram.is_empty());
+    for at in 0..2 {
+        let mut other = bytes.clone();
+        other[at] ^= 1;
+        assert_eq!(simple::unwrap(&other), None);
+    }
+}

@@ -1,0 +1,310 @@
+//! Sockets that somebody opened for this process before it started: systemd's socket activation, or
+//! the process that this one takes over from. Both hand them over as sd_listen_fds(3) has it:
+//! descriptors from 3 on, LISTEN_FDS of them, called as LISTEN_FDNAMES has it, for LISTEN_PID.
+//!
+//! # Safety
+//!
+//! A descriptor that is only a number has no owner yet. They are taken into ownership once, by
+//! [`Inherited::from_environment`], which whoever calls it calls before anything else is opened.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use socket2::{Socket, Type};
+
+use crate::bind::{Handed, Transport};
+
+/// The number of the first descriptor that is handed over.
+const FIRST: RawFd = 3;
+/// More than any configuration has: a number above it is a mistake.
+const COUNT_MAX: usize = 16 * 1024;
+
+/// What was handed over and nobody has taken yet.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    sockets: Vec<Entry>,
+    known: &'static [&'static str],
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    socket: Socket,
+    /// Of an internet socket: what kind it is, and what it is bound to.
+    bound: Option<(Transport, SocketAddr)>,
+}
+
+impl Inherited {
+    /// Takes what the environment says is there: nothing when called again, or when LISTEN_PID is
+    /// another process. Belongs to the very start of the process. Names that are not `known` say
+    /// nothing: systemd calls a socket like its unit when nobody names it.
+    pub fn from_environment(known: &'static [&'static str]) -> Result<Self, InheritError> {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        let variable = |name: &str| std::env::var(name).ok();
+        let own_pid = std::process::id();
+        let names = names(variable, own_pid)?;
+        if TAKEN.swap(true, Ordering::Relaxed) {
+            return Ok(Self::default());
+        }
+        let mut sockets = Vec::with_capacity(names.len());
+        for (number, name) in (FIRST..).zip(names) {
+            // SAFETY: any number may be asked about; nothing is read or written through it.
+            if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+                return Err(InheritError::NotOpen { number });
+            }
+            // SAFETY: it is open, and by the protocol it is ours since the process began; nobody
+            // else has taken it, because this happens once and first.
+            let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+            sockets.push(Entry::examine(name, number, descriptor)?);
+        }
+        Ok(Self { sockets, known })
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
+    /// Takes out the UDP sockets for the listener `name` on `address`, whose port 0 stands for any.
+    pub fn take_udp(&mut self, name: &str, address: SocketAddr) -> Vec<Handed> {
+        self.take(Transport::Udp, name, address)
+    }
+
+    /// The same for listening TCP sockets.
+    pub fn take_tcp(&mut self, name: &str, address: SocketAddr) -> Vec<Handed> {
+        self.take(Transport::Tcp, name, address)
+    }
+
+    fn take(&mut self, transport: Transport, name: &str, address: SocketAddr) -> Vec<Handed> {
+        let known = self.known;
+        let fits = |entry: &Entry| {
+            let Some((kind, bound)) = entry.bound else { return false };
+            kind == transport
+                && bound.ip() == address.ip()
+                && (bound.port() == address.port() || address.port() == 0)
+                && (entry.name == name || !known.contains(&&*entry.name))
+        };
+        self.extract(fits).into_iter().map(|entry| Handed(entry.socket)).collect()
+    }
+
+    /// Takes out the stream called `name`, the other end of which is whoever started this process.
+    pub fn take_stream(&mut self, name: &str) -> Option<UnixStream> {
+        let streams = self.extract(|entry| entry.name == name && entry.bound.is_none());
+        streams.into_iter().next().map(|entry| UnixStream::from(OwnedFd::from(entry.socket)))
+    }
+
+    /// What is left, in words; the sockets are closed.
+    pub fn leave(self) -> Vec<String> {
+        self.sockets.iter().map(Entry::to_string).collect()
+    }
+
+    fn extract(&mut self, fits: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+        let all = std::mem::take(&mut self.sockets);
+        let (taken, left) = all.into_iter().partition(fits);
+        self.sockets = left;
+        taken
+    }
+}
+
+impl Entry {
+    /// Looks what a descriptor is, and keeps it from processes that this one starts.
+    fn examine(name: String, number: RawFd, descriptor: OwnedFd) -> Result<Self, InheritError> {
+        let fail = |cause| InheritError::Unusable { number, name: name.clone(), cause };
+        let socket = Socket::from(descriptor);
+        let kind = socket.r#type().map_err(fail)?;
+        socket.set_cloexec(true).map_err(fail)?;
+        let bound = socket.local_addr().map_err(fail)?.as_socket();
+        let bound = match bound {
+            Some(address) if kind == Type::DGRAM => Some((Transport::Udp, address)),
+            Some(address) if kind == Type::STREAM => Some((Transport::Tcp, address)),
+            _ => None,
+        };
+        let entry = Self { name: name.clone(), socket, bound };
+        let Some((transport, address)) = bound else { return Ok(entry) };
+        if address.is_ipv6() && !entry.socket.only_v6().map_err(fail)? {
+            return Err(InheritError::BothFamilies { socket: entry.to_string() });
+        }
+        #[cfg(any(target_os = "linux", target_os = "freebsd"))]
+        if transport == Transport::Tcp && !entry.socket.is_listener().map_err(fail)? {
+            return Err(InheritError::NotListening { socket: entry.to_string() });
+        }
+        let _ = transport;
+        Ok(entry)
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bound {
+            Some((Transport::Udp, address)) => write!(f, "UDP {address} (`{}`)", self.name),
+            Some((Transport::Tcp, address)) => write!(f, "TCP {address} (`{}`)", self.name),
+            None => write!(f, "no internet socket (`{}`)", self.name),
+        }
+    }
+}
+
+/// A name for each descriptor, from the variables; none if they are for another process.
+fn names(
+    variable: impl Fn(&str) -> Option<String>,
+    own_pid: u32,
+) -> Result<Vec<String>, InheritError> {
+    let (Some(pid), Some(count)) = (variable("LISTEN_PID"), variable("LISTEN_FDS")) else {
+        return Ok(Vec::new());
+    };
+    if pid.parse() != Ok(own_pid) {
+        return Ok(Vec::new());
+    }
+    let read = count.parse().ok().filter(|count| *count <= COUNT_MAX);
+    let count = read.ok_or(InheritError::Count(count))?;
+    let given = variable("LISTEN_FDNAMES").unwrap_or_default();
+    let names = given.split(':').chain(std::iter::repeat("")).take(count);
+    // What systemd calls a socket whose name it does not know.
+    let names = names.map(|name| if name.is_empty() { "unknown" } else { name });
+    Ok(names.map(String::from).collect())
+}
+
+/// Why what was handed over cannot be used. Each says what to change.
+#[derive(Debug)]
+pub enum InheritError {
+    /// LISTEN_FDS is no sensible number.
+    Count(String),
+    /// LISTEN_FDS counts a descriptor that is not there.
+    NotOpen {
+        /// The descriptor.
+        number: RawFd,
+    },
+    /// No socket, or one that does not answer.
+    Unusable {
+        /// The descriptor.
+        number: RawFd,
+        /// What it was called.
+        name: String,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// A v6 socket that takes v4 traffic.
+    BothFamilies {
+        /// Which.
+        socket: String,
+    },
+    /// A TCP socket on which nobody listens.
+    NotListening {
+        /// Which.
+        socket: String,
+    },
+}
+
+impl fmt::Display for InheritError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(text) => write!(f, "LISTEN_FDS is `{text}`: a number is due"),
+            Self::NotOpen { number } => {
+                write!(f, "LISTEN_FDS counts descriptor {number}, which is not open")
+            }
+            Self::Unusable { number, name, cause } => {
+                write!(
+                    f,
+                    "descriptor {number} (`{name}`) was handed over, but is no socket: {cause}"
+                )
+            }
+            Self::BothFamilies { socket } => write!(
+                f,
+                "{socket} takes IPv4 as well: set BindIPv6Only=ipv6-only in its socket unit"
+            ),
+            Self::NotListening { socket } => write!(
+                f,
+                "{socket} was handed over, but nobody listens on it: set Accept=no in its socket unit"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for InheritError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, UdpSocket};
+
+    fn entry(name: &str, socket: impl Into<OwnedFd>) -> Result<Entry, InheritError> {
+        Entry::examine(name.into(), 9, socket.into())
+    }
+
+    #[test]
+    fn the_environment_names_each_descriptor() {
+        let names = |pid: &str, count: &str, given: &str| {
+            let variable = |name: &str| {
+                Some(match name {
+                    "LISTEN_PID" => pid.to_owned(),
+                    "LISTEN_FDS" => count.to_owned(),
+                    _ => given.to_owned(),
+                })
+            };
+            names(variable, 77)
+        };
+        assert_eq!(names("77", "3", "udp:http").unwrap(), ["udp", "http", "unknown"]);
+        assert_eq!(names("77", "1", "udp:http").unwrap(), ["udp"]);
+        assert!(names("78", "3", "udp").unwrap().is_empty());
+        assert!(names("77", "0", "").unwrap().is_empty());
+        for wrong in ["-1", "many", "99999999", ""] {
+            let error = names("77", wrong, "").unwrap_err();
+            assert!(error.to_string().contains(&format!("`{wrong}`")), "{error}");
+        }
+        assert!(super::names(|_| None, 77).unwrap().is_empty());
+    }
+
+    #[test]
+    fn listeners_find_theirs_by_kind_name_and_address() {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let at = udp.local_addr().unwrap();
+        let tcp = TcpListener::bind(at).unwrap();
+        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let any = ([127, 0, 0, 1], 0).into();
+        let mut inherited = Inherited {
+            sockets: vec![
+                entry("udp", udp.try_clone().unwrap()).unwrap(),
+                entry("tidegate.socket", udp).unwrap(),
+                entry("http", tcp).unwrap(),
+                entry("tidegate.socket", other).unwrap(),
+            ],
+            known: &["udp", "http", "admin"],
+        };
+        assert!(inherited.take_tcp("admin", at).is_empty(), "it is http's");
+        assert!(inherited.take_udp("udp", ([127, 0, 0, 2], at.port()).into()).is_empty());
+        assert_eq!(inherited.take_tcp("http", any).len(), 1);
+        assert_eq!(inherited.take_udp("udp", at).len(), 2);
+        assert!(!inherited.is_empty());
+        let left = inherited.leave();
+        assert!(left[0].starts_with("UDP 127.0.0.1:") && left[0].ends_with("(`tidegate.socket`)"));
+    }
+
+    #[test]
+    fn a_stream_is_nobodys_listener() {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let mut inherited =
+            Inherited { sockets: vec![entry("upgrade", theirs).unwrap()], known: &[] };
+        assert!(inherited.take_stream("else").is_none());
+        let stream = inherited.take_stream("upgrade").unwrap();
+        assert!(inherited.is_empty());
+        io::Write::write_all(&mut &stream, b"x").unwrap();
+        assert_eq!(io::Read::read(&mut &mine, &mut [0; 9]).unwrap(), 1);
+    }
+
+    #[test]
+    fn what_cannot_serve_is_said_to() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let error = entry("udp", file).unwrap_err().to_string();
+        assert!(error.contains("descriptor 9 (`udp`)") && error.contains("no socket"), "{error}");
+        let tcp = Socket::new(socket2::Domain::IPV4, Type::STREAM, None).unwrap();
+        let error = entry("http", tcp).unwrap_err().to_string();
+        assert!(error.contains("nobody listens"), "{error}");
+        let both = Socket::new(socket2::Domain::IPV6, Type::DGRAM, None).unwrap();
+        both.set_only_v6(false).unwrap();
+        let error = entry("udp", both).unwrap_err().to_string();
+        assert!(error.contains("BindIPv6Only=ipv6-only"), "{error}");
+    }
+}

@@ -1,0 +1,310 @@
+//! Starting the program anew, with the rights that it was started with.
+//!
+//! By the time that somebody asks for it, the process has become another user and may neither start
+//! programs nor look at files (see [`super::confine`]); what it started itself would be bound in the
+//! same way. So a second process is split off before: the launcher. It waits for one order only,
+//! and that is to start the program that it comes from, at its path, with its arguments and
+//! environment, and with the descriptors that come with the order. It ends with the process that it
+//! was split off from.
+//!
+//! ```text
+//! launcher ─ fork ─▶ gone at once
+//!                      └ fork ─▶ exec: the new process, an orphan, which systemd takes for its own
+//! ```
+//!
+//! # Safety
+//!
+//! `fork` is called only while the process has a single thread, so that the child finds no lock
+//! taken for ever. Descriptors are put in their places by `dup2` where nothing but an exec or an
+//! exit follows, so that nobody misses what was there.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg,
+    sendmsg, socketpair,
+};
+use nix::unistd::{ForkResult, fork};
+
+/// Descriptors that go together; the kernel takes 253 at most.
+const PER_MESSAGE: usize = 128;
+/// The number of the first descriptor that is handed over (sd_listen_fds(3)).
+const FIRST: RawFd = 3;
+/// Signals that are meant for the process beside us, though they may reach us as well.
+const NOT_OURS: [Signal; 6] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
+
+/// The way to the launcher, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Launcher {
+    orders: OwnedFd,
+}
+
+/// What is started.
+struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Launcher {
+    /// Splits the launcher off. Fails once the process has several threads.
+    pub fn split_off() -> io::Result<Self> {
+        if fs::read_dir("/proc/self/task")?.count() != 1 {
+            return Err(io::Error::other("the process has several threads already"));
+        }
+        let program = Program::running()?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        // SAFETY: there is one thread, as was just seen, and it is here.
+        match unsafe { fork() }? {
+            ForkResult::Parent { .. } => Ok(Self { orders: ours }),
+            ForkResult::Child => {
+                let work = std::panic::AssertUnwindSafe(|| wait_for_orders(&program, &theirs));
+                let code = if let Ok(Ok(())) = std::panic::catch_unwind(work) { 0 } else { 1 };
+                exit(code)
+            }
+        }
+    }
+
+    /// Starts the program with `descriptors` as its inherited ones, each with a name. The last of
+    /// them is a stream on which the program is expected to say how it goes; why it cannot even be
+    /// started stands there, too.
+    pub fn launch(&self, descriptors: &[(&str, OwnedFd)]) -> io::Result<()> {
+        let mut parts = descriptors.chunks(PER_MESSAGE).peekable();
+        while let Some(part) = parts.next() {
+            let names: Vec<&str> = part.iter().map(|(name, _)| *name).collect();
+            let more = if parts.peek().is_some() { "+" } else { "." };
+            let text = format!("{more}{}", names.join(":"));
+            let numbers: Vec<RawFd> = part.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
+            sendmsg::<()>(
+                self.orders.as_raw_fd(),
+                &[IoSlice::new(text.as_bytes())],
+                &[ControlMessage::ScmRights(&numbers)],
+                MsgFlags::MSG_NOSIGNAL,
+                None,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Program {
+    /// This program, at the path by which it was called: where that is a link, a newer version may
+    /// be behind it the next time.
+    fn running() -> io::Result<Self> {
+        let mut arguments = env::args_os();
+        let called = arguments.next().map(PathBuf::from).unwrap_or_default();
+        let running = env::current_exe()?;
+        let is_path = called.components().count() > 1 && is_same_file(&called, &running);
+        let path = if is_path { std::path::absolute(called)? } else { running };
+        Ok(Self { path, arguments: arguments.collect() })
+    }
+
+    /// Becomes the program, with `descriptors` in their places. Returns only if that fails.
+    fn become_it(&self, descriptors: Vec<(String, OwnedFd)>) -> io::Result<Infallible> {
+        for one in NOT_OURS {
+            // SAFETY: the default disposition runs no code of ours.
+            unsafe { signal(one, SigHandler::SigDfl) }?;
+        }
+        let count = descriptors.len();
+        let names: Vec<&str> = descriptors.iter().map(|(name, _)| &**name).collect();
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments);
+        let pid = std::process::id().to_string();
+        command.env("LISTEN_FDS", count.to_string()).env("LISTEN_PID", &pid);
+        command.env("LISTEN_FDNAMES", names.join(":"));
+        if env::var_os("WATCHDOG_PID").is_some() {
+            command.env("WATCHDOG_PID", &pid);
+        }
+        // First all out of the way, then each to its place.
+        let above = FIRST + RawFd::try_from(count).map_err(io::Error::other)?;
+        let moved = descriptors.iter().map(|(_, descriptor)| clone_above(descriptor, above));
+        let moved: Vec<OwnedFd> = moved.collect::<io::Result<_>>()?;
+        for (_, descriptor) in descriptors {
+            // Its number is about to be something else.
+            let _ = descriptor.into_raw_fd();
+        }
+        for (place, descriptor) in (FIRST..).zip(&moved) {
+            // SAFETY: both numbers are good; nobody here uses what `place` was before, because an
+            // exec or an exit follows. The copy is not closed by an exec.
+            if unsafe { libc::dup2(descriptor.as_raw_fd(), place) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        let error = command.exec();
+        let text = format!("cannot start {}: {error}", self.path.display());
+        Err(io::Error::new(error.kind(), text))
+    }
+}
+
+/// The launcher's life.
+fn wait_for_orders(program: &Program, orders: &OwnedFd) -> io::Result<()> {
+    for one in NOT_OURS {
+        // SAFETY: ignoring runs no code of ours.
+        unsafe { signal(one, SigHandler::SigIgn) }?;
+    }
+    // What lists processes by name shall show one of ours only.
+    nix::sys::prctl::set_name(c"tidegate-launch")?;
+    close_all_but(orders)?;
+    while let Some(descriptors) = receive(orders)? {
+        // SAFETY: the launcher never has more than one thread.
+        match unsafe { fork() }? {
+            ForkResult::Parent { child } => {
+                nix::sys::wait::waitpid(child, None)?;
+            }
+            // SAFETY: as above.
+            ForkResult::Child => match unsafe { fork() } {
+                Ok(ForkResult::Child) => start(program, descriptors),
+                Ok(ForkResult::Parent { .. }) => exit(0),
+                Err(_) => exit(1),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Becomes the new process, or says on the last descriptor why not.
+fn start(program: &Program, descriptors: Vec<(String, OwnedFd)>) -> ! {
+    let above = FIRST + RawFd::try_from(descriptors.len()).unwrap_or(RawFd::MAX - FIRST);
+    let report = descriptors.last().map(|(_, last)| clone_above(last, above));
+    let Err(error) = program.become_it(descriptors);
+    if let Some(Ok(report)) = report {
+        // If nobody hears it, nobody waits for it.
+        let _ = UnixStream::from(report).write_all(format!("failed {error}\n").as_bytes());
+    }
+    exit(1)
+}
+
+/// An order: descriptors and their names. None once whoever gives orders is gone.
+fn receive(orders: &OwnedFd) -> io::Result<Option<Vec<(String, OwnedFd)>>> {
+    let mut all = Vec::new();
+    loop {
+        let mut text = [0; 4096];
+        let mut space = nix::cmsg_space!([RawFd; PER_MESSAGE]);
+        let mut descriptors = Vec::new();
+        let len = {
+            let mut vectors = [IoSliceMut::new(&mut text)];
+            let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+            let message = recvmsg::<()>(orders.as_raw_fd(), &mut vectors, Some(&mut space), flags)?;
+            for part in message.cmsgs()? {
+                if let ControlMessageOwned::ScmRights(numbers) = part {
+                    // SAFETY: the kernel has just opened them for us, and nobody else knows them.
+                    let owned = numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+                    descriptors.extend(owned);
+                }
+            }
+            message.bytes
+        };
+        let Some((more, names)) = text.get(..len).and_then(<[u8]>::split_first) else {
+            return Ok(None);
+        };
+        let names = String::from_utf8_lossy(names);
+        all.extend(names.split(':').map(String::from).zip(descriptors));
+        if *more == b'.' {
+            return Ok(Some(all));
+        }
+    }
+}
+
+/// Another descriptor of the same, close-on-exec, with a number of `above` or more.
+fn clone_above(descriptor: &OwnedFd, above: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the descriptor is open; nothing but numbers is passed.
+    let number = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_DUPFD_CLOEXEC, above) };
+    if number < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Closes everything but the standard streams and `kept`: a listener that the launcher held would
+/// take connections that nobody serves.
+fn close_all_but(kept: &OwnedFd) -> io::Result<()> {
+    let numbers = fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
+    let numbers: Vec<RawFd> = numbers.collect();
+    for number in numbers {
+        if number > libc::STDERR_FILENO && number != kept.as_raw_fd() {
+            // SAFETY: whatever owns it in this copy of the process is never used or dropped: the
+            // launcher ends by `exit`. One number, that of the listing itself, is closed already.
+            unsafe { libc::close(number) };
+        }
+    }
+    Ok(())
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let mark = |path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    mark(one).is_some_and(|found| mark(other) == Some(found))
+}
+
+/// Ends the process without running what belongs to the one that it was split off from.
+fn exit(code: i32) -> ! {
+    // SAFETY: never returns, and touches nothing.
+    unsafe { libc::_exit(code) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_threads_is_not_forked() {
+        let other = std::thread::spawn(std::thread::park);
+        let error = Launcher::split_off().unwrap_err();
+        assert!(error.to_string().contains("several threads"), "{error}");
+        other.thread().unpark();
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn orders_of_any_length_arrive_whole() {
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .unwrap();
+        let launcher = Launcher { orders: ours };
+        for count in [1, PER_MESSAGE, PER_MESSAGE + 1] {
+            let (told, asked) = UnixStream::pair().unwrap();
+            let one = || OwnedFd::from(asked.try_clone().unwrap());
+            let sent: Vec<_> =
+                (0..count).map(|at| (if at == 0 { "a" } else { "b" }, one())).collect();
+            launcher.launch(&sent).unwrap();
+            let got = receive(&theirs).unwrap().unwrap();
+            let names: Vec<&str> = got.iter().map(|(name, _)| &**name).collect();
+            assert_eq!(names, sent.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+            for (_, descriptor) in got {
+                UnixStream::from(descriptor).write_all(b"x").unwrap();
+            }
+            drop((asked, sent));
+            let mut said = Vec::new();
+            io::Read::read_to_end(&mut &told, &mut said).unwrap();
+            assert_eq!(said.len(), count);
+        }
+        drop(launcher);
+        assert!(receive(&theirs).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_program_is_this_one() {
+        let program = Program::running().unwrap();
+        assert!(program.path.is_absolute());
+        assert!(is_same_file(&program.path, &env::current_exe().unwrap()));
+        assert_eq!(program.arguments.len() + 1, env::args_os().count());
+    }
+}

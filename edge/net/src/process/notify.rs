@@ -1,0 +1,103 @@
+//! What a process tells the one that watches over it: systemd's notification protocol
+//! (sd_notify(3)).
+//!
+//! Written here because it is a datagram of text: the socket is opened at the start and kept, so that
+//! a sandbox that comes later need not let any be opened.
+
+use std::io;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::time::Duration;
+
+/// The way to who watches over this process.
+#[derive(Debug)]
+pub struct Notifier {
+    socket: UnixDatagram,
+    to: SocketAddr,
+}
+
+impl Notifier {
+    /// The one that NOTIFY_SOCKET names, if anybody wants to be told.
+    pub fn from_environment() -> io::Result<Option<Self>> {
+        let Some(to) = std::env::var_os("NOTIFY_SOCKET").filter(|to| !to.is_empty()) else {
+            return Ok(None);
+        };
+        Self::to(Path::new(&to)).map(Some)
+    }
+
+    /// `path` is a socket's path, or a name after `@` (Linux).
+    fn to(path: &Path) -> io::Result<Self> {
+        let bytes = path.as_os_str().as_encoded_bytes();
+        let to = match bytes.strip_prefix(b"@") {
+            #[cfg(target_os = "linux")]
+            Some(name) => {
+                use std::os::linux::net::SocketAddrExt;
+                SocketAddr::from_abstract_name(name)?
+            }
+            _ => SocketAddr::from_pathname(path)?,
+        };
+        let socket = UnixDatagram::unbound()?;
+        // Whoever watches may be slow; that must not make us so.
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, to })
+    }
+
+    /// Says `lines`, assignments such as `READY=1`, one on each line.
+    pub fn say(&self, lines: &str) -> io::Result<()> {
+        self.socket.send_to_addr(lines.as_bytes(), &self.to).map(|_| ())
+    }
+}
+
+/// Within what time `WATCHDOG=1` is due again and again, if anybody waits for it.
+pub fn watchdog_time() -> Option<Duration> {
+    watchdog(|name| std::env::var(name).ok(), std::process::id())
+}
+
+fn watchdog(variable: impl Fn(&str) -> Option<String>, own_pid: u32) -> Option<Duration> {
+    let is_ours = variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(own_pid));
+    let time_us = variable("WATCHDOG_USEC")?.parse().ok().filter(|time_us| *time_us > 0)?;
+    is_ours.then(|| Duration::from_micros(time_us))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_arrives() {
+        let path = std::env::temp_dir().join(format!("tidegate-notify-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let watcher = UnixDatagram::bind(&path).unwrap();
+        Notifier::to(&path).unwrap().say("READY=1\nSTATUS=x").unwrap();
+        let mut buffer = [0; 99];
+        let len = watcher.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..len], b"READY=1\nSTATUS=x");
+        std::fs::remove_file(&path).unwrap();
+        assert!(Notifier::to(&path).unwrap().say("READY=1").is_err());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn names_without_files_are_known() {
+        use std::os::linux::net::SocketAddrExt;
+        let name = format!("tidegate-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let watcher = UnixDatagram::bind_addr(&address).unwrap();
+        Notifier::to(Path::new(&format!("@{name}"))).unwrap().say("READY=1").unwrap();
+        assert_eq!(watcher.recv(&mut [0; 99]).unwrap(), 7);
+    }
+
+    #[test]
+    fn the_watchdog_is_ours_or_nobodys() {
+        let time = |pid: Option<&str>, time: Option<&str>| {
+            let of = |name: &str| if name == "WATCHDOG_PID" { pid } else { time };
+            watchdog(|name| of(name).map(String::from), 7)
+        };
+        assert_eq!(time(None, Some("2000000")), Some(Duration::from_secs(2)));
+        assert_eq!(time(Some("7"), Some("2000000")), Some(Duration::from_secs(2)));
+        assert_eq!(time(Some("8"), Some("2000000")), None);
+        assert_eq!(time(Some("7"), Some("0")), None);
+        assert_eq!(time(Some("7"), Some("soon")), None);
+        assert_eq!(time(Some("7"), None), None);
+    }
+}

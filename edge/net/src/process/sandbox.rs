@@ -1,0 +1,243 @@
+//! Giving up, once everything is set up, what serving does not need: Landlock for files and new TCP
+//! connections, seccomp for system calls. Linux.
+//!
+//! What a kernel does not have is done without, and said.
+
+mod landlock;
+mod seccomp;
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Allowed;
+
+/// What the sandbox has come to.
+#[derive(Debug)]
+pub struct Sandbox {
+    allowed: Allowed,
+    files: io::Result<landlock::Extent>,
+    calls: Result<usize, String>,
+    /// Keeps the kernel from forgetting the folder that a rule is about: if it made it anew later,
+    /// the rule would not be about that one.
+    _own_figures: Option<File>,
+}
+
+/// Confines the calling thread, and all threads that it starts from now on, for good: of files only
+/// what is `allowed` and what the system says about this process can be reached, no new TCP socket
+/// listens or connects elsewhere, and no system call is made that a server has no use for.
+pub fn confine(allowed: Allowed) -> Sandbox {
+    let own_figures = File::open("/proc/self").ok();
+    let files = landlock::restrict(&allowed);
+    let calls = seccomp::restrict();
+    Sandbox { allowed, files, calls, _own_figures: own_figures }
+}
+
+impl Sandbox {
+    /// Whether `path` can be read if it is there and its permissions allow it.
+    pub fn covers(&self, path: &Path) -> bool {
+        let Allowed { readable, writable, .. } = &self.allowed;
+        // A path that leads nowhere is somebody else's to complain about.
+        path.canonicalize().is_err() || self.files.is_err() || {
+            readable.iter().chain(writable).any(|folder| holds(folder, path))
+        }
+    }
+
+    /// Whether files can be made in `folder`, which must be there, if its permissions allow it.
+    pub fn covers_writing(&self, folder: &Path) -> bool {
+        self.files.is_err() || self.allowed.writable.iter().any(|known| holds(known, folder))
+    }
+
+    /// Whether a TCP connection can be made to `port` somewhere.
+    pub fn covers_connecting(&self, port: u16) -> bool {
+        let is_restricted = self.files.as_ref().is_ok_and(|extent| extent.tcp);
+        !is_restricted || self.allowed.ports.contains(&port)
+    }
+
+    /// The folders of which everything can be read.
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.allowed.readable
+    }
+}
+
+fn holds(folder: &Path, path: &Path) -> bool {
+    let folder = folder.canonicalize();
+    folder.is_ok_and(|folder| path.canonicalize().is_ok_and(|it| it.starts_with(folder)))
+}
+
+impl fmt::Display for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.files {
+            Ok(extent) => {
+                let Allowed { readable, writable, ports } = &self.allowed;
+                write!(f, "files: ")?;
+                if readable.is_empty() && writable.is_empty() {
+                    write!(f, "none")?;
+                }
+                list(f, "read only in ", readable.iter().map(|folder| folder.display()))?;
+                let before = if readable.is_empty() { "written in " } else { "; written in " };
+                list(f, before, writable.iter().map(|folder| folder.display()))?;
+                write!(f, "; TCP sockets: ")?;
+                match (extent.tcp, ports.is_empty()) {
+                    (true, true) => write!(f, "no new ones")?,
+                    (true, false) => list(f, "new ones to port ", ports.iter())?,
+                    (false, _) => write!(f, "the kernel cannot restrict them")?,
+                }
+            }
+            Err(error) => write!(f, "files: not restricted ({})", landlock::reason(error))?,
+        }
+        match &self.calls {
+            Ok(count) => write!(f, "; system calls: {count} denied"),
+            Err(reason) => write!(f, "; system calls: not restricted ({reason})"),
+        }
+    }
+}
+
+fn list<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    before: &str,
+    items: impl Iterator<Item = T>,
+) -> fmt::Result {
+    let mut before = before;
+    for item in items {
+        write!(f, "{before}{item}")?;
+        before = ", ";
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind::PermissionDenied;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::process::Command;
+    use std::{fs, thread};
+
+    /// Runs `test` in a thread of its own, since there is no way back.
+    fn confined<T: Send + 'static>(
+        readable: Vec<PathBuf>,
+        test: impl FnOnce(&Sandbox) -> T + Send + 'static,
+    ) -> T {
+        confined_to(Allowed { readable, ..Allowed::default() }, test)
+    }
+
+    fn confined_to<T: Send + 'static>(
+        allowed: Allowed,
+        test: impl FnOnce(&Sandbox) -> T + Send + 'static,
+    ) -> T {
+        thread::spawn(move || test(&confine(allowed))).join().unwrap()
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("inner")).unwrap();
+        fs::write(path.join("inner/file"), "x").unwrap();
+        path
+    }
+
+    #[test]
+    fn files_elsewhere_cannot_be_opened() {
+        let (open, closed) = (folder("open"), folder("closed"));
+        let (inside, outside) = (open.join("inner/file"), closed.join("inner/file"));
+        let fresh = open.join("fresh");
+        confined(vec![open.clone()], move |sandbox| {
+            assert_eq!(fs::read_to_string(&inside).unwrap(), "x");
+            assert!(sandbox.covers(&inside));
+            if let Err(error) = &sandbox.files {
+                // Nothing to see on a kernel without Landlock, but that it says so.
+                assert!(sandbox.to_string().contains("not restricted"), "{error}");
+                return;
+            }
+            assert!(!sandbox.covers(&outside));
+            assert_eq!(fs::read_to_string(&outside).unwrap_err().kind(), PermissionDenied);
+            assert_eq!(fs::write(&inside, "y").unwrap_err().kind(), PermissionDenied);
+            assert_eq!(fs::write(fresh, "y").unwrap_err().kind(), PermissionDenied);
+            assert!(fs::read_to_string("/proc/self/statm").is_ok());
+            assert!(fs::read_dir("/proc/self/fd").unwrap().count() > 0);
+            assert!(fs::read_to_string("/proc/1/statm").is_err());
+        });
+        for path in [open, closed] {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn programs_cannot_be_started_but_threads_can() {
+        let before = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = before.local_addr().unwrap();
+        confined(Vec::new(), move |sandbox| {
+            assert!(Command::new("/bin/true").spawn().is_err());
+            assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
+            let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+            udp.send_to(b"x", udp.local_addr().unwrap()).unwrap();
+            assert_eq!(udp.recv(&mut [0; 9]).unwrap(), 1);
+            assert!(socket2::Socket::new(17.into(), socket2::Type::RAW, None).is_err());
+            if sandbox.files.as_ref().is_ok_and(|extent| extent.tcp) {
+                assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), PermissionDenied);
+                assert_eq!(TcpStream::connect(address).unwrap_err().kind(), PermissionDenied);
+            }
+        });
+        // Elsewhere nothing has changed.
+        TcpStream::connect(address).unwrap();
+    }
+
+    #[test]
+    fn what_is_allowed_can_be_written_and_connected_to() {
+        let (open, closed) = (folder("writable"), folder("unwritable"));
+        let [wanted, other] = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [wanted_at, other_at] = [&wanted, &other].map(|one| one.local_addr().unwrap());
+        let allowed = Allowed {
+            readable: Vec::new(),
+            writable: vec![open.clone()],
+            ports: vec![wanted_at.port()],
+        };
+        let (inside, outside) = (open.clone(), closed.clone());
+        confined_to(allowed, move |sandbox| {
+            let make = |folder: &Path| {
+                fs::create_dir_all(folder.join("new"))?;
+                fs::write(folder.join("new/one"), "one")?;
+                fs::write(folder.join("new/one"), "o")?;
+                fs::rename(folder.join("new/one"), folder.join("new/other"))?;
+                let read = fs::read_to_string(folder.join("new/other"))?;
+                fs::remove_file(folder.join("new/other"))?;
+                File::open(folder.join("new"))?.sync_all()?;
+                io::Result::Ok(read)
+            };
+            assert_eq!(make(&inside).unwrap(), "o");
+            assert!(sandbox.covers(&inside) && sandbox.covers_writing(&inside));
+            TcpStream::connect(wanted_at).unwrap();
+            let Ok(extent) = &sandbox.files else { return };
+            assert!(!sandbox.covers_writing(&outside) && !sandbox.covers(&outside));
+            assert_eq!(make(&outside).unwrap_err().kind(), PermissionDenied);
+            if extent.tcp {
+                assert!(sandbox.covers_connecting(wanted_at.port()));
+                assert!(!sandbox.covers_connecting(other_at.port()));
+                assert_eq!(TcpStream::connect(other_at).unwrap_err().kind(), PermissionDenied);
+                let told =
+                    format!("written in {}; TCP sockets: new ones to port ", inside.display());
+                assert!(sandbox.to_string().contains(&told), "{sandbox}");
+            }
+        });
+        for path in [open, closed] {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn memory_cannot_be_made_code() {
+        confined(Vec::new(), |sandbox| {
+            assert!(sandbox.calls.is_ok(), "{sandbox}");
+            let (len, private) = (4096, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let map = |protection| {
+                // SAFETY: a fresh anonymous mapping, of which nothing is used.
+                let at =
+                    unsafe { libc::mmap(std::ptr::null_mut(), len, protection, private, -1, 0) };
+                at != libc::MAP_FAILED
+            };
+            assert!(map(libc::PROT_READ | libc::PROT_WRITE));
+            assert!(!map(libc::PROT_READ | libc::PROT_EXEC));
+        });
+    }
+}

@@ -1,0 +1,170 @@
+//! Landlock: which files, and which TCP ports, a thread can reach (landlock(7)).
+//!
+//! Three system calls and three structures, which the kernel keeps as they are; the crate that wraps
+//! them would bring six others.
+//!
+//! # Safety
+//!
+//! The kernel reads the structures during the calls that they are passed to, and keeps no pointer.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::ptr::null;
+
+use super::Allowed;
+
+/// `struct landlock_ruleset_attr`: what is denied unless a rule allows it.
+#[repr(C)]
+struct Ruleset {
+    files: u64,
+    net: u64,
+    scopes: u64,
+}
+
+/// `struct landlock_path_beneath_attr`.
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed: u64,
+    folder: i32,
+}
+
+/// `struct landlock_net_port_attr`.
+#[repr(C)]
+struct NetPort {
+    allowed: u64,
+    port: u64,
+}
+
+/// LANDLOCK_CREATE_RULESET_VERSION
+const ASK_VERSION: u32 = 1;
+/// LANDLOCK_RULE_PATH_BENEATH
+const PATH_BENEATH: u32 = 1;
+/// LANDLOCK_RULE_NET_PORT
+const NET_PORT: u32 = 2;
+/// LANDLOCK_ACCESS_FS_READ_FILE and _READ_DIR
+const READ: u64 = 1 << 2 | 1 << 3;
+/// What it takes to make, replace and remove files and to make folders:
+/// LANDLOCK_ACCESS_FS_WRITE_FILE, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG and _TRUNCATE
+const WRITE: u64 = 1 << 1 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 14;
+/// LANDLOCK_ACCESS_NET_BIND_TCP
+const LISTEN: u64 = 1 << 0;
+/// LANDLOCK_ACCESS_NET_CONNECT_TCP
+const CONNECT: u64 = 1 << 1;
+/// LANDLOCK_SCOPE_SIGNAL
+const SIGNALS: u64 = 1 << 1;
+
+/// How much this kernel's Landlock restricts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) tcp: bool,
+}
+
+/// Leaves this thread, and those that it will start, nothing of the file system but what is `allowed`,
+/// no new TCP listener or other connection, and no signal to other processes: as far as the kernel
+/// knows how to.
+pub(super) fn restrict(allowed: &Allowed) -> io::Result<Extent> {
+    let version = version()?;
+    let ruleset = Ruleset {
+        // All rights to files that the version has: 13, then refer, truncate, and ioctl on devices.
+        files: match version {
+            1 => (1 << 13) - 1,
+            2 => (1 << 14) - 1,
+            3 | 4 => (1 << 15) - 1,
+            _ => (1 << 16) - 1,
+        },
+        net: if version >= 4 { LISTEN | CONNECT } else { 0 },
+        scopes: if version >= 6 { SIGNALS } else { 0 },
+    };
+    // SAFETY: the kernel reads the structure, which lives until the call returns; fields that it
+    // does not know are zero.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            &raw const ruleset,
+            size_of::<Ruleset>(),
+            0,
+        )
+    };
+    let rules = owned(status)?;
+    for folder in allowed.readable.iter().map(PathBuf::as_path).chain([Path::new("/proc/self")]) {
+        allow_beneath(&rules, folder, READ)?;
+    }
+    for folder in &allowed.writable {
+        // Of a right that the version does not know, there is none to be given.
+        allow_beneath(&rules, folder, (READ | WRITE) & ruleset.files)?;
+    }
+    if ruleset.net != 0 {
+        allowed.ports.iter().try_for_each(|port| allow_connecting(&rules, *port))?;
+    }
+    nix::sys::prctl::set_no_new_privs()?;
+    // SAFETY: only numbers are passed.
+    let status = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) };
+    done(status)?;
+    Ok(Extent { tcp: ruleset.net != 0 })
+}
+
+/// Why there is none, in words.
+pub(super) fn reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOSYS) => "the kernel has no Landlock".into(),
+        Some(libc::EOPNOTSUPP) => "Landlock is switched off in this kernel".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn version() -> io::Result<i64> {
+    // SAFETY: with this flag the kernel reads no structure, and wants none.
+    let status = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, null::<Ruleset>(), 0_usize, ASK_VERSION)
+    };
+    done(status)
+}
+
+fn allow_beneath(rules: &OwnedFd, folder: &Path, allowed: u64) -> io::Result<()> {
+    let folder: File = match OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(folder) {
+        Ok(folder) => folder,
+        // What is out of reach anyway needs no rule.
+        Err(error) if is_out_of_reach(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let rule = PathBeneath { allowed, folder: folder.as_raw_fd() };
+    // SAFETY: both descriptors are open; the kernel reads the structure, which lives until the call
+    // returns.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            rules.as_raw_fd(),
+            PATH_BENEATH,
+            &raw const rule,
+            0,
+        )
+    };
+    done(status).map(|_| ())
+}
+
+fn allow_connecting(rules: &OwnedFd, port: u16) -> io::Result<()> {
+    let rule = NetPort { allowed: CONNECT, port: port.into() };
+    // SAFETY: the descriptor is open; the kernel reads the structure, which lives until the call
+    // returns.
+    let status = unsafe {
+        libc::syscall(libc::SYS_landlock_add_rule, rules.as_raw_fd(), NET_PORT, &raw const rule, 0)
+    };
+    done(status).map(|_| ())
+}
+
+fn is_out_of_reach(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+}
+
+fn done(status: libc::c_long) -> io::Result<i64> {
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(status) }
+}
+
+fn owned(status: libc::c_long) -> io::Result<OwnedFd> {
+    let number = i32::try_from(done(status)?).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}

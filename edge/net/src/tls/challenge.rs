@@ -1,0 +1,180 @@
+//! The handshake by which an ACME authority sees that a host is ours (RFC 8737).
+
+use rustls::server::ClientHello;
+
+/// What such a handshake agrees on; nothing else is said over it.
+pub(super) const PROTOCOL: &[u8] = b"acme-tls/1";
+
+/// Whether a client asks for nothing but the proof. One that offers HTTP as well gets HTTP.
+pub(super) fn asks_for_proof(hello: &ClientHello<'_>) -> bool {
+    hello
+        .alpn()
+        .is_some_and(|mut offered| offered.next() == Some(PROTOCOL) && offered.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+    use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
+    use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+    use rustls::{
+        ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, version,
+    };
+
+    use super::super::{Certificate, Certificates, TlsConfig, TlsSession};
+    use super::PROTOCOL;
+
+    /// Believes whatever it is shown, as an authority does that looks at the extension.
+    #[derive(Debug)]
+    struct Credulous(WebPkiSupportedAlgorithms);
+
+    impl ServerCertVerifier for Credulous {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: UnixTime,
+        ) -> Result<ServerCertVerified, Error> {
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.0)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.0)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.0.supported_schemes()
+        }
+    }
+
+    fn certificate(host: &str) -> Certificate {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([host.to_owned()]).unwrap();
+        let text = params.self_signed(&key).unwrap().pem() + &key.serialize_pem();
+        Certificate::from_pem(text.as_bytes(), Path::new("challenge")).unwrap()
+    }
+
+    /// What came of a handshake.
+    struct Met {
+        shown: CertificateDer<'static>,
+        protocol: Option<Vec<u8>>,
+        /// What the server made of a request behind the handshake: bytes, and whether it is the end.
+        heard: (usize, bool),
+    }
+
+    fn meet(
+        certificates: &Arc<Certificates>,
+        host: &str,
+        protocols: &[&[u8]],
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> Result<Met, Error> {
+        let provider: Arc<CryptoProvider> = aws_lc_rs::default_provider().into();
+        let verifier = Credulous(provider.signature_verification_algorithms);
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_protocol_versions(&[version]).unwrap();
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = builder.with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let name = ServerName::try_from(host.to_owned()).unwrap();
+        let mut client = ClientConnection::new(config.into(), name).unwrap();
+        let mut server = TlsSession::new(&TlsConfig::new(certificates)).unwrap();
+        let mut plain = vec![0; 64 * 1024];
+        let mut heard = (0, false);
+        // A few flights each way, and a request as soon as it may be sent.
+        for _ in 0..4 {
+            if !client.is_handshaking() {
+                client.writer().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            }
+            let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+            client.write_tls(&mut to_server).unwrap();
+            if let Ok(len) = server.open(&mut to_server, &mut plain, &mut to_client) {
+                heard = (heard.0 + len, server.is_over());
+            }
+            let mut left = to_client.as_slice();
+            while !left.is_empty() {
+                client.read_tls(&mut left).unwrap();
+                client.process_new_packets()?;
+            }
+        }
+        let shown = client.peer_certificates().unwrap()[0].clone().into_owned();
+        Ok(Met { shown, protocol: client.alpn_protocol().map(<[u8]>::to_vec), heard })
+    }
+
+    //= rfc8737#only-alpn
+    //= type=test
+    //= rfc8737#no-data
+    //= type=test
+    #[test]
+    fn the_proof_is_shown_to_who_asks_for_it_alone() {
+        for version in [&version::TLS12, &version::TLS13] {
+            let certificates = Arc::new(Certificates::default());
+            let [usual, proof] = ["t.example"; 2].map(certificate);
+            certificates.replace_obtained(vec![usual.clone()]);
+            // Nothing is to be proven.
+            let refused = |host| meet(&certificates, host, &[PROTOCOL], version).is_err();
+            assert!(refused("t.example"));
+            certificates.set_challenge(Some(proof.clone()));
+            let met = meet(&certificates, "t.example", &[PROTOCOL], version).unwrap();
+            assert_eq!(Some(&met.shown), proof.der());
+            assert_eq!(met.protocol.as_deref(), Some(PROTOCOL));
+            assert_eq!(met.heard, (0, true), "no request is taken over it");
+            assert!(refused("other.example"));
+            // Clients that do not ask do not see it.
+            let http: &[u8] = b"http/1.1";
+            for protocols in [&[][..], &[http], &[http, PROTOCOL], &[PROTOCOL, http]] {
+                let met = meet(&certificates, "t.example", protocols, version).unwrap();
+                assert_eq!(Some(&met.shown), usual.der());
+                assert_ne!(met.protocol.as_deref(), Some(PROTOCOL));
+                assert!(met.heard.0 > 0 && !met.heard.1);
+            }
+            certificates.set_challenge(None);
+            assert!(refused("t.example"));
+        }
+    }
+
+    #[test]
+    fn files_go_before_what_was_obtained() {
+        let certificates = Arc::new(Certificates::default());
+        assert!(
+            meet(&certificates, "a.example", &[], &version::TLS13).is_err(),
+            "there is none yet"
+        );
+        let [a, b, c] = ["a.example", "b.example", "b.example"].map(certificate);
+        let shown = |host| {
+            let met = meet(&certificates, host, &[], &version::TLS13).unwrap();
+            met.shown
+        };
+        certificates.replace_obtained(vec![a.clone(), b]);
+        assert_eq!(Some(&shown("unknown.example")), a.der());
+        certificates.replace(vec![c.clone()]);
+        assert_eq!(Some(&shown("a.example")), a.der());
+        for host in ["b.example", "unknown.example"] {
+            assert_eq!(Some(&shown(host)), c.der());
+        }
+        let expiries = certificates.expiries();
+        assert_eq!(expiries.keys().collect::<Vec<_>>(), ["a.example", "b.example"]);
+        assert_eq!(expiries["b.example"], c.expires());
+        assert!(a.begins() < a.expires());
+    }
+}
