@@ -1,12 +1,13 @@
 //! Figures: tidegate beside the rivals that packages give, in one run.
 //!
-//! `cargo xtask bench udp|udp-announce|http|http-close|ws|ws-idle [--runs N] [--seconds N]
-//! [--rivals FOLDER] [--write]`. The tracker is pinned to core 0 and the load to core 1; runs are interleaved (A B A
+//! `cargo xtask bench udp|udp-announce|http|http-close|https|https-handshake|ws|wss|ws-idle|wss-idle
+//! [--runs N] [--seconds N] [--rivals FOLDER] [--write]`. The tracker is pinned to core 0 and the load to core 1; runs are interleaved (A B A
 //! B) because machines drift; what counts is responses per second of the tracker's own CPU time.
 //! Rivals that are not in the folder are left out; npm's is looked for in its `node_modules`.
 //! `cargo xtask bench flood` is another kind of thing: [`flood`].
 //! The store's own figures come from `cargo bench -p tidegate-swarm --bench store`.
 
+mod certificate;
 pub(crate) mod flood;
 mod idle;
 mod load;
@@ -58,13 +59,14 @@ pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
     }
     let (name, plan) = parse(arguments)?;
     // A wrong name is no reason to build.
-    let load = if name == idle::NAME { None } else { Some(Load::parse(name)?) };
+    let idle = idle::subjects(name);
+    let load = if idle.is_some() { None } else { Some(Load::parse(name)?) };
     let mut build = command(&["cargo", "build", "--release", "--package", "tidegate"]);
     build.env("CARGO_TERM_QUIET", "true");
     run_command(build)?;
     match load {
         Some(load) => throughput(&plan, load),
-        None => idle::bench(&plan),
+        None => idle::bench(&plan, name, idle.unwrap_or_default()),
     }
 }
 
@@ -119,10 +121,8 @@ impl Plan {
 
 fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
     let mut words = arguments.iter().copied();
-    let name = words
-        .next()
-        .context("which: udp, udp-announce, http, http-close, ws, ws-idle or flood?")?;
-    let (runs, seconds) = if name == idle::NAME { (1, 150) } else { (5, 10) };
+    let name = words.next().with_context(|| format!("which: {} or flood?", load::NAMES))?;
+    let (runs, seconds) = if idle::subjects(name).is_some() { (1, 150) } else { (5, 10) };
     let mut plan = Plan {
         runs,
         seconds,
@@ -240,8 +240,11 @@ mod tests {
         let (name, plan) = parse(&words("http --runs 3 --seconds 7 --write")).unwrap();
         assert!(name == "http" && plan.runs == 3 && plan.seconds == 7 && plan.write);
         let (name, plan) = parse(&words("ws-idle")).unwrap();
-        assert!(name == idle::NAME && plan.runs == 1 && plan.seconds == 150 && !plan.write);
+        assert!(name == "ws-idle" && plan.runs == 1 && plan.seconds == 150 && !plan.write);
         assert!(parse(&words("udp --fast")).is_err());
-        assert!(Load::parse("tcp").is_err() && Load::parse("ws").is_ok());
+        assert!(Load::parse("tcp").is_err());
+        for name in load::NAMES.split(", ") {
+            assert!(Load::parse(name).is_ok() != idle::subjects(name).is_some(), "{name}");
+        }
     }
 }

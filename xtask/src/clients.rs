@@ -7,6 +7,7 @@
 //! is left behind and two runs do not meet.
 
 mod acme;
+mod authority;
 mod case;
 mod haproxy;
 mod pair;

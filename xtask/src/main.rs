@@ -30,7 +30,8 @@ cargo xtask TASK
   tidy                   the rules that compilers do not know: lengths, arrows, bans, links, leftovers
   spec                   which requirements of spec/ are met, tested, excepted
   clients [NAME...]      real clients transfer a torrent over the tracker; no name: all of them
-  bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close, ws, ws-idle
+  bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close, https,
+                         https-handshake, ws, wss, ws-idle, wss-idle
                          [--runs N] [--seconds N] [--rivals FOLDER] [--write]
   bench flood            what limits cost, and how others fare while one address floods
                          [--runs N] [--seconds N]

@@ -5,13 +5,19 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
 
-use super::load::{WEBSOCKET, figure, websocket};
+use super::load::{SECURE_WEBSOCKET, WEBSOCKET, figure, websocket};
 use super::subject::Subject;
 use super::{Plan, median};
 use crate::command::output;
 
-/// As it is called on the command line.
-pub(super) const NAME: &str = "ws-idle";
+/// Who can be measured, by the name on the command line.
+pub(super) fn subjects(name: &str) -> Option<&'static [Subject]> {
+    match name {
+        "ws-idle" => Some(WEBSOCKET),
+        "wss-idle" => Some(SECURE_WEBSOCKET),
+        _ => None,
+    }
+}
 
 /// One run of one subject.
 struct Run {
@@ -22,8 +28,8 @@ struct Run {
 }
 
 /// Measures memory and idle cost of each subject.
-pub(super) fn bench(plan: &Plan) -> Result<()> {
-    let subjects = plan.those_here(WEBSOCKET);
+pub(super) fn bench(plan: &Plan, name: &str, subjects: &[Subject]) -> Result<()> {
+    let subjects = plan.those_here(subjects);
     let mut runs = Vec::new();
     for round in 1..=plan.runs {
         for subject in &subjects {
@@ -40,7 +46,7 @@ pub(super) fn bench(plan: &Plan) -> Result<()> {
     }
     println!("\n{}", report(&subjects, &runs));
     if plan.write {
-        plan.write_record(NAME, &subjects, &table(&runs))?;
+        plan.write_record(name, &subjects, &table(&runs))?;
     }
     Ok(())
 }

@@ -24,6 +24,12 @@ pub(super) enum Load {
     HttpClose,
     /// `tidegate load ws`: 128 connections, 10 offers an announce, all of them answered.
     Ws,
+    /// The same over TLS, beside the same without.
+    Wss,
+    /// `tidegate load http`: 64 connections kept alive, over TLS and without.
+    Https,
+    /// The same with a connection, and so a full handshake of TLS, for each announce.
+    HttpsHandshake,
 }
 
 /// What a load has seen.
@@ -39,10 +45,18 @@ pub(super) struct Seen {
 
 impl Load {
     pub(super) fn parse(name: &str) -> Result<Self> {
-        let all = [Self::Udp, Self::UdpAnnounce, Self::Http, Self::HttpClose, Self::Ws];
-        all.into_iter().find(|load| load.name() == name).with_context(|| {
-            format!("unknown benchmark {name}: udp, udp-announce, http, http-close, ws, ws-idle")
-        })
+        let all = [
+            Self::Udp,
+            Self::UdpAnnounce,
+            Self::Http,
+            Self::HttpClose,
+            Self::Https,
+            Self::HttpsHandshake,
+            Self::Ws,
+            Self::Wss,
+        ];
+        let found = all.into_iter().find(|load| load.name() == name);
+        found.with_context(|| format!("unknown benchmark {name}: {NAMES}"))
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -52,6 +66,9 @@ impl Load {
             Self::Http => "http",
             Self::HttpClose => "http-close",
             Self::Ws => "ws",
+            Self::Wss => "wss",
+            Self::Https => "https",
+            Self::HttpsHandshake => "https-handshake",
         }
     }
 
@@ -68,6 +85,16 @@ impl Load {
             // aquatic_http ignores `Connection: close`, so wrk would measure keep-alive there.
             Self::HttpClose => &[Subject::Tidegate],
             Self::Ws => WEBSOCKET,
+            Self::Wss => SECURE_WEBSOCKET,
+            Self::Https => &[
+                Subject::TidegateTls,
+                Subject::Tidegate,
+                Subject::AquaticHttpTls,
+                Subject::HitchTidegate,
+            ],
+            Self::HttpsHandshake => {
+                &[Subject::TidegateTls, Subject::AquaticHttpTls, Subject::HitchTidegate]
+            }
         }
     }
 
@@ -85,7 +112,9 @@ impl Load {
             Self::UdpAnnounce => aquatic(testers, "aquatic_udp_load_test", &udp(at, 0, seconds)),
             Self::Http => aquatic(testers, "aquatic_http_load_test", &http(at, seconds)),
             Self::HttpClose => wrk(at, seconds),
-            Self::Ws => {
+            Self::Https => announces(subject, seconds, &[]),
+            Self::HttpsHandshake => announces(subject, seconds, &["--close"]),
+            Self::Ws | Self::Wss => {
                 let text = output(websocket(subject, pid, seconds))?;
                 let user_s = figure(&text, "tracker's user seconds:")?;
                 let system_s = figure(&text, "tracker's system seconds:")?;
@@ -103,11 +132,38 @@ impl Load {
 pub(super) const WEBSOCKET: &[Subject] =
     &[Subject::Tidegate, Subject::AquaticWs, Subject::BittorrentTracker];
 
+/// Ours, with TLS and without: what that costs.
+pub(super) const SECURE_WEBSOCKET: &[Subject] = &[Subject::TidegateTls, Subject::Tidegate];
+
+/// All that can be measured.
+pub(super) const NAMES: &str =
+    "udp, udp-announce, http, http-close, https, https-handshake, ws, wss, ws-idle, wss-idle";
+
+/// `tidegate load http` against a subject.
+fn announces(subject: Subject, seconds: u32, options: &[&str]) -> Result<Seen> {
+    let mut command = pinned();
+    command.arg(release().join("tidegate")).args(["load", "http"]).arg(url(subject, "http"));
+    command.args(["--warm-up", "0", "--seconds", &seconds.to_string()]).args(options);
+    let text = output(command)?;
+    Ok(Seen {
+        responses_s: figure(&text, "responses per second:")?,
+        seconds: figure(&text, "measured:")?,
+        cpu_s: None,
+    })
+}
+
+/// Where a subject is announced to.
+fn url(subject: Subject, scheme: &str) -> String {
+    let secure = if subject.is_secure() { "s" } else { "" };
+    let path = if scheme == "http" { "announce" } else { "" };
+    format!("{scheme}{secure}://{}/{path}", subject.address())
+}
+
 /// `tidegate load ws` against a subject.
 pub(super) fn websocket(subject: Subject, pid: u32, seconds: u32) -> Command {
     let mut command = pinned();
     command.arg(release().join("tidegate")).args(["load", "ws"]);
-    command.arg(format!("ws://{}/", subject.address()));
+    command.arg(url(subject, "ws"));
     command.args(["--seconds", &seconds.to_string(), "--pid", &pid.to_string()]);
     command
 }

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::certificate::Certificate;
+use crate::command::{command, output};
 use crate::workspace::{release, root};
 
 /// A tracker under test.
@@ -23,6 +25,11 @@ pub(super) enum Subject {
     AquaticHttp,
     AquaticWs,
     BittorrentTracker,
+    /// The same process as [`Subject::Tidegate`], at its listener for TLS.
+    TidegateTls,
+    AquaticHttpTls,
+    /// hitch, which speaks TLS, in front of tidegate without.
+    HitchTidegate,
 }
 
 /// Resources a process has used.
@@ -46,9 +53,9 @@ impl Used {
     }
 }
 
-/// A tracker that runs until it is dropped.
+/// A tracker that runs until it is dropped, and what stands before it.
 pub(super) struct Running {
-    child: Child,
+    children: Vec<Child>,
 }
 
 impl Subject {
@@ -61,13 +68,22 @@ impl Subject {
             Self::AquaticHttp => "aquatic_http",
             Self::AquaticWs => "aquatic_ws",
             Self::BittorrentTracker => "bittorrent-tracker",
+            Self::TidegateTls => "tidegate (TLS)",
+            Self::AquaticHttpTls => "aquatic_http (TLS)",
+            Self::HitchTidegate => "hitch + tidegate",
         }
+    }
+
+    /// Whether it is spoken to over TLS.
+    pub(super) fn is_secure(self) -> bool {
+        matches!(self, Self::TidegateTls | Self::AquaticHttpTls | Self::HitchTidegate)
     }
 
     /// Whether its program is there to be started; tidegate is built.
     pub(super) fn is_here(self, rivals: &Path) -> bool {
         match self {
-            Self::Tidegate => true,
+            Self::Tidegate | Self::TidegateTls => true,
+            Self::HitchTidegate => output(command(&[HITCH, "--version"])).is_ok(),
             Self::BittorrentTracker => rivals.join("node_modules/bittorrent-tracker").is_dir(),
             _ => self.command(rivals, Path::new("")).0.is_file(),
         }
@@ -82,6 +98,9 @@ impl Subject {
             Self::AquaticHttp => "127.0.0.1:3002",
             Self::AquaticWs => "127.0.0.1:3003",
             Self::BittorrentTracker => "127.0.0.1:3004",
+            Self::TidegateTls => "127.0.0.1:3005",
+            Self::AquaticHttpTls => "127.0.0.1:3006",
+            Self::HitchTidegate => "127.0.0.1:3007",
         }
     }
 
@@ -96,19 +115,25 @@ impl Subject {
     }
 
     /// Its configuration: logging off, one worker.
-    fn configuration(self) -> String {
+    fn configuration(self, certificate: &Certificate) -> String {
         let address = self.address();
+        let Certificate { chain, key, .. } = certificate;
         let aquatic = |network: &str| {
             format!("log_level = \"off\"\n[network]\naddress = \"{address}\"\n{network}\n")
         };
         let tidegate = |more: &str| {
+            // With TLS, or hitch, before it.
+            let address = if self.is_secure() { Self::Tidegate.address() } else { address };
             format!(
                 "[udp]\nlisten = [\"{address}\"]\nworkers = 1\n[http]\nlisten = [\"{address}\"]\nworkers = 1\n\
                  websocket_messages_per_s = 0\n[admin]\nlisten = []\n[log]\nlevel = \"warn\"\n{more}"
             )
         };
         match self {
-            Self::Tidegate => tidegate(""),
+            Self::Tidegate | Self::HitchTidegate => tidegate(""),
+            Self::TidegateTls => tidegate(&format!(
+                "[tls]\nlisten = [\"{address}\"]\ncertificates = [{{ chain = {chain:?}, key = {key:?} }}]\n"
+            )),
             Self::TidegateLimited => tidegate(
                 "[limits]\nexempt = []\nannounces_per_s = 1000000\nscrapes_per_s = 1000000\n\
                  connects_per_s = 1000000\n",
@@ -116,6 +141,9 @@ impl Subject {
             Self::AquaticUdp => aquatic("use_io_uring = false"),
             Self::AquaticUdpUring => aquatic("use_io_uring = true"),
             Self::AquaticHttp | Self::AquaticWs => aquatic("enable_tls = false"),
+            Self::AquaticHttpTls => aquatic(&format!(
+                "enable_tls = true\ntls_certificate_path = {chain:?}\ntls_private_key_path = {key:?}"
+            )),
             // Its script takes all it needs as arguments.
             Self::BittorrentTracker => String::new(),
         }
@@ -128,13 +156,15 @@ impl Subject {
             (program, words.chain([configuration.into()]).collect())
         };
         match self {
-            Self::Tidegate | Self::TidegateLimited => {
+            Self::Tidegate | Self::TidegateLimited | Self::TidegateTls | Self::HitchTidegate => {
                 configured(release().join("tidegate"), &["serve", "--config"])
             }
             Self::AquaticUdp | Self::AquaticUdpUring => {
                 configured(rivals.join("aquatic_udp"), &["-c"])
             }
-            Self::AquaticHttp => configured(rivals.join("aquatic_http"), &["-c"]),
+            Self::AquaticHttp | Self::AquaticHttpTls => {
+                configured(rivals.join("aquatic_http"), &["-c"])
+            }
             Self::AquaticWs => configured(rivals.join("aquatic_ws"), &["-c"]),
             Self::BittorrentTracker => {
                 let (host, port) = self.address().split_once(':').unwrap_or_default();
@@ -147,13 +177,35 @@ impl Subject {
 
     /// Starts it on core 0 and waits until it serves.
     pub(super) fn start(self, rivals: &Path) -> Result<Running> {
+        let certificate = Certificate::within(&folder()?)?;
         let configuration = folder()?.join("tracker.toml");
-        fs::write(&configuration, self.configuration())?;
+        fs::write(&configuration, self.configuration(&certificate))?;
         let (program, arguments) = self.command(rivals, &configuration);
-        let mut running = start(&program, &arguments)?;
+        let mut running = Running { children: vec![start(&program, &arguments)?] };
+        if self == Self::HitchTidegate {
+            let arguments = hitch(self.address(), certificate.both);
+            running.children.push(start(Path::new(HITCH), &arguments)?);
+        }
         running.wait_until_it_listens(self)?;
         Ok(running)
     }
+}
+
+/// Debian's, which is not on everybody's path.
+const HITCH: &str = "/usr/sbin/hitch";
+
+/// Its arguments, in front of tidegate.
+fn hitch(address: &str, pem: PathBuf) -> Vec<OsString> {
+    let place = |address: &str| match address.split_once(':') {
+        Some((host, port)) => format!("[{host}]:{port}"),
+        None => address.to_owned(),
+    };
+    let (frontend, backend) = (place(address), place(Subject::Tidegate.address()));
+    let words = format!(
+        "--frontend={frontend} --backend={backend} --workers=1 --backlog=4096 --quiet \
+         --user=nobody --group=nogroup"
+    );
+    words.split(' ').map(OsString::from).chain([pem.into()]).collect()
 }
 
 /// Starts a tracker on core 0, whose configuration is a file behind its other arguments.
@@ -161,7 +213,7 @@ pub(super) fn spawn(program: &Path, arguments: &[&str], configuration: &str) -> 
     let file = folder()?.join("tracker.toml");
     fs::write(&file, configuration)?;
     let arguments = arguments.iter().map(OsString::from).chain([file.into()]);
-    start(program, &arguments.collect::<Vec<_>>())
+    Ok(Running { children: vec![start(program, &arguments.collect::<Vec<_>>())?] })
 }
 
 /// Where trackers' configuration and output go.
@@ -171,11 +223,11 @@ fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn start(program: &Path, arguments: &[OsString]) -> Result<Running> {
+fn start(program: &Path, arguments: &[OsString]) -> Result<Child> {
     let log = File::create(folder()?.join("tracker.log"))?;
     // As many connections as the system allows; not every tracker asks for them by itself.
     let raise = "ulimit -n \"$(ulimit -Hn)\"; exec \"$@\"";
-    let child = Command::new("taskset")
+    Command::new("taskset")
         .args(["-c", "0", "sh", "-c", raise, "sh"])
         .arg(program)
         .args(arguments)
@@ -183,8 +235,7 @@ fn start(program: &Path, arguments: &[OsString]) -> Result<Running> {
         .stdout(log.try_clone()?)
         .stderr(log)
         .spawn()
-        .with_context(|| format!("cannot start {}", program.display()))?;
-    Ok(Running { child })
+        .with_context(|| format!("cannot start {}", program.display()))
 }
 
 impl Running {
@@ -192,9 +243,11 @@ impl Running {
     fn wait_until_it_listens(&mut self, subject: Subject) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait()? {
-                let log = fs::read_to_string(root().join("target/bench/tracker.log"))?;
-                bail!("{} ended at once ({status}): {log}", subject.name());
+            for child in &mut self.children {
+                if let Some(status) = child.try_wait()? {
+                    let log = fs::read_to_string(root().join("target/bench/tracker.log"))?;
+                    bail!("{} ended at once ({status}): {log}", subject.name());
+                }
             }
             let ready = match subject {
                 Subject::AquaticUdp | Subject::AquaticUdpUring => {
@@ -212,32 +265,57 @@ impl Running {
         bail!("{} does not listen on {} after 10 s", subject.name(), subject.address())
     }
 
-    /// The number of its process: taskset and sh have become the tracker.
+    /// The number of the tracker's process: taskset and sh have become it.
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.children[0].id()
     }
 
-    /// CPU time of all its threads so far, and its largest resident size.
+    /// CPU time of all threads of all processes so far, and their largest resident sizes.
     pub(super) fn used(&self) -> Result<Used> {
-        let folder = Path::new("/proc").join(self.child.id().to_string());
-        let stat = fs::read_to_string(folder.join("stat"))?;
-        let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
-        // User and system time are fields 14 and 15 of proc(5); the first after the name is 3.
-        let ticks: Vec<f64> =
-            fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
-        let [user, system] = ticks[..] else { bail!("stat is cut short") };
-        let status = fs::read_to_string(folder.join("status"))?;
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let peak_kib = peak.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok());
-        // Linux counts CPU time for user space in hundredths of a second.
-        Ok(Used { user_s: user / 100.0, system_s: system / 100.0, peak_kib: peak_kib.unwrap_or(0) })
+        let mut sum = Used { user_s: 0.0, system_s: 0.0, peak_kib: 0 };
+        for process in self.children.iter().flat_map(processes) {
+            let used = used(&process)?;
+            sum.user_s += used.user_s;
+            sum.system_s += used.system_s;
+            sum.peak_kib += used.peak_kib;
+        }
+        Ok(sum)
     }
+}
+
+/// The numbers of a process and those that it has started: hitch has one for each worker.
+fn processes(child: &Child) -> Vec<String> {
+    let id = child.id().to_string();
+    let list = Path::new("/proc").join(&id).join("task").join(&id).join("children");
+    let started = fs::read_to_string(list).unwrap_or_default();
+    std::iter::once(id).chain(started.split_whitespace().map(str::to_owned)).collect()
+}
+
+/// What one process has used.
+fn used(process: &str) -> Result<Used> {
+    let folder = Path::new("/proc").join(process);
+    let stat = fs::read_to_string(folder.join("stat"))?;
+    let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
+    // User and system time are fields 14 and 15 of proc(5); the first after the name is 3.
+    let ticks: Vec<f64> =
+        fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    let [user, system] = ticks[..] else { bail!("stat is cut short") };
+    let status = fs::read_to_string(folder.join("status"))?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak_kib = peak.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok());
+    // Linux counts CPU time for user space in hundredths of a second.
+    Ok(Used { user_s: user / 100.0, system_s: system / 100.0, peak_kib: peak_kib.unwrap_or(0) })
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The figures are taken; a tracker that is already gone is no loss.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // The figures are taken; a process that is gone already is no loss. Who starts others goes first.
+        let all: Vec<String> = self.children.iter().flat_map(processes).collect();
+        for process in all {
+            let _ = Command::new("sh").args(["-c", "kill -KILL \"$0\"", &process]).status();
+        }
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
     }
 }

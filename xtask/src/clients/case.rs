@@ -4,7 +4,7 @@ use super::acme::Story;
 use super::haproxy::Header;
 use super::pair::Family::{V4, V6};
 use super::pair::Pair;
-use super::pair::Protocol::{Http, Udp, Ws};
+use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
 use super::peer::Client::{Aria2, Chromium, Libtorrent, Transmission, WebTorrent};
 use super::script::Script;
 use crate::command::{command, output};
@@ -26,7 +26,10 @@ pub(super) struct Case {
 enum Plot {
     /// The leecher ends with the seeder's bytes.
     Transfer(Pair),
-    /// The same with HAProxy between clients and tracker.
+    /// The clients do not know who vouches for the tracker, and do not announce. It shows that they
+    /// look at certificates.
+    Distrust(Pair),
+    /// The first with HAProxy between clients and tracker.
     Proxied(Pair, Header),
     /// The tracker refuses the torrent, both clients say why, and nothing is transferred. It shows that
     /// the other cases can fail.
@@ -37,7 +40,7 @@ enum Plot {
     Script(Script),
 }
 
-use Plot::{Certificates, Proxied, Refusal, Script as Scripted, Transfer};
+use Plot::{Certificates, Distrust, Proxied, Refusal, Script as Scripted, Transfer};
 
 /// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
 /// inside a namespace, whatever the tracker; libtorrent stands for v6.
@@ -45,12 +48,19 @@ use Plot::{Certificates, Proxied, Refusal, Script as Scripted, Transfer};
 pub(super) const CASES: &[Case] = &[
     Case { name: "transmission-http", plot: Transfer(Pair([Transmission, Transmission], Http, V4)) },
     Case { name: "transmission-udp", plot: Transfer(Pair([Transmission, Transmission], Udp, V4)) },
+    Case { name: "transmission-https", plot: Transfer(Pair([Transmission, Transmission], Https, V4)) },
     Case { name: "aria2-http", plot: Transfer(Pair([Aria2, Aria2], Http, V4)) },
     Case { name: "aria2-udp", plot: Transfer(Pair([Aria2, Aria2], Udp, V4)) },
     Case { name: "libtorrent-http", plot: Transfer(Pair([Libtorrent, Libtorrent], Http, V4)) },
     Case { name: "libtorrent-udp", plot: Transfer(Pair([Libtorrent, Libtorrent], Udp, V4)) },
     Case { name: "libtorrent-http6", plot: Transfer(Pair([Libtorrent, Libtorrent], Http, V6)) },
     Case { name: "libtorrent-udp6", plot: Transfer(Pair([Libtorrent, Libtorrent], Udp, V6)) },
+    Case { name: "aria2-https", plot: Transfer(Pair([Aria2, Aria2], Https, V4)) },
+    Case { name: "libtorrent-https", plot: Transfer(Pair([Libtorrent, Libtorrent], Https, V4)) },
+    Case { name: "libtorrent-https6", plot: Transfer(Pair([Libtorrent, Libtorrent], Https, V6)) },
+    Case { name: "transmission-https-distrusted", plot: Distrust(Pair([Transmission, Transmission], Https, V4)) },
+    Case { name: "aria2-https-distrusted", plot: Distrust(Pair([Aria2, Aria2], Https, V4)) },
+    Case { name: "libtorrent-https-distrusted", plot: Distrust(Pair([Libtorrent, Libtorrent], Https, V4)) },
     Case { name: "aria2-http-proxy1", plot: Proxied(Pair([Aria2, Aria2], Http, V4), Header::V1) },
     Case { name: "libtorrent-http-proxy2", plot: Proxied(Pair([Libtorrent, Libtorrent], Http, V4), Header::V2) },
     Case { name: "libtorrent-http6-proxy1", plot: Proxied(Pair([Libtorrent, Libtorrent], Http, V6), Header::V1) },
@@ -58,6 +68,8 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "libtorrent-udp-denied", plot: Refusal(Pair([Libtorrent, Libtorrent], Udp, V4)) },
     Case { name: "webtorrent-ws", plot: Transfer(Pair([WebTorrent, WebTorrent], Ws, V4)) },
     Case { name: "webtorrent-ws6", plot: Transfer(Pair([WebTorrent, WebTorrent], Ws, V6)) },
+    Case { name: "webtorrent-wss", plot: Transfer(Pair([WebTorrent, WebTorrent], Wss, V4)) },
+    Case { name: "webtorrent-wss-distrusted", plot: Distrust(Pair([WebTorrent, WebTorrent], Wss, V4)) },
     Case { name: "chromium-ws", plot: Transfer(Pair([Chromium, Chromium], Ws, V4)) },
     Case { name: "webtorrent-chromium-ws", plot: Transfer(Pair([WebTorrent, Chromium], Ws, V4)) },
     Case { name: "webtorrent-ws-denied", plot: Refusal(Pair([WebTorrent, WebTorrent], Ws, V4)) },
@@ -86,6 +98,7 @@ impl Case {
         let result = set_up_network().and_then(|()| match &self.plot {
             Transfer(pair) => pair.play_transfer(folder),
             Proxied(pair, header) => pair.play_transfer_behind(*header, folder),
+            Distrust(pair) => pair.play_distrust(folder),
             Refusal(pair) => pair.play_refusal(folder),
             Certificates(story) => story.play(folder),
             Scripted(script) => script.play(folder),

@@ -1,5 +1,6 @@
 //! Two clients, a tracker between them, and a torrent.
 
+use super::authority;
 use super::case::wait_for;
 use super::haproxy::{self, Header};
 use super::peer::{Client, Peer};
@@ -15,9 +16,11 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http,
+    Https,
     Udp,
     /// WebTorrent: the clients meet over WebRTC.
     Ws,
+    Wss,
 }
 
 /// Over what.
@@ -28,7 +31,7 @@ pub(super) enum Family {
 }
 
 use Family::{V4, V6};
-use Protocol::{Http, Udp, Ws};
+use Protocol::{Http, Https, Udp, Ws, Wss};
 
 /// Seeder and leecher, and how they reach the tracker.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ const START_MAX: Duration = Duration::from_secs(120);
 const REPLY_MAX: Duration = Duration::from_secs(30);
 /// Where the tracker listens.
 const PORT: u16 = 6969;
+/// The same with TLS.
+const SECURE_PORT: u16 = 6443;
 /// Every case has a network of its own, so all may share one content.
 const PAYLOAD_SEED: u64 = 9;
 
@@ -59,6 +64,13 @@ impl Pair {
     /// The seeder hands over the torrent, and the tracker counts both right.
     pub(super) fn play_transfer(&self, folder: &Path) -> Result<()> {
         self.set_up(folder, |_| Ok(String::new()))?.play_transfer()
+    }
+
+    /// The tracker's certificate is of an authority that the clients do not know: they do not announce.
+    pub(super) fn play_distrust(&self, folder: &Path) -> Result<()> {
+        let mut stage = self.set_up(folder, |_| Ok(String::new()))?;
+        stage.seeder.authority = None;
+        stage.play_distrust()
     }
 
     /// The same with HAProxy between clients and tracker.
@@ -83,7 +95,12 @@ impl Pair {
         folder: &Path,
         configure: impl FnOnce(&Torrent) -> Result<String>,
     ) -> Result<Stage> {
-        self.set_up_at(PORT, folder, configure)
+        if !self.1.is_secure() {
+            return self.set_up_at(PORT, folder, configure);
+        }
+        let addresses = [V4, V6].map(|family| family.address(1).to_string());
+        let secure = authority::set_up(folder, SECURE_PORT, &addresses)?;
+        self.set_up_at(SECURE_PORT, folder, |torrent| Ok(secure + &configure(torrent)?))
     }
 
     /// Clients that announce to `port`, and a tracker that is configured for the torrent.
@@ -97,10 +114,11 @@ impl Pair {
         let torrent = Torrent::new(&protocol.announce_url(family, port), PAYLOAD_SEED);
         let torrent_file = folder.join("payload.torrent");
         fs::write(&torrent_file, &torrent.file)?;
+        let trusted = protocol.is_secure().then(|| authority::file(folder));
         let peer = |name: &str, client, host| -> Result<Peer> {
             let folder = folder.join(name);
             fs::create_dir_all(&folder)?;
-            Ok(Peer { client, address: family.address(host), folder })
+            Ok(Peer { client, address: family.address(host), folder, authority: trusted.clone() })
         };
         let (seeder, leecher) = (peer("seeder", seeder, 2)?, peer("leecher", leecher, 3)?);
         torrent.fill(&seeder.folder)?;
@@ -139,6 +157,17 @@ impl Stage {
         self.tracker.stop()
     }
 
+    fn play_distrust(self) -> Result<()> {
+        self.start(&self.seeder)?;
+        wait_for(START_MAX, "the client to break off the handshake", || {
+            let labels = [("reason", "bad_tls"), ("protocol", self.protocol.label())];
+            Ok(self.tracker.metric("tidegate_drops_total", &labels)? >= 1)
+        })?;
+        let announces = self.tracker.metric("tidegate_requests_total", &[("kind", "announce")])?;
+        ensure!(announces == 0, "announced although the tracker is not trusted");
+        self.tracker.stop()
+    }
+
     fn start(&self, peer: &Peer) -> Result<()> {
         peer.start(&self.torrent_file, self.protocol == Udp)
             .with_context(|| format!("{:?} does not start; cargo xtask setup", peer.client))
@@ -163,7 +192,8 @@ impl Stage {
         };
         let used = (self.protocol, self.family);
         wait_for(REPLY_MAX, "three announces to be counted", || Ok(count(used.0, used.1)? >= 3))?;
-        for other in [(Http, V4), (Http, V6), (Udp, V4), (Udp, V6), (Ws, V4), (Ws, V6)] {
+        for other in [Http, Https, Udp, Ws, Wss].into_iter().flat_map(|one| [(one, V4), (one, V6)])
+        {
             let announces = count(other.0, other.1)?;
             ensure!(other == used || announces == 0, "{announces} announces by {other:?}");
         }
@@ -191,20 +221,24 @@ impl Family {
 }
 
 impl Protocol {
+    fn is_secure(self) -> bool {
+        matches!(self, Https | Wss)
+    }
+
     /// Where the tracker is found.
     fn announce_url(self, family: Family, port: u16) -> String {
         let host = match family.address(1) {
             IpAddr::V4(ip) => ip.to_string(),
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
-        let path = if self == Ws { "" } else { "announce" };
+        let path = if matches!(self, Ws | Wss) { "" } else { "announce" };
         format!("{}://{host}:{port}/{path}", self.label())
     }
 
     /// What clients say of a torrent on the deny list. libtorrent leaves out the text of UDP errors.
     fn refusal(self) -> &'static str {
         match self {
-            Http | Ws => "this torrent is on the tracker's deny list",
+            Http | Https | Ws | Wss => "this torrent is on the tracker's deny list",
             Udp => "failure message \"\"",
         }
     }
@@ -213,8 +247,10 @@ impl Protocol {
     fn label(self) -> &'static str {
         match self {
             Http => "http",
+            Https => "https",
             Udp => "udp",
             Ws => "ws",
+            Wss => "wss",
         }
     }
 }

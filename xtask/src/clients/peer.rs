@@ -37,6 +37,8 @@ pub(super) struct Peer {
     pub(super) address: IpAddr,
     /// Its data; logs and state lie beside it.
     pub(super) folder: PathBuf,
+    /// Whose word it takes for the tracker's certificate, beside those that the system knows.
+    pub(super) authority: Option<PathBuf>,
 }
 
 impl Peer {
@@ -61,6 +63,14 @@ impl Peer {
     fn spawn(&self, mut command: Command) -> Result<()> {
         let log = File::create(self.log())?;
         command.env("HOME", &self.folder).stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
+        // Of itself, Transmission 3 believes everybody.
+        command.env("TR_CURL_SSL_VERIFY", "1");
+        if let Some(authority) = &self.authority {
+            // For libtorrent, Transmission and Node; aria2 is told on its command line.
+            for name in ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"] {
+                command.env(name, authority);
+            }
+        }
         command.spawn()?;
         Ok(())
     }
@@ -76,6 +86,9 @@ impl Peer {
         command.args(["--no-conf", "--enable-dht6=false", "--enable-peer-exchange=false"]);
         command.args(["--bt-enable-lpd=false", "--check-integrity=true", "--seed-ratio=0"]);
         command.args(["--file-allocation=none", "--show-console-readout=false"]);
+        if let Some(authority) = &self.authority {
+            command.arg(format!("--ca-certificate={}", authority.display()));
+        }
         command
     }
 

@@ -103,6 +103,7 @@ impl TlsSession {
     /// `plain`.
     fn process(&mut self, input: &mut [u8], plain: &mut [u8]) -> (usize, io::Result<usize>) {
         let (mut at, mut len) = (0, 0);
+        let end = input.len();
         loop {
             let input = input.get_mut(at..).unwrap_or_default();
             let UnbufferedStatus { discard, state } = self.rustls.process_tls_records(input);
@@ -129,6 +130,10 @@ impl TlsSession {
             };
             if let Err(error) = step {
                 return (at, Err(error));
+            }
+            if at == end && len > 0 && !self.rustls.wants_write() {
+                // As most often. Asking would only say that more must come.
+                return (at, Ok(len));
             }
         }
     }

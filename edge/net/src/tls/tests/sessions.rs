@@ -202,6 +202,9 @@ fn both_versions_work_however_the_bytes_come() {
             assert!(!pair.server.is_handshaking() && !pair.server.is_over());
             assert_eq!(pair.client.protocol_version(), Some(number));
             assert_eq!(pair.client.alpn_protocol(), Some(b"http/1.1".as_slice()));
+            // Not the first that the client offers.
+            let suite = pair.client.negotiated_cipher_suite().unwrap().suite();
+            assert!(format!("{suite:?}").ends_with("_AES_128_GCM_SHA256"), "{suite:?}");
             assert!(take(&mut pair.read) == question, "{number:?} {step}");
             assert!(pair.is_well());
         }

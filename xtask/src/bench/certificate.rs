@@ -1,0 +1,39 @@
+//! A certificate for those that speak TLS: ECDSA on P-256, as most have.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::command::{command, output};
+
+/// Where it is, in PEM.
+pub(super) struct Certificate {
+    pub(super) chain: PathBuf,
+    pub(super) key: PathBuf,
+    /// Both in one file, as hitch wants them.
+    pub(super) both: PathBuf,
+}
+
+impl Certificate {
+    /// In a folder, made if it is not there yet.
+    pub(super) fn within(folder: &Path) -> Result<Self> {
+        let file = |name| folder.join(name);
+        let made =
+            Self { chain: file("tls.pem"), key: file("tls.key"), both: file("tls.both.pem") };
+        if !made.both.is_file() {
+            made.make().context("cannot make a certificate; cargo xtask setup")?;
+        }
+        Ok(made)
+    }
+
+    fn make(&self) -> Result<()> {
+        let words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 3650 \
+                     -subj /CN=localhost -addext subjectAltName=DNS:localhost";
+        let mut openssl = command(&words.split_whitespace().collect::<Vec<_>>());
+        openssl.arg("-keyout").arg(&self.key).arg("-out").arg(&self.chain);
+        output(openssl)?;
+        fs::write(&self.both, [fs::read(&self.key)?, fs::read(&self.chain)?].concat())?;
+        Ok(())
+    }
+}
