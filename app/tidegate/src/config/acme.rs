@@ -88,6 +88,16 @@ impl AcmeConfig {
         port.unwrap_or(443)
     }
 
+    /// What the rest of the configuration lacks: the key to blame, and why.
+    pub(super) fn lacks(&self, config: &Config) -> Option<(&'static str, &'static str)> {
+        if config.tls_listen.addresses.is_empty() {
+            return Some(("tls.acme.domains", "needs tls.listen, for which certificates are"));
+        }
+        let is_unheard = config.http_listen.addresses.is_empty();
+        (self.challenge == Challenge::Http && is_unheard)
+            .then_some(("tls.acme.challenge", "http-01 needs http.listen"))
+    }
+
     /// What is hardly meant: the authority may find nobody where it knocks.
     pub(super) fn doubt(&self, config: &Config) -> Option<String> {
         let (port, listen, name) = match self.challenge {
