@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use types::limits;
+
 use super::Config;
 use super::read::{Problem, Settings};
 
@@ -58,6 +60,10 @@ impl AcmeConfig {
         }
         if settings.list("tls.acme.domains").is_empty() {
             return None;
+        }
+        if domains.len() > limits::ACME_DOMAINS_MAX {
+            let text = format!("{} are the most", limits::ACME_DOMAINS_MAX);
+            blame("tls.acme.domains", &text);
         }
         if cache.is_empty() {
             blame("tls.acme.cache", "must name a folder when tls.acme.domains does not stay empty");
@@ -218,6 +224,26 @@ mod tests {
         assert!(domain("192.0.2.1").unwrap_err().contains("an address"));
         assert!(domain("::1").unwrap_err().contains("an address"));
         assert!(domain("bücher.example").unwrap_err().contains("xn--"));
+    }
+
+    #[test]
+    fn the_port_is_in_the_url_or_known() {
+        for (directory, port) in [
+            ("https://ca.example/dir", 443),
+            ("https://ca.example:14000/dir:1", 14_000),
+            ("https://[2001:db8::1]", 443),
+            ("https://[::1]:8443", 8443),
+        ] {
+            let acme = AcmeConfig {
+                domains: Vec::new(),
+                contact: Vec::new(),
+                directory: directory.into(),
+                cache: PathBuf::new(),
+                challenge: Challenge::Http,
+                ca: None,
+            };
+            assert_eq!(acme.port(), port, "{directory}");
+        }
     }
 
     //= rfc8555#contact-mailto
