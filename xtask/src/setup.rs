@@ -14,8 +14,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3-libtorrent", "real-client tests"),
     ("haproxy", "real-client tests of clients behind a proxy"),
     ("chromium", "real-client tests of WebTorrent"),
-    ("curl", "tests of ACME: a client that believes one authority"),
-    ("openssl", "tests of ACME: the certificate of the ACME server itself"),
+    ("curl", "tests of the binary: TLS, ACME"),
+    ("openssl", "tests of the binary: TLS, ACME, and certificates for them"),
     ("iproute2", "addresses inside the namespaces of the real-client tests"),
     ("util-linux", "those namespaces: unshare, setpriv"),
 ];

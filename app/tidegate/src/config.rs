@@ -199,27 +199,7 @@ impl Config {
                 blame(name, format!("must name the proxies when {by} is on"));
             }
         }
-        for path in settings.list("http.websocket_paths") {
-            if !path.starts_with('/') {
-                blame("http.websocket_paths", format!("`{path}`: a path begins with `/`"));
-            }
-        }
-        for name in ["http.websocket_origins_allow", "http.websocket_origins_deny"] {
-            for origin in settings.list(name) {
-                let host = origin.split_once("://").map_or("", |(_, host)| host);
-                if !origin.is_empty() && (host.is_empty() || host.contains('/')) {
-                    let text = "an origin has a scheme and a host and no path, as in \
-                                `https://example.org`";
-                    blame(name, format!("`{origin}`: {text}"));
-                }
-            }
-        }
-        if let Some(web) = &self.http.web
-            && web.idle_timeout_s <= web.ping_s
-        {
-            let text = "must be above http.websocket_ping_s, or no ping could be answered in time";
-            blame("http.websocket_idle_timeout_s", text.into());
-        }
+        self.check_websocket(settings, &mut blame);
         if self.user.is_empty() && !self.group.is_empty() {
             blame("process.group", "needs process.user as well".into());
         }
@@ -244,6 +224,30 @@ impl Config {
                     blame(name, format!("{address} is taken by [{other}] already"));
                 }
             }
+        }
+    }
+
+    fn check_websocket(&self, settings: &Settings, blame: &mut impl FnMut(&'static str, String)) {
+        for path in settings.list("http.websocket_paths") {
+            if !path.starts_with('/') {
+                blame("http.websocket_paths", format!("`{path}`: a path begins with `/`"));
+            }
+        }
+        for name in ["http.websocket_origins_allow", "http.websocket_origins_deny"] {
+            for origin in settings.list(name) {
+                let host = origin.split_once("://").map_or("", |(_, host)| host);
+                if !origin.is_empty() && (host.is_empty() || host.contains('/')) {
+                    let text = "an origin has a scheme and a host and no path, as in \
+                                `https://example.org`";
+                    blame(name, format!("`{origin}`: {text}"));
+                }
+            }
+        }
+        if let Some(web) = &self.http.web
+            && web.idle_timeout_s <= web.ping_s
+        {
+            let text = "must be above http.websocket_ping_s, or no ping could be answered in time";
+            blame("http.websocket_idle_timeout_s", text.into());
         }
     }
 }
@@ -314,6 +318,8 @@ fn limits(settings: &Settings, exempt: Networks) -> Limits {
         announces: rate("limits.announces_per_s", "limits.announces_burst"),
         scrapes: rate("limits.scrapes_per_s", "limits.scrapes_burst"),
         connections: settings.int("http.connections_per_prefix_max"),
+        shut_out_per_s: settings.int("limits.shut_out_per_s"),
+        shut_out_s: settings.int("limits.shut_out_s"),
         prefix_v4: bits("limits.prefix_v4_bits"),
         prefix_v6: bits("limits.prefix_v6_bits"),
         buckets: settings.int("limits.buckets"),

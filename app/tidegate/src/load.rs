@@ -1,17 +1,66 @@
 //! `tidegate load`: its command line and what it prints. The load itself is in `tools/load`.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use ::load::ws::{self, Options, Pace, Url};
-use anyhow::{Context, Result, bail};
+use ::load::ws::{self, Pace};
+use ::load::{Url, http};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, value_parser};
 
 /// The load testers, by protocol.
 #[derive(Subcommand)]
 pub(crate) enum Load {
+    /// Announces over HTTP or HTTPS, on connections that are kept or made anew for each.
+    Http(Http),
     /// WebTorrent over WebSocket: busy peers with offers and answers, or idle ones.
     Ws(Ws),
+}
+
+/// On every connection one announce is under way at any time, each of a peer that nobody has seen
+/// before.
+#[derive(Args)]
+pub(crate) struct Http {
+    /// Where to announce: `http://HOST[:PORT]/announce` or `https://…`; certificates are not looked at.
+    url: String,
+    /// Connections at a time.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..))]
+    connections: u32,
+    /// Each announce has a connection of its own: over TLS, each is a handshake.
+    #[arg(long)]
+    close: bool,
+    /// Sessions of TLS go on where an earlier one ended.
+    #[arg(long)]
+    resume: bool,
+    /// Torrents that there are.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..))]
+    torrents: u32,
+    /// Peers that are asked for.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    peers: u16,
+    /// How long to measure.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
+    seconds: u32,
+    #[command(flatten)]
+    any: Any,
+}
+
+/// What all load testers are told.
+#[derive(Args)]
+struct Any {
+    /// Seconds of load before anything is counted; not for idle peers.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    warm_up: u32,
+    /// Runs with the same seed have the same torrents and peers.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The tracker's process on this machine: what it uses is told, too.
+    #[arg(long, value_name = "NUMBER")]
+    pid: Option<u32>,
+    /// The tracker may be outside this machine and its private networks.
+    #[arg(long)]
+    i_own_this_tracker: bool,
 }
 
 /// Every connection is a peer of one torrent. A busy one announces with offers, answers the offers it
@@ -19,7 +68,7 @@ pub(crate) enum Load {
 /// counted.
 #[derive(Args)]
 pub(crate) struct Ws {
-    /// The tracker: `ws://HOST[:PORT][/PATH]`.
+    /// The tracker: `ws://HOST[:PORT][/PATH]` or `wss://…`; certificates are not looked at.
     url: String,
     /// Peers announce again when the tracker says they should, not at once, and send pings.
     #[arg(long)]
@@ -48,50 +97,85 @@ pub(crate) struct Ws {
     /// How long to measure [default: 10; idle: 150].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Seconds of load before anything is counted; not for idle peers.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    warm_up: u32,
     /// Seconds between an idle peer's pings; 0 = none.
     #[arg(long, value_name = "N", default_value_t = 30)]
     ping: u32,
-    /// Runs with the same seed have the same torrents and peers.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// The tracker's process on this machine: what it uses is told, too.
-    #[arg(long, value_name = "NUMBER")]
-    pid: Option<u32>,
-    /// The tracker may be outside this machine and its private networks.
-    #[arg(long)]
-    i_own_this_tracker: bool,
+    #[command(flatten)]
+    any: Any,
 }
 
 /// Runs a load and prints what it found. An error if the tracker answered nothing.
-pub(crate) fn run(Load::Ws(arguments): &Load) -> Result<()> {
-    let options = arguments.options()?;
+pub(crate) fn run(load: &Load) -> Result<()> {
     // More connections than the usual limit are asked for; if they cannot be had, opening them says so.
     let _ = net::process::raise_descriptor_limit();
-    let mut lost = Ok(());
-    let mut stage = |text: &str| lost = writeln!(io::stdout(), "{text}");
-    let report = ws::run(&options, &mut stage)?;
-    lost.and_then(|()| write!(io::stdout(), "{report}")).context("cannot print the figures")?;
-    // Idle peers may well have nothing to say for as long as is measured.
-    if report.tally.messages() == 0 && matches!(options.pace, Pace::Busy { .. }) {
-        bail!("the tracker answered nothing");
+    match load {
+        Load::Http(http) => http.run(),
+        Load::Ws(ws) => ws.run(),
     }
-    Ok(())
+}
+
+fn print(report: &impl Display) -> Result<()> {
+    write!(io::stdout(), "{report}").context("cannot print the figures")
+}
+
+impl Any {
+    /// Whether this tracker may be put under load.
+    fn admits(&self, url: &Url) -> Result<()> {
+        ensure!(
+            url.is_private() || self.i_own_this_tracker,
+            "{url} is outside this machine and its private networks: \
+             say --i-own-this-tracker if it is yours to load"
+        );
+        Ok(())
+    }
+}
+
+impl Http {
+    fn run(&self) -> Result<()> {
+        let report = http::run(&self.options()?)?;
+        print(&report)?;
+        ensure!(report.answers > 0, "the tracker answered nothing");
+        Ok(())
+    }
+
+    fn options(&self) -> Result<http::Options> {
+        let url = Url::http(&self.url)?;
+        self.any.admits(&url)?;
+        Ok(http::Options {
+            url,
+            connections: self.connections as usize,
+            close: self.close,
+            resume: self.resume,
+            torrents: self.torrents as usize,
+            peers: self.peers,
+            warm_up: Duration::from_secs(self.any.warm_up.into()),
+            duration: Duration::from_secs(self.seconds.into()),
+            seed: self.any.seed,
+            pid: self.any.pid,
+        })
+    }
 }
 
 impl Ws {
-    fn options(&self) -> Result<Options> {
-        let url = Url::resolve(&self.url)?;
-        if !url.is_private() && !self.i_own_this_tracker {
-            bail!(
-                "{url} is outside this machine and its private networks: \
-                 say --i-own-this-tracker if it is yours to load"
-            );
+    fn run(&self) -> Result<()> {
+        let options = self.options()?;
+        let mut lost = Ok(());
+        let mut stage = |text: &str| lost = writeln!(io::stdout(), "{text}");
+        let report = ws::run(&options, &mut stage)?;
+        lost.context("cannot print the figures")?;
+        print(&report)?;
+        // Idle peers may well have nothing to say for as long as is measured.
+        if report.tally.messages() == 0 && matches!(options.pace, Pace::Busy { .. }) {
+            bail!("the tracker answered nothing");
         }
+        Ok(())
+    }
+
+    fn options(&self) -> Result<ws::Options> {
+        let url = Url::web(&self.url)?;
+        self.any.admits(&url)?;
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        let mut options = if self.idle { Options::idle(url) } else { Options::busy(url) };
+        let mut options = if self.idle { ws::Options::idle(url) } else { ws::Options::busy(url) };
         let set = |place: &mut usize, value: Option<u32>| {
             *place = value.map_or(*place, |value| value as usize);
         };
@@ -102,14 +186,14 @@ impl Ws {
         options.answers_percent = self.answers;
         options.scrapes_percent = self.scrapes;
         options.pace = match options.pace {
-            Pace::Busy { .. } => Pace::Busy { warm_up: seconds(self.warm_up) },
+            Pace::Busy { .. } => Pace::Busy { warm_up: seconds(self.any.warm_up) },
             Pace::Idle { .. } => {
                 Pace::Idle { ping_every: (self.ping > 0).then(|| seconds(self.ping)) }
             }
         };
         options.duration = self.seconds.map_or(options.duration, seconds);
-        options.seed = self.seed;
-        options.pid = self.pid;
+        options.seed = self.any.seed;
+        options.pid = self.any.pid;
         Ok(options)
     }
 }
@@ -125,11 +209,20 @@ mod tests {
         load: Load,
     }
 
-    fn options(line: &str) -> Result<Options, String> {
+    fn load(line: &str) -> Result<Load, String> {
         let words = ["load"].into_iter().chain(line.split(' '));
-        let Line { load: Load::Ws(ws) } =
-            Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ok(line.load)
+    }
+
+    fn options(line: &str) -> Result<ws::Options, String> {
+        let Load::Ws(ws) = load(line)? else { panic!("{line}") };
         ws.options().map_err(|error| error.to_string())
+    }
+
+    fn http(line: &str) -> Result<http::Options, String> {
+        let Load::Http(http) = load(line)? else { panic!("{line}") };
+        http.options().map_err(|error| error.to_string())
     }
 
     #[test]
@@ -157,6 +250,32 @@ mod tests {
         assert_eq!(said.duration, Duration::from_secs(3));
         let warm = options("ws ws://127.0.0.1 --warm-up 4").unwrap();
         assert_eq!(warm.pace, Pace::Busy { warm_up: Duration::from_secs(4) });
+    }
+
+    #[test]
+    fn http_has_its_own_words() {
+        let few = http("http http://127.0.0.1/announce").unwrap();
+        assert_eq!(
+            (few.connections, few.close, few.resume, few.torrents),
+            (64, false, false, 1000)
+        );
+        assert_eq!((few.peers, few.duration.as_secs(), few.pid), (50, 10, None));
+        let all = http(
+            "http https://[::1]:1/a --close --resume --connections 7 --torrents 2 --peers 0 --seconds 3 \
+             --warm-up 0 --seed 9 --pid 1234",
+        )
+        .unwrap();
+        assert_eq!((all.connections, all.close, all.resume, all.torrents), (7, true, true, 2));
+        assert_eq!((all.peers, all.duration.as_secs(), all.pid), (0, 3, Some(1234)));
+        assert_eq!((all.warm_up.as_secs(), all.seed), (0, 9));
+        for (line, what) in [
+            ("http ws://127.0.0.1", "a http:// URL is due, or https://"),
+            ("http https://192.0.2.1", "--i-own-this-tracker"),
+            ("http https://127.0.0.1 --connections 0", "0 is not in 1.."),
+        ] {
+            let error = http(line).unwrap_err();
+            assert!(error.contains(what), "{line}: {error}");
+        }
     }
 
     #[test]

@@ -24,6 +24,8 @@ mod sandbox;
 mod serving;
 #[path = "outside/talk.rs"]
 mod talk;
+#[path = "outside/tls.rs"]
+mod tls;
 #[path = "outside/upgrade.rs"]
 mod upgrade;
 #[path = "outside/watched.rs"]

@@ -178,6 +178,8 @@ pub struct Counters {
     pub bytes_out: u64,
     /// Peers given in answers; WebTorrent: offers passed on.
     pub peers_sent: u64,
+    /// Networks that the kernel was asked to shut out.
+    pub shut_outs: u64,
     /// TLS handshakes completed.
     pub tls_handshakes: u64,
     /// TCP connections accepted.
@@ -220,6 +222,7 @@ impl Counters {
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
         self.peers_sent += other.peers_sent;
+        self.shut_outs += other.shut_outs;
         self.tls_handshakes += other.tls_handshakes;
         self.connections_opened += other.connections_opened;
         self.connections_closed += other.connections_closed;

@@ -24,7 +24,7 @@ use types::{
     Refusal, SwarmCounts, Tick, limits,
 };
 
-pub use limiter::{Asked, Fill, Limiter, Limits, Rate, Seat};
+pub use limiter::{Asked, Fill, Limiter, Limits, Offenders, Rate, Seat};
 pub use networks::{Networks, ParseNetworkError};
 pub use policy::{Options, Policy, PrivateAddresses};
 pub use swarm::{Options as StoreOptions, Random, Totals, WebChosen};

@@ -11,11 +11,12 @@
 //! second.
 
 mod buckets;
+mod offenders;
 mod seats;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -29,6 +30,7 @@ use buckets::{BURST_MAX, Buckets};
 use seats::Seats;
 
 pub use buckets::Rate;
+pub use offenders::Offenders;
 pub use seats::Seat;
 
 /// What is counted.
@@ -55,6 +57,11 @@ pub struct Limits {
     pub scrapes: Rate,
     /// TCP connections held at a time; 0 is no limit.
     pub connections: u32,
+    /// Requests refused in a second, over UDP and by one worker, above which a prefix is shut out; 0
+    /// is never.
+    pub shut_out_per_s: u32,
+    /// Seconds for which it is shut out.
+    pub shut_out_s: u32,
     /// Bits of an IPv4 address that make a prefix.
     pub prefix_v4: u8,
     /// Bits of an IPv6 address that make a prefix.
@@ -73,6 +80,8 @@ impl Default for Limits {
             announces: Rate::default(),
             scrapes: Rate::default(),
             connections: 0,
+            shut_out_per_s: 10_000,
+            shut_out_s: 10,
             prefix_v4: 32,
             prefix_v6: 64,
             buckets: 1 << 16,
@@ -101,6 +110,8 @@ pub struct Limiter {
     prefix_v4: AtomicU8,
     prefix_v6: AtomicU8,
     connections: AtomicU32,
+    shut_out_per_s: AtomicU32,
+    shut_out_s: AtomicU32,
     exempt: ArcSwap<Networks>,
     seats: Arc<Seats>,
 }
@@ -121,16 +132,19 @@ struct Meter {
 impl Limiter {
     /// No limits. `key` keeps others from knowing which prefixes share a bucket.
     pub(crate) fn new(key: [u8; 16]) -> Self {
-        let Limits { prefix_v4, prefix_v6, exempt, .. } = Limits::default();
-        Self {
+        let limiter = Self {
             key,
             meters: Default::default(),
-            prefix_v4: prefix_v4.into(),
-            prefix_v6: prefix_v6.into(),
-            connections: 0.into(),
-            exempt: ArcSwap::from_pointee(exempt),
+            prefix_v4: AtomicU8::default(),
+            prefix_v6: AtomicU8::default(),
+            connections: AtomicU32::default(),
+            shut_out_per_s: AtomicU32::default(),
+            shut_out_s: AtomicU32::default(),
+            exempt: ArcSwap::default(),
             seats: Arc::new(Seats::new()),
-        }
+        };
+        limiter.replace(Limits::default());
+        limiter
     }
 
     /// Puts other limits in force, for every worker from its next request on. What was counted is
@@ -144,7 +158,34 @@ impl Limiter {
         self.prefix_v4.store(limits.prefix_v4, Relaxed);
         self.prefix_v6.store(limits.prefix_v6, Relaxed);
         self.connections.store(limits.connections, Relaxed);
+        self.shut_out_per_s.store(limits.shut_out_per_s, Relaxed);
+        self.shut_out_s.store(limits.shut_out_s, Relaxed);
         self.exempt.store(Arc::new(limits.exempt));
+    }
+
+    /// Notes a request that [`crate::Tracker::admit`] refused as one too many. Gives whether that makes
+    /// its prefix one to shut out.
+    pub fn note(&self, offenders: &mut Offenders, now: Tick, from: IpAddr) -> bool {
+        let max = self.shut_out_per_s.load(Relaxed);
+        let time_s = self.shut_out_s.load(Relaxed);
+        max > 0 && offenders.refused(now, self.prefix(from).0, max, time_s)
+    }
+
+    /// The first address of the prefix of `ip`, and how many bits make the prefix.
+    #[inline]
+    pub fn prefix(&self, ip: IpAddr) -> (IpAddr, u8) {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => {
+                let bits = self.prefix_v4.load(Relaxed).min(32);
+                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                (Ipv4Addr::from_bits(ip.to_bits() & mask).into(), bits)
+            }
+            IpAddr::V6(ip) => {
+                let bits = self.prefix_v6.load(Relaxed).min(128);
+                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+                (Ipv6Addr::from_bits(ip.to_bits() & mask).into(), bits)
+            }
+        }
     }
 
     /// Counts a request of `from`, unless its prefix is over the limit.
@@ -188,17 +229,9 @@ impl Limiter {
     /// Stands for a prefix: a keyed hash. Families differ in length, so they cannot collide.
     #[inline]
     fn name(&self, ip: IpAddr) -> u64 {
-        match ip.to_canonical() {
-            IpAddr::V4(ip) => {
-                let host_bits = 32_u32.saturating_sub(self.prefix_v4.load(Relaxed).into());
-                let kept = ip.to_bits() & u32::MAX.checked_shl(host_bits).unwrap_or(0);
-                siphash::<1, 3>(&self.key, &kept.to_le_bytes())
-            }
-            IpAddr::V6(ip) => {
-                let host_bits = 128_u32.saturating_sub(self.prefix_v6.load(Relaxed).into());
-                let kept = ip.to_bits() & u128::MAX.checked_shl(host_bits).unwrap_or(0);
-                siphash::<1, 3>(&self.key, &kept.to_le_bytes())
-            }
+        match self.prefix(ip).0 {
+            IpAddr::V4(ip) => siphash::<1, 3>(&self.key, &ip.octets()),
+            IpAddr::V6(ip) => siphash::<1, 3>(&self.key, &ip.octets()),
         }
     }
 }

@@ -44,6 +44,10 @@ pub const CONNECTIONS_MAX: usize = 10_000_000;
 /// found by 21 bits of a hash, and their tags by 20 others.
 pub const BUCKETS_MAX: u32 = 1 << 24;
 
+/// Prefixes that one UDP worker has the kernel shut out at a time: each of its datagrams is compared
+/// with all of them.
+pub const SHUT_OUT_MAX: usize = 32;
+
 /// Bytes of one WebSocket message, whatever is configured. Offers from a host with many addresses
 /// make 24 KB; 64 KiB must pass.
 pub const WS_MESSAGE_MAX: usize = 128 * 1024;

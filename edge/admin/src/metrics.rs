@@ -52,10 +52,13 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         }
     }
     type Figure = fn(&Counters) -> u64;
-    let figures: [(&str, &str, &str, Figure); 6] = [
+    let figures: [(&str, &str, &str, Figure); 7] = [
         ("received_bytes_total", "counter", "Payload bytes received.", |c| c.bytes_in),
         ("sent_bytes_total", "counter", "Payload bytes sent.", |c| c.bytes_out),
         ("peers_sent_total", "counter", "Peers given in answers.", |c| c.peers_sent),
+        ("shut_outs_total", "counter", "Networks that the kernel was asked to shut out.", |c| {
+            c.shut_outs
+        }),
         ("tls_handshakes_total", "counter", "TLS handshakes completed.", |c| c.tls_handshakes),
         ("connections_total", "counter", "Connections accepted.", |c| c.connections_opened),
         ("connections_open", "gauge", "Connections open now.", |c| {

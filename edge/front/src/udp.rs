@@ -10,9 +10,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use net::{Batch, Handler};
+use net::{Batch, Handler, Network};
 use tracker::counters::{Counters, Drop, Kind, Ledger};
-use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, Networks, Pass, Random, Tracker};
+use tracker::{
+    Accepted, AnnouncePolicy, Answers, Ask, Asked, Networks, Offenders, Pass, Random, Tracker,
+};
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
     SwarmCounts, Tick, limits,
@@ -33,8 +35,10 @@ pub struct UdpFront {
     proxies: Option<Networks>,
     /// One for each socket.
     ledgers: Vec<Ledger>,
+    offenders: Offenders,
 }
 
+const _: () = assert!(net::SHUT_OUT_MAX == limits::SHUT_OUT_MAX);
 const _: () = assert!(net::BATCH_MAX == limits::BATCH_MAX);
 const _: () = assert!(net::REQUEST_MAX == limits::UDP_REQUEST_MAX);
 const _: () = assert!(net::REPLY_MAX == limits::UDP_PAYLOAD_V4_MAX);
@@ -72,7 +76,8 @@ struct Collected {
 impl UdpFront {
     /// A handler for sockets whose accounts are `ledgers`, in the order of the sockets.
     pub fn new(tracker: Arc<Tracker>, ledgers: Vec<Ledger>, clock: Clock, seed: u64) -> Self {
-        Self { tracker, clock, random: Random::new(seed), proxies: None, ledgers }
+        let (random, offenders) = (Random::new(seed), Offenders::default());
+        Self { tracker, clock, random, proxies: None, ledgers, offenders }
     }
 
     /// The same behind `proxies` that wrap each datagram in a Simple Proxy header, and unwrap the
@@ -100,6 +105,7 @@ impl UdpFront {
         }
         let (mut ip, mut request, mut place) = (from, request, Place::new(from));
         let mut reached = None;
+        let mut offenders = Some(&mut self.offenders);
         if self.proxies.as_ref().is_some_and(|proxies| proxies.contains(from)) {
             let Some(wrapped) = simple::unwrap(request) else {
                 counters.drop(Drop::BadProxyHeader);
@@ -107,10 +113,12 @@ impl UdpFront {
             };
             (ip, request) = (wrapped.route.client.ip(), wrapped.datagram);
             reached = Some(wrapped.route.server.ip());
+            // The kernel would see the proxy's address.
+            offenders = None;
             place = place.behind(reply, wrapped.header, ip);
         }
         let room = reply.get_mut(place.start..place.end).unwrap_or_default();
-        let mut turn = Turn { tracker: &self.tracker, counters, ip, now, len: 0 };
+        let mut turn = Turn { tracker: &self.tracker, counters, offenders, ip, now, len: 0 };
         let asked = turn.take(request, room);
         batch.set_reply(slot, place.whole(turn.len));
         let (pass, announce, transaction_id) = asked?;
@@ -148,12 +156,22 @@ impl Handler for UdpFront {
     }
 
     fn idle(&mut self) {
+        self.offenders.expire(self.clock.now());
         self.ledgers.iter_mut().for_each(Ledger::publish);
     }
 
     fn send_failed(&mut self, socket: usize, datagrams: usize, blocked: bool) {
         let reason = if blocked { Drop::Blocked } else { Drop::SendFailed };
         self.ledgers[socket].now.drops[reason.index()] += datagrams as u64;
+    }
+
+    fn shut_out(&mut self) -> Option<Vec<Network>> {
+        let prefixes = self.offenders.change()?;
+        let network = |address| {
+            let (address, bits) = self.tracker.limiter().prefix(address);
+            Network { address, bits }
+        };
+        Some(prefixes.map(network).collect())
     }
 }
 
@@ -198,6 +216,8 @@ impl Place {
 struct Turn<'a> {
     tracker: &'a Tracker,
     counters: &'a mut Counters,
+    /// Whom to shut out, if the client can be.
+    offenders: Option<&'a mut Offenders>,
     /// The client's address.
     ip: IpAddr,
     now: Tick,
@@ -297,6 +317,10 @@ impl Turn<'_> {
     /// Says why, except to who asks too much: that would take as much as serving.
     fn refuse(&mut self, refusal: Refusal, transaction_id: u32, reply: &mut [u8]) {
         if refusal == Refusal::TooManyRequests {
+            if let Some(offenders) = &mut self.offenders {
+                let is_too_far = self.tracker.limiter().note(offenders, self.now, self.ip);
+                self.counters.shut_outs += u64::from(is_too_far);
+            }
             return self.counters.drop(Drop::RequestRate);
         }
         self.len = udp::error_reply(reply, transaction_id, refusal.text());

@@ -13,12 +13,15 @@ mod control;
 mod mmsg;
 mod pace;
 mod portable;
+#[cfg(target_os = "linux")]
+mod shut_out;
 mod socket;
 
 pub use batch::Batch;
 pub use socket::{UdpOptions, UdpSocket, adopt_udp, bind_udp};
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 
 /// Datagrams that go through the kernel together. Past 64 nothing is gained, and latency grows.
@@ -62,6 +65,18 @@ impl Engine {
     }
 }
 
+/// The addresses whose first `bits` are those of `address`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// One of them.
+    pub address: IpAddr,
+    /// How many bits they have in common.
+    pub bits: u8,
+}
+
+/// Networks that a worker's sockets can shut out: all of them are looked at for every datagram.
+pub const SHUT_OUT_MAX: usize = 32;
+
 /// What a worker does with datagrams. Sockets are numbered as they were given to [`run_udp`].
 pub trait Handler {
     /// Looks at the datagrams of one socket, and writes replies into the batch.
@@ -73,6 +88,13 @@ pub trait Handler {
     /// So many replies could not be sent. `blocked`: the send buffer was full; otherwise the kernel
     /// refused the datagram (no route, a forged source port 0, a firewall).
     fn send_failed(&mut self, socket: usize, datagrams: usize, blocked: bool);
+
+    /// Asked after every batch: the networks whose datagrams shall be dropped from now on before they
+    /// take time or room, if they are others than before. An engine that cannot do that does not ask;
+    /// of more than [`SHUT_OUT_MAX`] some go on as they are.
+    fn shut_out(&mut self) -> Option<Vec<Network>> {
+        None
+    }
 }
 
 /// Serves `sockets` on this thread until `stop` is set, which takes a quarter of a second at most.

@@ -1,6 +1,7 @@
 //! How long answers took: a histogram whose buckets grow with what they hold, so that it has a fixed
 //! size and every figure is off by 3 % at the most.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Buckets for each power of two.
@@ -50,6 +51,15 @@ impl Latencies {
     /// The longest.
     pub fn max(&self) -> Duration {
         self.max
+    }
+}
+
+impl fmt::Display for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let milliseconds = |latency: Duration| latency.as_secs_f64() * 1e3;
+        let part = |part| milliseconds(self.quantile(part).unwrap_or_default());
+        let max = milliseconds(self.max);
+        write!(f, "p50 {:.3} ms, p99 {:.3} ms, max {max:.3} ms", part(0.5), part(0.99))
     }
 }
 

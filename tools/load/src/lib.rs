@@ -5,10 +5,14 @@
 //! own CPU time say more than messages per second.
 #![forbid(unsafe_code)]
 
+pub mod http;
 mod latencies;
 mod random;
+mod stream;
+mod url;
 mod usage;
 pub mod ws;
 
 pub use latencies::Latencies;
+pub use url::Url;
 pub use usage::Usage;

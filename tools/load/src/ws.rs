@@ -14,17 +14,15 @@ mod report;
 mod sockets;
 #[cfg(test)]
 mod tests;
-mod url;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::Usage;
+use crate::{Url, Usage};
 use sockets::Sockets;
 
 pub use report::{Memory, Report, Tally};
-pub use url::Url;
 
 /// The load.
 #[derive(Clone, Debug)]

@@ -58,24 +58,20 @@ pub(crate) fn measure(runs: u32, seconds: u64) -> Result<()> {
     output(command(&["ip", "link", "set", "lo", "up"]))?;
     pin_to_core_1()?;
     let time = Duration::from_secs(seconds);
-    let (mut free, mut checked) = (Vec::new(), Vec::new());
+    let (mut capacities, mut ratios) = (Vec::new(), Vec::new());
     for round in 1..=runs {
-        for (limits, figures) in [(UNLIMITED, &mut free), (NOT_REACHED, &mut checked)] {
-            let capacity = capacity(limits, time)?;
-            println!("round {round} {capacity}");
-            figures.push(capacity);
-        }
+        let free = capacity(UNLIMITED, time)?;
+        println!("round {round}, without limits:    {free}");
+        let checked = capacity(NOT_REACHED, time)?;
+        println!("round {round}, limits not reached: {checked}");
+        capacities.push(free.per_s);
+        ratios.push(checked.per_cpu_s / free.per_cpu_s);
     }
-    let of = |figures: &[Capacity], figure: fn(&Capacity) -> f64| {
-        median(figures.iter().map(figure).collect())
-    };
-    let (free_s, checked_s) = (of(&free, |it| it.per_cpu_s), of(&checked, |it| it.per_cpu_s));
+    let capacity = median(capacities);
     println!(
-        "\nmedians of {runs} runs of {seconds} s: {free_s:.0} announces per CPU-s without limits, \
-         {checked_s:.0} with limits that are not reached ({:+.1} %)",
-        (checked_s / free_s - 1.0) * 100.0
+        "\nmedians of {runs} rounds: capacity {capacity:.0} announces/s; with limits {:+.1} % per CPU-s",
+        (median(ratios) - 1.0) * 100.0
     );
-    let capacity = of(&free, |it| it.per_s);
     let harmed = under_flood("without limits", UNLIMITED, capacity, time)?;
     let spared = under_flood("with limits", LIMITED, capacity, time)?;
     ensure!(harmed > LOST_MAX, "without limits nobody was harmed: this flood shows nothing");
@@ -125,7 +121,7 @@ fn under_flood(name: &str, limits: &str, capacity: f64, time: Duration) -> Resul
     let _tracker = start(limits)?;
     let mut crowd = Crowd::new(ADDRESS)?;
     let mut flood = Flood::new(ADDRESS, FLOOD_RATIO * capacity)?;
-    let start = Instant::now();
+    let (start, cpu_before) = (Instant::now(), cpu_s()?);
     while start.elapsed() < time {
         // Often enough that none of them waits for the flood's own processor.
         for _ in 0..16 {
@@ -134,11 +130,13 @@ fn under_flood(name: &str, limits: &str, capacity: f64, time: Duration) -> Resul
         crowd.step()?;
     }
     let offered_s = flood.sent as f64 / start.elapsed().as_secs_f64();
+    let taken_in = taken_in()?;
+    let per_cpu_s = taken_in as f64 / (cpu_s()? - cpu_before);
     crowd.finish()?;
     let lost = crowd.lost();
     println!(
         "{name}: flooded with {offered_s:.0}/s ({:.1} x capacity), others lost {lost} of {} requests \
-         ({:.2} %), median answer after {:.2} ms, 99th of 100 after {:.2} ms",
+         ({:.2} %), {per_cpu_s:.0} taken in per CPU-s, median answer after {:.2} ms, 99th of 100 after {:.2} ms",
         offered_s / capacity,
         crowd.asked(),
         lost as f64 / crowd.asked() as f64 * 100.0,
@@ -170,6 +168,11 @@ fn log() -> String {
 /// Announces answered so far.
 fn served() -> Result<u64> {
     metric(ADMIN, "tidegate_responses_total", &[("kind", "announce")]).map(|sum| sum as u64)
+}
+
+/// Announces that the tracker has seen, answered or not.
+fn taken_in() -> Result<u64> {
+    metric(ADMIN, "tidegate_requests_total", &[("kind", "announce")]).map(|sum| sum as u64)
 }
 
 fn cpu_s() -> Result<f64> {

@@ -418,6 +418,14 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     live("limits.connects_burst", Kind::Int(0, RATE_MAX), "0", "The same for UDP connects."),
     live(
+        "limits.shut_out_per_s",
+        Kind::Int(0, RATE_MAX),
+        "10000",
+        "A prefix of which a worker drops more announces and scrapes than that in a second is shut\n\
+         out: the kernel drops all of its UDP, before it costs anybody else's. 0 is never. Linux.",
+    ),
+    live("limits.shut_out_s", Kind::Int(1, DAY_S), "10", "For how many seconds."),
+    live(
         "limits.prefix_v4_bits",
         Kind::Int(0, 32),
         "32",

@@ -1,7 +1,6 @@
 //! The table beside a map that forgets nothing, and in floods that overflow it.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 use swarm::Random;
 

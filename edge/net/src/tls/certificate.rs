@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
 /// Where a certificate is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +65,7 @@ pub(super) enum Fault {
     Password,
     /// The first certificate is 1.
     X509(usize),
+    Version,
     Rejected(rustls::Error),
     Key,
     Mismatch,
@@ -122,6 +123,9 @@ impl Certificate {
             });
         let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
         let own = parsed.first().ok_or(Fault::NoCertificate)?;
+        if own.version() != X509Version::V3 {
+            return Err(Fault::Version);
+        }
         let names = names(own);
         let valid = [own.validity().not_before, own.validity().not_after]
             .map(|time| instant(time.timestamp()));
@@ -273,6 +277,10 @@ impl fmt::Display for CertificateError {
                 "has a password, which nobody could enter: openssl pkey -in OLD -out NEW removes it",
             ),
             Fault::X509(number) => write!(f, "its certificate {number} cannot be understood"),
+            Fault::Version => f.write_str(
+                "its certificate is of X.509 version 1, which clients refuse: \
+                 with a subjectAltName it becomes one of version 3",
+            ),
             Fault::Rejected(error) => write!(f, "its certificate cannot be used: {error}"),
             Fault::Key => f.write_str("its key is of a kind that cannot be used: RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519"),
             Fault::Mismatch => f.write_str("is not the key of the certificate"),

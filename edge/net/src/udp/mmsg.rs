@@ -42,11 +42,21 @@ pub(super) fn run(
             }
         }
         let wait = pace.keep(handler);
+        if let Some(networks) = handler.shut_out() {
+            for socket in &sockets {
+                // Where the kernel does not help, the handler goes on dropping.
+                let _ = socket.shut_out(&networks);
+            }
+        }
         if quiet {
             sleep_until_readable(&sockets, wait)?;
         }
     }
     handler.idle();
+    // Another process may go on with them.
+    for socket in &sockets {
+        let _ = socket.shut_out(&[]);
+    }
     Ok(())
 }
 

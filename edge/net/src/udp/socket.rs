@@ -77,6 +77,9 @@ impl UdpSocket {
         if tells_destination {
             ask_destination(&socket, address)?;
         }
+        // Who had the socket before may have left in the midst of a flood.
+        #[cfg(target_os = "linux")]
+        super::shut_out::let_all_in(&socket)?;
         let receive_buffer = effective(socket.recv_buffer_size()?);
         let socket = std::net::UdpSocket::from(socket);
         let local = socket.local_addr()?;

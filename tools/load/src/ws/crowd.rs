@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use types::{InfoHash, PeerId};
 
+use super::Options;
 use super::report::Tally;
-use super::{Options, Url};
+use crate::Url;
 use crate::latencies::Latencies;
 use crate::random::Random;
 
@@ -125,7 +126,7 @@ mod tests {
 
     #[test]
     fn keys_and_names_are_of_their_form() {
-        let options = Options::busy(Url::resolve("ws://127.0.0.1").unwrap());
+        let options = Options::busy(Url::web("ws://127.0.0.1").unwrap());
         let mut crowd = Crowd::new(&options);
         let key = crowd.handshake_key();
         assert!(key.ends_with(b"==") && key != crowd.handshake_key());

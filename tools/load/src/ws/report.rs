@@ -1,7 +1,6 @@
 //! What a run has found.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::{Latencies, Usage};
 
@@ -139,13 +138,8 @@ impl fmt::Display for Report {
         let megabytes = |bytes: u64| rate(bytes) / 1e6;
         let (received, sent) = (megabytes(tally.bytes_received), megabytes(tally.bytes_sent));
         writeln!(f, "megabytes per second: {received:.1} received, {sent:.1} sent")?;
-        let milliseconds = |latency: Duration| latency.as_secs_f64() * 1e3;
-        if let (Some(half), Some(most)) =
-            (self.latencies.quantile(0.5), self.latencies.quantile(0.99))
-        {
-            let (half, most) = (milliseconds(half), milliseconds(most));
-            let max = milliseconds(self.latencies.max());
-            writeln!(f, "latency: p50 {half:.3} ms, p99 {most:.3} ms, max {max:.3} ms")?;
+        if self.latencies.quantile(0.5).is_some() {
+            writeln!(f, "latency: {}", self.latencies)?;
         }
         let share = |usage: Usage| 100.0 * usage.cpu_s() / seconds;
         if let Some(own) = self.own {

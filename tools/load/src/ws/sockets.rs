@@ -3,18 +3,18 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 use types::limits;
 
 use super::crowd::Crowd;
 use super::peer::{Ended, Peer, Turn};
 use super::{Options, PATIENCE, PROBE, Pace, TICK, Tally};
 use crate::latencies::Latencies;
+use crate::stream::{Dialer, Stream};
 
 /// Connections that are on their way to their first reply at once: fewer than listeners have room for.
 const OPENING_MAX: usize = 64;
@@ -29,7 +29,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const _: () = assert!(limits::WS_MESSAGE_MAX + limits::HTTP_HEAD_MAX < BUFFER);
 
 struct Socket {
-    stream: TcpStream,
+    stream: Stream,
     peer: Peer,
     /// The part of a message that has come.
     unread: Vec<u8>,
@@ -53,6 +53,7 @@ pub(super) struct Sockets {
     buffer: Box<[u8]>,
     out: Vec<u8>,
     crowd: Crowd,
+    dialer: Dialer,
     pace: Pace,
     connections: usize,
     /// Whether busy peers go on asking.
@@ -74,6 +75,7 @@ impl Sockets {
             buffer: vec![0; BUFFER].into(),
             out: Vec::new(),
             crowd: Crowd::new(options),
+            dialer: Dialer::new(&options.url, false)?,
             pace: options.pace,
             connections: options.connections,
             started: false,
@@ -91,12 +93,7 @@ impl Sockets {
             && self.sockets.len() < self.settled() + OPENING_MAX
         {
             let index = self.sockets.len();
-            let mut stream = TcpStream::connect(self.crowd.url.address)
-                .with_context(|| format!("cannot open connection {index}"))?;
-            // What is said in a turn leaves in one write, so nothing is gained by waiting for more.
-            stream.set_nodelay(true)?;
-            let interests = Interest::READABLE | Interest::WRITABLE;
-            self.poll.registry().register(&mut stream, Token(index), interests)?;
+            let stream = self.dialer.dial(&self.poll, index)?;
             let mut unsent = Vec::new();
             let now = Instant::now();
             let mut turn = Turn { crowd: &mut self.crowd, now, out: &mut unsent, congested: false };
@@ -205,7 +202,7 @@ impl Sockets {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return self.lose(index, &error),
             };
-            let emptied = read < room.len();
+            let emptied = read < room.len() && !socket.stream.is_over();
             front.copy_from_slice(&socket.unread);
             self.crowd.tally.bytes_received += read as u64;
             self.heard(index, kept + read);
@@ -306,7 +303,7 @@ impl Sockets {
             socket.unsent.extend_from_slice(&self.out);
             return;
         }
-        match write(&mut socket.stream, &self.out) {
+        match socket.stream.write(&self.out) {
             Ok(written) => {
                 self.crowd.tally.bytes_sent += written as u64;
                 socket.unsent.extend_from_slice(self.out.get(written..).unwrap_or_default());
@@ -318,10 +315,10 @@ impl Sockets {
     /// Writes what is still to go, now that the kernel takes more.
     fn flush(&mut self, index: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
-        if socket.unsent.is_empty() {
+        if socket.unsent.is_empty() && !socket.stream.is_pending() {
             return;
         }
-        match write(&mut socket.stream, &socket.unsent) {
+        match socket.stream.write(&socket.unsent) {
             Ok(written) => {
                 self.crowd.tally.bytes_sent += written as u64;
                 socket.unsent.drain(..written);
@@ -342,23 +339,4 @@ impl Sockets {
         let socket = self.sockets.get_mut(index).and_then(Option::take);
         self.failed += usize::from(socket.is_some_and(|socket| !socket.peer.has_joined()));
     }
-}
-
-/// Writes until all is written or the kernel takes no more: how much.
-fn write(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
-    let mut written = 0;
-    while let Some(rest @ [_, ..]) = bytes.get(written..) {
-        match stream.write(rest) {
-            Ok(more) => written += more,
-            // Not connected yet: the same as full.
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) =>
-            {
-                break;
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(written)
 }

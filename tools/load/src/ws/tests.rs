@@ -39,7 +39,7 @@ struct Memory {
 /// A tracker for `connections`, in the order of what comes.
 fn tracker(connections: usize, manner: Manner) -> (Url, Arc<Mutex<Memory>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = Url::resolve(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
+    let url = Url::web(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
     let memory = Arc::new(Mutex::new(Memory::default()));
     let shared = memory.clone();
     thread::spawn(move || {
@@ -225,7 +225,7 @@ fn trackers_that_are_none_are_told_apart() {
         ("", "the tracker closed the connection"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = Url::resolve(&format!("ws://{}", listener.local_addr().unwrap())).unwrap();
+        let url = Url::web(&format!("ws://{}", listener.local_addr().unwrap())).unwrap();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let _ = stream.read(&mut [0; 1000]);
@@ -236,7 +236,7 @@ fn trackers_that_are_none_are_told_apart() {
         assert!(error.contains(why), "{error}");
     }
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let options = options(Url::resolve(&format!("ws://{free}")).unwrap());
+    let options = options(Url::web(&format!("ws://{free}")).unwrap());
     let error = run(&options, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("refused"), "{error}");
 }
@@ -260,7 +260,7 @@ fn conversation(key: &[u8; 24]) -> Vec<u8> {
 #[test]
 fn what_comes_in_pieces_is_heard_as_a_whole() {
     let mut random = Random::new(5);
-    let options = Options::busy(Url::resolve("ws://127.0.0.1").unwrap());
+    let options = Options::busy(Url::web("ws://127.0.0.1").unwrap());
     let mut first = None;
     for pieces in 1..100 {
         let mut crowd = crowd::Crowd::new(&options);

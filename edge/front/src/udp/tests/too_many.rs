@@ -71,3 +71,31 @@ fn what_is_not_verified_is_not_held_against_anybody() {
     assert_eq!(counters.drops[Drop::ConnectRate.index()], 1000 - connects as u64);
     assert_eq!(counters.drops[Drop::RequestRate.index()], 0);
 }
+
+/// Who floods is dropped by the kernel, and nobody else is.
+#[cfg(target_os = "linux")]
+#[test]
+fn who_floods_is_shut_out() {
+    let limits = Limits { announces: RATE, shut_out_per_s: 10, ..Limits::default() };
+    let server = server(Limits { shut_out_s: 3600, ..limits });
+    let (flooder, other) = (Client::new("127.0.0.9", &server), Client::new("127.0.0.8", &server));
+    let (id, other_id) = (flooder.connect(), other.connect());
+    flooder.socket.set_nonblocking(true).unwrap();
+    let is_answered = || {
+        for _ in 0..50 {
+            flooder.socket.send(&announce(id, LEECHER)).unwrap();
+        }
+        flooder.socket.send(&connect(4)).unwrap();
+        // One worker answers in order, so what was due to the flooder has come before this.
+        other.connect();
+        std::iter::from_fn(|| flooder.socket.recv(&mut [0; 2048]).ok()).any(|len| len == 16)
+    };
+    let start = Instant::now();
+    while is_answered() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it goes on for ever");
+    }
+    answer(&other.ask(&announce(other_id, LEECHER)));
+    let counters = server.finish();
+    assert!(counters.drops[Drop::RequestRate.index()] > 10);
+    assert_eq!(counters.shut_outs, 1);
+}

@@ -1,0 +1,132 @@
+//! Certificates are checked, followed and replaced.
+
+use super::*;
+use crate::process::{config, run};
+
+const FAILURES: &str = "tidegate_reload_failures_total";
+
+fn start() -> Secure {
+    let directory = Directory::new();
+    make_authority(&directory);
+    make(&directory, "host", ECDSA, "30");
+    Secure::start(directory, &["host"])
+}
+
+/// Puts another certificate in the place of `host`.
+fn renew(secure: &Secure) {
+    make(&secure.tracker.directory, "new", ECDSA, "60");
+    for kind in ["key", "pem"] {
+        std::fs::rename(secure.file(&format!("new.{kind}")), secure.file(&format!("host.{kind}")))
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_renewed_certificate_is_served_soon() {
+    let secure = start();
+    let before = secure.serial("host.test");
+    assert_eq!(before, secure.serial_of("host.pem"));
+    renew(&secure);
+    let after = secure.serial_of("host.pem");
+    assert_ne!(before, after);
+    secure.tracker.wait_until("the new one", |_| secure.serial("host.test") == after);
+    let said = "certificates: 1 in force";
+    secure.tracker.wait_until(said, |it| it.stderr().contains(said));
+}
+
+#[test]
+fn a_broken_file_leaves_the_old_certificate_in_force() {
+    let secure = start();
+    let before = secure.serial("host.test");
+    secure.tracker.directory.write("host.pem", "-----BEGIN CERTIFICATE-----\nMII");
+    secure.tracker.wait_until("complaint", |it| it.metric(FAILURES) == 1.0);
+    let said = "the certificates in force stay: ";
+    secure.tracker.wait_until(said, |it| it.stderr().contains(said));
+    assert!(secure.tracker.stderr().contains("host.pem: is cut short: a BEGIN has no END"));
+    assert_eq!(secure.serial("host.test"), before);
+    secure.tracker.signal("-HUP");
+    secure.tracker.wait_until("refusal", |it| it.metric(FAILURES) == 2.0);
+    assert_eq!(secure.serial("host.test"), before);
+    renew(&secure);
+    let after = secure.serial_of("host.pem");
+    secure.tracker.wait_until("the new one", |_| secure.serial("host.test") == after);
+}
+
+#[test]
+fn a_hangup_puts_other_certificates_in_force() {
+    let secure = start();
+    make(&secure.tracker.directory, "other", RSA, "30");
+    secure.configure(&["host", "other"]);
+    secure.tracker.signal("-HUP");
+    let said = "reloaded; changed: tls.certificates";
+    secure.tracker.wait_until(said, |it| it.stderr().contains(said));
+    assert_eq!(secure.serial("host.test"), secure.serial_of("host.pem"));
+    assert_eq!(secure.serial("other.test"), secure.serial_of("other.pem"));
+    assert_eq!(secure.serial("unknown.test"), secure.serial_of("host.pem"));
+}
+
+/// What `config check` says of a certificate with this name.
+fn check(directory: &Directory, name: &str) -> (Option<i32>, String) {
+    let more = Secure::configuration(directory, free_port(), &[name]);
+    let file = directory.write("check.toml", &config(free_port(), free_port(), &more));
+    let output = run(&["config", "check", "--config", file.to_str().unwrap()]);
+    let said = stdout(&output) + &stderr(&output);
+    (output.status.code(), said.replace(&format!("{}/", directory.path("").display()), ""))
+}
+
+#[test]
+fn checking_says_what_is_wrong_before_it_matters() {
+    let directory = Directory::new();
+    make_authority(&directory);
+    make(&directory, "good", RSA, "30");
+    make(&directory, "soon", ECDSA, "3");
+    make(&directory, "other", ECDSA, "30");
+    make_expired(&directory);
+    make_of_version_1(&directory);
+    let copy = |from: &str, to: &str| {
+        std::fs::copy(directory.path(from), directory.path(to)).unwrap();
+    };
+    copy("good.pem", "mismatch.pem");
+    copy("other.key", "mismatch.key");
+    copy("good.key", "missing.key");
+    copy("good.pem", "locked.pem");
+    let lock = ["pkey", "-aes128", "-passout", "pass:x", "-in", "good.key", "-out", "locked.key"];
+    openssl(&directory, &lock);
+    assert_eq!(check(&directory, "good").0, Some(0), "{:?}", check(&directory, "good"));
+    for (name, expected) in [
+        ("soon", "soon.pem: the certificate expires in less than 14 days"),
+        ("expired", "expired.pem: the certificate has expired"),
+        ("expired", "expired.pem: the certificate is for no host name"),
+        ("version1", "version1.pem: its certificate is of X.509 version 1"),
+        ("mismatch", "mismatch.key: is not the key of the certificate"),
+        ("missing", "missing.pem: cannot be read: No such file"),
+        ("locked", "locked.key: has a password"),
+    ] {
+        let (code, said) = check(&directory, name);
+        assert!(code == Some(1) && said.contains(expected), "{name}: {said}");
+    }
+}
+
+/// `expired.pem`, with the dates that only `openssl ca` can set.
+fn make_expired(directory: &Directory) {
+    directory.write("index.txt", "");
+    directory.write("serial", "01\n");
+    let config = "[ca]\ndefault_ca=x\n[x]\ndatabase=index.txt\nnew_certs_dir=.\nserial=serial\n\
+                  default_md=sha256\npolicy=p\nx509_extensions=e\n[p]\ncommonName=supplied\n\
+                  [e]\nbasicConstraints=CA:FALSE\n";
+    directory.write("ca.cnf", config);
+    let request = ["-noenc", "-keyout", "expired.key", "-out", "old.csr", "-subj", "/CN=old"];
+    openssl(directory, &[&["req", "-new"], ECDSA, &request].concat());
+    let dates = ["-startdate", "20200101000000Z", "-enddate", "20200201000000Z"];
+    let files = ["-config", "ca.cnf", "-in", "old.csr", "-out", "expired.pem", "-notext"];
+    let itself = ["ca", "-batch", "-selfsign", "-keyfile", "expired.key"];
+    openssl(directory, &[itself.as_slice(), &dates, &files].concat());
+}
+
+/// `version1.pem`: without extensions, as openssl makes it by default.
+fn make_of_version_1(directory: &Directory) {
+    let request = ["-noenc", "-keyout", "version1.key", "-out", "v1.csr", "-subj", "/CN=v1"];
+    openssl(directory, &[&["req", "-new"], ECDSA, &request].concat());
+    let files = ["-in", "v1.csr", "-signkey", "version1.key", "-out", "version1.pem"];
+    openssl(directory, &[["x509", "-req"].as_slice(), &files].concat());
+}

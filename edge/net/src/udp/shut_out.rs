@@ -1,0 +1,175 @@
+//! Networks whose datagrams the kernel throws away before they take a place in a socket's buffer.
+//!
+//! Reading a datagram only to drop it costs a third of what serving it costs, so who sends several
+//! times what a worker can serve fills the buffer all the same, and others' datagrams are lost. A
+//! filter at the socket (classic BPF, for which nobody needs privileges) drops before that.
+
+use std::io;
+use std::net::IpAddr;
+
+use socket2::{SockFilter, SockRef, Socket};
+
+use super::{Network, SHUT_OUT_MAX, UdpSocket};
+
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const STORE: u16 = libc::BPF_ST as u16;
+const RECALL: u16 = (libc::BPF_LD | libc::BPF_MEM) as u16;
+const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+impl UdpSocket {
+    /// Has the kernel drop what comes from `networks`, up to [`SHUT_OUT_MAX`] of them, and nothing
+    /// else. Without networks of the socket's family no datagram is looked at.
+    pub(super) fn shut_out(&self, networks: &[Network]) -> io::Result<()> {
+        let is_v4 = self.local_addr().is_ipv4();
+        let own = networks.iter().filter(|network| network.address.is_ipv4() == is_v4);
+        let own: Vec<Network> = own.take(SHUT_OUT_MAX).copied().collect();
+        let socket = SockRef::from(&self.socket);
+        if own.is_empty() {
+            return let_all_in(&socket);
+        }
+        socket.attach_filter(&program(is_v4, &own))
+    }
+}
+
+/// Has the kernel drop nothing.
+pub(super) fn let_all_in(socket: &Socket) -> io::Result<()> {
+    match socket.detach_filter() {
+        // There was no filter.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Remembers the words of the source address, and then compares them with each network in turn.
+fn program(is_v4: bool, networks: &[Network]) -> Vec<SockFilter> {
+    let step = SockFilter::new;
+    // Where the source stands in the IP header.
+    let (first, words) = if is_v4 { (12, 1) } else { (8, 4) };
+    let mut program = Vec::new();
+    for word in 0..words {
+        program.push(step(LOAD, 0, 0, libc::SKF_NET_OFF as u32 + first + 4 * word));
+        program.push(step(STORE, 0, 0, word));
+    }
+    for network in networks {
+        let parts = parts(network);
+        let len = 3 * parts.len() as u8;
+        for (word, (value, mask)) in parts.into_iter().enumerate() {
+            program.push(step(RECALL, 0, 0, word as u32));
+            program.push(step(AND, 0, 0, mask));
+            // What differs goes on behind this network's steps and its verdict.
+            let done = 3 * (word as u8 + 1);
+            program.push(step(JUMP_IF_EQUAL, 0, len - done + 1, value));
+        }
+        program.push(step(RETURN, 0, 0, 0));
+    }
+    program.push(step(RETURN, 0, 0, u32::MAX));
+    program
+}
+
+/// The words of a network that count, and which of their bits.
+fn parts(network: &Network) -> Vec<(u32, u32)> {
+    let octets = match network.address {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let mut bits = u32::from(network.bits);
+    let mut parts = Vec::new();
+    for word in octets.as_chunks::<4>().0 {
+        let mask = u32::MAX.checked_shl(32_u32.saturating_sub(bits)).unwrap_or(0);
+        parts.push((u32::from_be_bytes(*word) & mask, mask));
+        bits = bits.saturating_sub(32);
+        if bits == 0 {
+            break;
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Handed, UdpOptions, adopt_udp, bind_udp};
+
+    fn network(address: &str, bits: u8) -> Network {
+        Network { address: address.parse().unwrap(), bits }
+    }
+
+    fn server(address: &str) -> UdpSocket {
+        bind_udp(address.parse().unwrap(), 1, &UdpOptions::default()).unwrap().remove(0)
+    }
+
+    /// Whether what is sent from `host` arrives. What is sent after it from a host that is never shut
+    /// out does, and datagrams keep their order on a loopback device.
+    fn arrives(server: &UdpSocket, host: &str, good: &str) -> bool {
+        let mut heard = Vec::new();
+        server.socket.set_nonblocking(false).unwrap();
+        server.socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        for (host, byte) in [(host, 1), (good, 2)] {
+            let client = std::net::UdpSocket::bind((host, 0)).unwrap();
+            client.send_to(&[byte], server.local_addr()).unwrap();
+        }
+        while heard.last() != Some(&2) {
+            let mut byte = [0];
+            server.socket.recv(&mut byte).unwrap();
+            heard.push(byte[0]);
+        }
+        heard.len() == 2
+    }
+
+    #[test]
+    fn only_what_is_named_is_dropped() {
+        let server = server("127.0.0.1:0");
+        let arrives = |host| arrives(&server, host, "127.0.0.1");
+        server.shut_out(&[]).unwrap();
+        assert!(arrives("127.0.0.9"));
+        server.shut_out(&[network("127.0.0.9", 32), network("::1", 128)]).unwrap();
+        assert!(!arrives("127.0.0.9") && arrives("127.0.0.8"));
+        server.shut_out(&[network("127.9.8.7", 24), network("127.7.0.0", 16)]).unwrap();
+        assert!(arrives("127.0.0.9") && !arrives("127.9.8.1") && !arrives("127.7.8.9"));
+        assert!(arrives("127.9.9.1") && arrives("127.6.255.255"));
+        let many: Vec<Network> =
+            (0..100).map(|host| network(&format!("127.1.0.{host}"), 32)).collect();
+        server.shut_out(&many).unwrap();
+        assert!(!arrives("127.1.0.31") && arrives("127.1.0.32"));
+        server.shut_out(&[]).unwrap();
+        assert!(arrives("127.1.0.31"));
+    }
+
+    #[test]
+    fn an_heir_of_the_socket_lets_all_in() {
+        let server = server("127.0.0.1:0");
+        server.shut_out(&[network("127.0.0.9", 32)]).unwrap();
+        let handed = Handed(Socket::from(server.descriptor().unwrap()));
+        let options = UdpOptions::default();
+        let heir = adopt_udp(vec![handed], server.local_addr(), 1, &options).unwrap().remove(0);
+        drop(server);
+        assert!(arrives(&heir, "127.0.0.9", "127.0.0.1"));
+    }
+
+    /// One v6 address is all that a loopback device has, so more cannot be tried; the words that count
+    /// are checked instead.
+    #[test]
+    fn v6_networks_are_told_apart_by_all_their_words() {
+        let server = server("[::1]:0");
+        let client = std::net::UdpSocket::bind("[::1]:0").unwrap();
+        for (shut, expected) in [("::", 96), ("::1", 128), ("::2", 128), ("1::1", 128)]
+            .map(|(address, bits)| (network(address, bits), !matches!(address, "::" | "::1")))
+        {
+            server.shut_out(&[shut]).unwrap();
+            client.send_to(&[7], server.local_addr()).unwrap();
+            server.shut_out(&[]).unwrap();
+            server.socket.set_nonblocking(true).unwrap();
+            // A datagram over the loopback device has arrived when its sending returns.
+            assert_eq!(server.socket.recv(&mut [0]).is_ok(), expected, "{shut:?}");
+        }
+        let words = |address, bits| parts(&network(address, bits));
+        assert_eq!(words("2001:db8:1:2:3::", 64), [(0x2001_0db8, !0), (0x0001_0002, !0)]);
+        assert_eq!(words("2001:db8:ffff::", 36), [(0x2001_0db8, !0), (0xf000_0000, 0xf000_0000)]);
+        assert_eq!(words("10.1.2.3", 0), [(0, 0)]);
+        assert_eq!(words("10.1.2.3", 8), [(0x0a00_0000, 0xff00_0000)]);
+    }
+}

@@ -1,0 +1,203 @@
+//! A connection to a tracker, with TLS or without, that never waits.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use mio::net::TcpStream;
+use mio::{Interest, Poll, Token};
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
+
+use crate::Url;
+
+/// How connections are made.
+pub(crate) struct Dialer {
+    url: Url,
+    /// If the URL asks for TLS.
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+}
+
+impl Dialer {
+    /// To a tracker; sessions of TLS go on where the last one ended if `resume` is set.
+    pub(crate) fn new(url: &Url, resume: bool) -> Result<Self> {
+        let tls = if url.is_secure {
+            let name = ServerName::try_from(url.name.clone()).context("no name for TLS")?;
+            Some((tls(resume)?, name))
+        } else {
+            None
+        };
+        Ok(Self { url: url.clone(), tls })
+    }
+
+    /// Begins a connection, whose events have this number.
+    pub(crate) fn dial(&self, poll: &Poll, number: usize) -> Result<Stream> {
+        let mut tcp = TcpStream::connect(self.url.address)
+            .with_context(|| format!("cannot open connection {number}"))?;
+        // What is said in a turn leaves in one write, so nothing is gained by waiting for more.
+        tcp.set_nodelay(true)?;
+        let interests = Interest::READABLE | Interest::WRITABLE;
+        poll.registry().register(&mut tcp, Token(number), interests)?;
+        let tls = match &self.tls {
+            Some((config, name)) => {
+                let mut tls = ClientConnection::new(Arc::clone(config), name.clone())?;
+                tls.set_buffer_limit(None);
+                Some(Box::new(tls))
+            }
+            None => None,
+        };
+        Ok(Stream { tcp, tls, is_over: false })
+    }
+}
+
+/// A connection.
+pub(crate) struct Stream {
+    tcp: TcpStream,
+    tls: Option<Box<ClientConnection>>,
+    /// Whether a read has met the end behind what it gave.
+    is_over: bool,
+}
+
+impl Stream {
+    /// Reads what has come; `WouldBlock` when there is nothing, 0 at the end. Less than there is room
+    /// for means that there is no more now, or that it is [over](Self::is_over).
+    pub(crate) fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.tcp.read(room) };
+        let mut len = 0;
+        while let Some(room) = room.get_mut(len..).filter(|room| !room.is_empty()) {
+            match tls.reader().read(room) {
+                Ok(0) => self.is_over = true,
+                Ok(more) => {
+                    len += more;
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => self.is_over = true,
+            }
+            if self.is_over {
+                return Ok(len);
+            }
+            match tls.read_tls(&mut self.tcp) {
+                Ok(_) => {
+                    let read = tls.process_new_packets();
+                    flush(tls, &mut self.tcp)?;
+                    read.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock && len > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(len)
+    }
+
+    /// Writes until all is written or no more is taken: how much was. With TLS, what was taken may
+    /// still have to leave: see [`Stream::is_pending`].
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return write_all(&mut self.tcp, bytes) };
+        flush(tls, &mut self.tcp)?;
+        let is_full = tls.wants_write() && !tls.is_handshaking();
+        if bytes.is_empty() || is_full {
+            return Ok(0);
+        }
+        let len = tls.writer().write(bytes)?;
+        flush(tls, &mut self.tcp)?;
+        Ok(len)
+    }
+
+    /// Whether bytes that were taken have not left yet; to write nothing sends them on.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Whether nothing more will come.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+}
+
+fn flush(tls: &mut ClientConnection, tcp: &mut TcpStream) -> io::Result<()> {
+    while tls.wants_write() {
+        match tls.write_tls(tcp) {
+            Ok(_) => {}
+            Err(error) if is_full(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn write_all(tcp: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    let mut written = 0;
+    while let Some(rest @ [_, ..]) = bytes.get(written..) {
+        match tcp.write(rest) {
+            Ok(more) => written += more,
+            Err(error) if is_full(&error) => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(written)
+}
+
+/// Not connected yet is the same as full.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected)
+}
+
+/// TLS as most clients speak it, but that certificates are not looked at: whoever loads a tracker knows
+/// which, and the load has other things to do.
+fn tls(resume: bool) -> Result<Arc<ClientConfig>> {
+    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
+    let mut config = builder
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Credulous))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if !resume {
+        config.resumption = Resumption::disabled();
+    }
+    Ok(config.into())
+}
+
+/// Believes everybody.
+#[derive(Debug)]
+struct Credulous;
+
+impl ServerCertVerifier for Credulous {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
