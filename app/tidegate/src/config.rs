@@ -181,7 +181,6 @@ impl Config {
         let mut blame = |name: &'static str, text: String| {
             problems.push(settings.problem(name, text));
         };
-        let wants_acme = !settings.list("tls.acme.domains").is_empty();
         let wants_allow = matches!(self.access_mode, Mode::Allow | Mode::Both);
         let wants_deny = matches!(self.access_mode, Mode::Deny | Mode::Both);
         for (wanted, path, name) in
@@ -204,17 +203,15 @@ impl Config {
         if self.user.is_empty() && !self.group.is_empty() {
             blame("process.group", "needs process.user as well".into());
         }
-        if !self.tls_listen.addresses.is_empty() && self.certificates.is_empty() && !wants_acme {
+        if !self.tls_listen.addresses.is_empty()
+            && self.certificates.is_empty()
+            && settings.list("tls.acme.domains").is_empty()
+        {
             let text = "needs tls.certificates: a chain and a key, or tls.acme.domains";
             blame("tls.listen", text.into());
         }
-        if wants_acme && self.tls_listen.addresses.is_empty() {
-            blame("tls.acme.domains", "needs tls.listen, for which certificates are".into());
-        }
-        if self.acme.as_ref().is_some_and(|acme| acme.challenge == Challenge::Http)
-            && self.http_listen.addresses.is_empty()
-        {
-            blame("tls.acme.challenge", "http-01 needs http.listen".into());
+        if let Some((name, text)) = self.acme.as_ref().and_then(|acme| acme.lacks(self)) {
+            blame(name, text.into());
         }
         let mut seen = BTreeMap::new();
         for (name, section, addresses) in [

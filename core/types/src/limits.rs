@@ -69,6 +69,10 @@ pub const JSON_DEPTH_MAX: u32 = 32;
 /// Bytes on their way from all workers to another one that is too busy to take them.
 pub const EXCHANGE_BYTES_MAX: usize = 64 << 20;
 
+/// Hosts whose certificates are obtained: one order each, of which Let's Encrypt takes 300 from an
+/// account in three hours.
+pub const ACME_DOMAINS_MAX: usize = 100;
+
 /// Entries of one access list. 20 bytes each: 2 GB at the most.
 pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;
 /// The longest peer lifetime, seconds: the store keeps ages in 14 bits of 16-second units and must

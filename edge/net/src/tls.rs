@@ -26,7 +26,7 @@ pub use session::{SEALED_MAX, TlsSession};
 pub struct TlsConfig(pub(crate) Arc<ServerConfig>);
 
 impl TlsConfig {
-    /// TLS 1.2 and 1.3 with these certificates, for HTTP/1.1.
+    /// TLS 1.2 and 1.3 with these certificates, for HTTP/1.1 and the proofs of RFC 8737.
     ///
     /// Sessions are resumed by tickets, whose keys live as long as the process and change every few
     /// hours: nothing is stored for a client.

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use types::limits;
+
 use super::Config;
 use super::read::{Problem, Settings};
 
@@ -59,6 +61,10 @@ impl AcmeConfig {
         if settings.list("tls.acme.domains").is_empty() {
             return None;
         }
+        if domains.len() > limits::ACME_DOMAINS_MAX {
+            let text = format!("{} are the most", limits::ACME_DOMAINS_MAX);
+            blame("tls.acme.domains", &text);
+        }
         if cache.is_empty() {
             blame("tls.acme.cache", "must name a folder when tls.acme.domains does not stay empty");
         }
@@ -86,6 +92,16 @@ impl AcmeConfig {
         let host = self.directory.strip_prefix("https://").and_then(|rest| rest.split('/').next());
         let port = host.and_then(|host| host.rsplit_once(':')?.1.parse().ok());
         port.unwrap_or(443)
+    }
+
+    /// What the rest of the configuration lacks: the key to blame, and why.
+    pub(super) fn lacks(&self, config: &Config) -> Option<(&'static str, &'static str)> {
+        if config.tls_listen.addresses.is_empty() {
+            return Some(("tls.acme.domains", "needs tls.listen, for which certificates are"));
+        }
+        let is_unheard = config.http_listen.addresses.is_empty();
+        (self.challenge == Challenge::Http && is_unheard)
+            .then_some(("tls.acme.challenge", "http-01 needs http.listen"))
     }
 
     /// What is hardly meant: the authority may find nobody where it knocks.
@@ -208,6 +224,26 @@ mod tests {
         assert!(domain("192.0.2.1").unwrap_err().contains("an address"));
         assert!(domain("::1").unwrap_err().contains("an address"));
         assert!(domain("bücher.example").unwrap_err().contains("xn--"));
+    }
+
+    #[test]
+    fn the_port_is_in_the_url_or_known() {
+        for (directory, port) in [
+            ("https://ca.example/dir", 443),
+            ("https://ca.example:14000/dir:1", 14_000),
+            ("https://[2001:db8::1]", 443),
+            ("https://[::1]:8443", 8443),
+        ] {
+            let acme = AcmeConfig {
+                domains: Vec::new(),
+                contact: Vec::new(),
+                directory: directory.into(),
+                cache: PathBuf::new(),
+                challenge: Challenge::Http,
+                ca: None,
+            };
+            assert_eq!(acme.port(), port, "{directory}");
+        }
     }
 
     //= rfc8555#contact-mailto

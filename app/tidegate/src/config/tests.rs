@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use types::limits;
+
 use super::read::Origin;
 use super::*;
 
@@ -185,6 +187,10 @@ fn acme_settings_are_checked() {
         domains[0].starts_with("4: tls.acme.domains: `*.b`: these challenges give no wildcard")
     );
     assert!(domains[1].ends_with("`A`: it stands twice"));
+    let many: Vec<_> =
+        (0..=limits::ACME_DOMAINS_MAX).map(|n| format!("\"h{n}.example\"")).collect();
+    let many = says(&ACME.replace("\"T.example\"", &many.join(", ")));
+    assert_eq!(many, ["4: tls.acme.domains: 100 are the most"]);
     // Where the authority will knock is nobody's mistake, but worth a word.
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     assert!(config(ACME).doubts().is_empty());

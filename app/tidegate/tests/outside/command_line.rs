@@ -143,3 +143,33 @@ fn without_its_lists_nothing_is_served() {
         assert!(output.stdout.is_empty());
     }
 }
+
+#[test]
+fn check_looks_at_the_files_of_acme() {
+    let directory = Directory::new();
+    let [port, admin_port] = [free_port(), free_port()];
+    let check = |cache: &str, more: &str| {
+        let acme = format!(
+            "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nagree = true\n\
+             cache = {:?}\n{more}",
+            directory.path(cache)
+        );
+        let file = directory.write("acme.toml", &config(port, admin_port, &acme));
+        run(&["config", "check", "--config", file.to_str().unwrap()])
+    };
+    let good = check("new/cache", "");
+    assert!(good.status.success(), "{}", stderr(&good));
+    assert!(!directory.path("new").exists(), "looking leaves nothing behind");
+    directory.write("file", "no folder, and no certificate");
+    let missing = directory.path("missing.pem");
+    let bad = stderr(&check("file", &format!("ca = {missing:?}\n")));
+    for said in [
+        format!("tls.acme.cache: {}: is no folder", directory.path("file").display()),
+        format!("tls.acme.ca: {}: cannot be read", missing.display()),
+    ] {
+        assert!(bad.contains(&said), "{said}\n{bad}");
+    }
+    let empty = directory.path("file");
+    let bad = stderr(&check("cache", &format!("ca = {empty:?}\n")));
+    assert!(bad.contains("holds no certificate"), "{bad}");
+}

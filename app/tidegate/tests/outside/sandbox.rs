@@ -68,3 +68,27 @@ fn a_file_behind_a_link_is_followed_where_it_is() {
     fs::write(&real, "aa".repeat(20)).unwrap();
     tracker.wait_until("followed", |it| has(&http_announce(it.v4(), 0xaa, 1), "deny list"));
 }
+
+#[test]
+fn certificates_need_a_sandbox_that_was_made_for_them() {
+    let tracker = Tracker::start(Directory::new(), "");
+    let cache = tracker.directory.path("cache");
+    tracker.configure(&format!(
+        "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nagree = true\n\
+         directory = \"https://127.0.0.1:1/\"\ncache = {cache:?}\n"
+    ));
+    tracker.signal("-HUP");
+    if tracker.stderr().contains("files: not restricted") {
+        tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
+        return;
+    }
+    let said = "not reloaded: the sandbox was made for another [tls.acme]";
+    tracker.wait_until(said, |it| it.stderr().contains(said));
+    // A new process has one, keeps trying in it, and serves.
+    tracker.upgrade();
+    let said = "t.example: no certificate yet: https://127.0.0.1:1/ cannot be reached";
+    tracker.wait_until(said, |it| it.stderr().contains(said));
+    assert!(cache.join("127.0.0.1_1_").is_dir());
+    assert!(tracker.metric("tidegate_acme_attempts_total{result=\"unreachable\"}") >= 1.0);
+    Udp::connect(tracker.v4()).announce(0xaa, 1001);
+}
