@@ -80,7 +80,8 @@ pub enum Drop {
     RequestRate,
     /// TCP: the connection broke.
     Reset,
-    /// TLS: the client broke it, has no version or cipher in common, or speaks something else.
+    /// TLS: the client broke it, has no version or cipher in common, left in the handshake because it does
+    /// not trust the certificate, or speaks something else.
     BadTls,
     /// WebSocket: a request for one that is not as RFC 6455 has it.
     BadUpgrade,

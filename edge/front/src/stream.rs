@@ -167,7 +167,9 @@ impl Tls {
             let len = self.tcp.read_now(incoming)?;
             let sealed = incoming.get_mut(..len).unwrap_or_default();
             if sealed.is_empty() {
-                return Ok(0);
+                // Who trusts another authority than ours may well leave without a word.
+                let is_rude = self.has_begun.get() && session.is_handshaking();
+                return if is_rude { Err(broken("it left in the handshake")) } else { Ok(0) };
             }
             if !self.has_begun.replace(true) {
                 if proxy::begins(sealed) {
@@ -192,8 +194,13 @@ impl Tls {
         response.text(&mut out, Status::BadRequest, sentence);
         // Who does not take it has no use for it.
         let _ = self.tcp.write_now(&out);
-        io::Error::new(io::ErrorKind::InvalidData, sentence)
+        broken(sentence)
     }
+}
+
+/// What is wrong with a client's TLS.
+fn broken(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// Why a connection broke.

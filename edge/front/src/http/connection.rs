@@ -27,8 +27,8 @@ pub(super) struct Connection {
     deadline: Cell<Tick>,
     /// Whether it waits for the first byte of a request.
     idle: Cell<bool>,
-    /// Whether the scan has ended it.
-    overdue: Cell<bool>,
+    /// Whether it was ended from here.
+    ended: Cell<bool>,
 }
 
 impl Connection {
@@ -49,7 +49,7 @@ impl Connection {
             seat: Cell::new(seat),
             deadline: Cell::new(deadline),
             idle: Cell::new(false),
-            overdue: Cell::new(false),
+            ended: Cell::new(false),
         });
         let place = shared.connections.insert(Rc::clone(&connection));
         tokio::task::spawn_local(connection.run(Rc::clone(shared), place, first));
@@ -63,7 +63,7 @@ impl Connection {
             let counters = &mut desk.ledger(self.client.get().listener).now;
             counters.connections_closed += 1;
             if let Err(error) = &end
-                && !self.overdue.get()
+                && !self.ended.get()
             {
                 counters.drop(reason(error));
             }
@@ -212,7 +212,7 @@ impl Connections {
     /// Ends those whose deadline has passed, and names the listener of each.
     pub(super) fn close_overdue(&self, now: Tick, mut ended: impl FnMut(usize)) {
         for (_, connection) in self.all.borrow().iter() {
-            if now > connection.deadline.get() && !connection.overdue.replace(true) {
+            if now > connection.deadline.get() && !connection.ended.replace(true) {
                 connection.hang_up();
                 ended(connection.client.get().listener);
             }
@@ -222,7 +222,7 @@ impl Connections {
     /// Ends those that wait for a request.
     pub(super) fn close_idle(&self) {
         for (_, connection) in self.all.borrow().iter() {
-            if connection.idle.get() {
+            if connection.idle.get() && !connection.ended.replace(true) {
                 connection.hang_up();
             }
         }

@@ -151,6 +151,21 @@ fn who_leaves_in_the_middle_of_a_handshake_harms_nobody() {
     }
     wait_until("all are gone", || server.counters(Protocol::Https).connections_closed >= 29);
     assert_eq!(server.client().ask(announce(1, "")).0, "HTTP/1.1 200 OK");
+    // The whole hello was answered, which the client did not read.
+    let drops = server.finish(Protocol::Https).drops;
+    assert_eq!(drops[Drop::BadTls.index()] + drops[Drop::Reset.index()], 29);
+    assert!(drops[Drop::BadTls.index()] >= 28);
+}
+
+#[test]
+fn who_is_in_the_middle_of_a_handshake_when_all_stops_is_no_drop() {
+    let server = Server::start();
+    let mut stream = server.connect();
+    stream.write_all(&hello()[..100]).unwrap();
+    wait_until("it is held", || server.counters(Protocol::Https).connections_opened == 1);
+    let counters = server.finish(Protocol::Https);
+    assert_eq!(counters.drops, Counters::default().drops);
+    assert_eq!(read_all(stream), b"");
 }
 
 #[test]
