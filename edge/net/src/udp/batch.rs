@@ -73,14 +73,7 @@ impl Batch {
     #[inline]
     #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "nothing is told"))]
     pub fn to(&self, i: usize) -> Option<IpAddr> {
-        if !self.local.ip().is_unspecified() {
-            return Some(self.local.ip());
-        }
-        #[cfg(target_os = "linux")]
-        let told = self.controls[i].destination(self.local.is_ipv4());
-        #[cfg(not(target_os = "linux"))]
-        let told = self.local.ip();
-        Some(told).filter(|ip| !ip.is_unspecified())
+        Some(self.local.ip()).filter(|ip| !ip.is_unspecified()).or_else(|| self.told(i))
     }
 
     /// The bytes of datagram `i`, at most [`REQUEST_MAX`].
@@ -165,6 +158,17 @@ impl Batch {
             truncated: truncated || len > REQUEST_MAX,
         };
         self.len += 1;
+    }
+
+    /// What the kernel has told of where datagram `i` was sent to.
+    #[cfg(target_os = "linux")]
+    fn told(&self, i: usize) -> Option<IpAddr> {
+        Some(self.controls[i].destination(self.local.is_ipv4())).filter(|ip| !ip.is_unspecified())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn told(&self, _: usize) -> Option<IpAddr> {
+        None
     }
 
     /// The reply to datagram `i`; empty when there is none.
