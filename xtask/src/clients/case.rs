@@ -153,7 +153,7 @@ pub(super) fn wait_for(
 /// The last lines of everybody's log, what is said over and over left out.
 fn logs(folder: &Path) -> String {
     let mut text = String::new();
-    for name in ["tracker", "seeder", "leecher", "script", "pebble", "dns"] {
+    for name in ["tracker", "haproxy", "seeder", "leecher", "script", "pebble", "dns"] {
         let Ok(log) = fs::read(folder.join(name).with_extension("log")) else { continue };
         let log = String::from_utf8_lossy(&log).replace('\r', "\n");
         let mut lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
