@@ -6,7 +6,8 @@
 //! * `torrust`: the four scenarios of Torrust's repository benchmark, 1 and 2 threads.
 //! * `memory`: growth of the process for each peer and torrent.
 //! * `latency`: how long single announces take while tables grow from nothing to 5 M torrents, while
-//!   5 M peers expire, and while 1 M torrents vanish.
+//!   5 M peers expire, and while 1 M torrents vanish; and, to tell the machine's part in it, while
+//!   nothing happens at all.
 //!
 //! Times of one thread are its CPU time as the kernel counts it. Pin it with `taskset -c 0`.
 #![allow(clippy::print_stdout, missing_docs)]
@@ -324,7 +325,9 @@ fn latency() {
                 run_on(1);
                 let mut left = parts;
                 while left > 0 && !done.load(Ordering::Relaxed) {
+                    // A pass of 5 s in steps of 5 ms; the server takes 60 s for one, in steps of 100 ms.
                     store.sweep(Tick(tick), 1000);
+                    std::thread::sleep(Duration::from_millis(5));
                     left -= 1;
                 }
                 swept.store(true, Ordering::Relaxed);
@@ -339,6 +342,20 @@ fn latency() {
         waits = (0..count).map(|number| one(1, &job(number, number.into(), 50))).collect();
     });
     report("grow to 5 M torrents", &mut waits);
+    // What the machine does of its own accord to two threads that share nothing.
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(1);
+            while !done.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        run_on(0);
+        waits = (0..count).map(|number| one(1, &job(number, number.into(), 50))).collect();
+        done.store(true, Ordering::Relaxed);
+    });
+    report("control: nothing changes, core 1 busy with nothing", &mut waits);
     // Those of the first fifth stay; the sweep takes the others meanwhile.
     let keep: Vec<Job> = (0..count / 5).map(|number| job(number, number.into(), 50)).collect();
     for job in &keep {
