@@ -269,7 +269,7 @@ mod tests {
         assert_eq!((all.peers, all.duration.as_secs(), all.pid), (0, 3, Some(1234)));
         assert_eq!((all.warm_up.as_secs(), all.seed), (0, 9));
         for (line, what) in [
-            ("http ws://127.0.0.1", "a http:// URL is due, or https://"),
+            ("http ws://127.0.0.1", "a URL with http:// or https:// is due"),
             ("http https://192.0.2.1", "--i-own-this-tracker"),
             ("http https://127.0.0.1 --connections 0", "0 is not in 1.."),
         ] {
@@ -282,7 +282,7 @@ mod tests {
     fn mistakes_are_named() {
         for (line, what) in [
             ("ws", "<URL>"),
-            ("ws http://127.0.0.1", "a ws:// URL is due"),
+            ("ws http://127.0.0.1", "a URL with ws:// or wss:// is due"),
             ("ws ws://127.0.0.1 --offers 65", "65 is not in 0..=64"),
             ("ws ws://127.0.0.1 --connections 0", "0 is not in 1.."),
             ("ws ws://127.0.0.1 --answers 101", "101 is not in 0..=100"),
