@@ -299,6 +299,22 @@ fn run_on(core: usize) {
     cores.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cores)).expect("two cores");
 }
 
+/// What the machine does of its own accord to two threads that share nothing.
+fn beside_nothing(announces: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(1);
+            while !done.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        run_on(0);
+        announces();
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
 /// Announces on core 0 and sweeps on core 1, which is what needs telling apart.
 fn latency() {
     println!("phase,p50_ns,p99_ns,p99.99_ns,max_ns,over_1_ms,of_these_ours");
@@ -342,18 +358,8 @@ fn latency() {
         waits = (0..count).map(|number| one(1, &job(number, number.into(), 50))).collect();
     });
     report("grow to 5 M torrents", &mut waits);
-    // What the machine does of its own accord to two threads that share nothing.
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            run_on(1);
-            while !done.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-        });
-        run_on(0);
+    beside_nothing(|| {
         waits = (0..count).map(|number| one(1, &job(number, number.into(), 50))).collect();
-        done.store(true, Ordering::Relaxed);
     });
     report("control: nothing changes, core 1 busy with nothing", &mut waits);
     // Those of the first fifth stay; the sweep takes the others meanwhile.
