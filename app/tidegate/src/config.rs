@@ -283,6 +283,7 @@ fn policy(settings: &Settings) -> Policy {
         interval_min_s: settings
             .int("tracker.interval_min_s")
             .min(settings.int("tracker.interval_s")),
+        enforce_interval_min: settings.flag("tracker.enforce_interval_min"),
         interval_jitter_s: settings.int("tracker.interval_jitter_s"),
         peer_lifetime_s: settings.int("tracker.peer_lifetime_s"),
         websocket_interval_s: settings.int("tracker.websocket_interval_s"),

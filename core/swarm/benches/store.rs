@@ -23,6 +23,7 @@ use nix::unistd::Pid;
 use tidegate_swarm::{Action, Job, Options, Random, Store};
 use types::{
     AnnounceSink, Chosen, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, Tick,
+    TooSoon,
 };
 
 fn main() {
@@ -47,6 +48,7 @@ struct Encoder {
 }
 
 impl AnnounceSink for Encoder {
+    fn too_soon(&mut self, _: usize, _: TooSoon) {}
     fn chosen(&mut self, _: usize, _: &Chosen) {
         self.len = 0;
     }
@@ -124,6 +126,7 @@ fn job(torrent: u32, peer: u64, want: u16) -> Job {
         // A quarter seeds, always the same ones.
         role: if peer.is_multiple_of(4) { Role::Seeder } else { Role::Leecher },
         action: Action::Update { completed: false },
+        spacing_s: 0,
         want,
         families: Families::Own,
         with_ids: false,

@@ -21,7 +21,7 @@ use arrayvec::ArrayVec;
 use swarm::{Action, Job, Store};
 use types::{
     Announce, AnnounceSink, Chosen, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
-    Refusal, SwarmCounts, Tick, limits,
+    Refusal, SwarmCounts, Tick, TooSoon, limits,
 };
 
 pub use limiter::{Asked, Fill, Limiter, Limits, Offenders, Rate, Seat};
@@ -280,6 +280,7 @@ fn job(ask: &Ask, policy: &Policy) -> Job {
         peer_id: announce.peer_id,
         role: announce.role(),
         action,
+        spacing_s: policy.spacing_s(announce.event),
         want,
         families: ask.policy.families,
         with_ids: ask.policy.with_ids,
@@ -302,6 +303,11 @@ impl<A> Forward<'_, A> {
 }
 
 impl<A: Answers> AnnounceSink for Forward<'_, A> {
+    fn too_soon(&mut self, job: usize, too_soon: TooSoon) {
+        let refusal = policy::too_soon(self.policy.interval_min_s, too_soon);
+        self.answers.refuse(self.asker(job), refusal);
+    }
+
     #[inline]
     fn chosen(&mut self, job: usize, chosen: &Chosen) {
         let accepted = Accepted {

@@ -256,3 +256,63 @@ fn addresses_that_are_not_public_are_taken_as_the_policy_says() {
         }
     }
 }
+
+//= bep31#retry-in
+//= type=test
+#[test]
+fn who_comes_too_soon_is_served_once_it_has_waited_as_told() {
+    for interval_min_s in [1, 15, 47, 60, 100, 300] {
+        let policy = Policy { interval_min_s, enforce_interval_min: true, ..Policy::default() };
+        let tracker = tracker(policy);
+        let mut port = 0;
+        // What a new peer is told that has announced at `start`, and does again so much later.
+        let mut again = |start: u32, after_s: u32| {
+            port += 1;
+            let ask = with(|announce| (announce.event, announce.port) = (Event::None, port));
+            let answer = [start, start + after_s].map(|now| {
+                let mut seen = Seen::default();
+                tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
+                seen.answers.remove(0).1
+            });
+            assert!(answer[0].is_ok());
+            answer[1]
+        };
+        for (start, after_s) in
+            (0..16).flat_map(|start| (0..interval_min_s).map(move |s| (start, s)))
+        {
+            match again(start, after_s) {
+                Err(Refusal::TooSoon { wait_min }) => {
+                    assert!(after_s + 15 < interval_min_s, "{after_s} of {interval_min_s}");
+                    let waited_s = after_s + 60 * u32::from(wait_min);
+                    assert!(waited_s < interval_min_s + 76, "{wait_min} min more than {after_s} s");
+                    assert!(again(start, waited_s).is_ok(), "{after_s} s and {wait_min} min");
+                }
+                answer => {
+                    answer.unwrap();
+                    assert!(after_s + 47 > interval_min_s, "{after_s} of {interval_min_s}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn news_are_never_too_soon_and_refusals_change_nothing() {
+    let tracker = tracker(Policy { enforce_interval_min: true, ..Policy::default() });
+    let is_refused = |event, left| {
+        let ask = with(|announce| (announce.event, announce.left) = (event, left));
+        let refused = announce(&tracker, &[ask]).answers[0].1.is_err();
+        assert_eq!(tracker.totals().torrents, 1);
+        refused
+    };
+    let (some, none) = (Some(9), Some(0));
+    assert!(!is_refused(Event::Started, some) && !is_refused(Event::Started, some));
+    assert!(is_refused(Event::None, some) && !is_refused(Event::Paused, some));
+    assert!(is_refused(Event::Paused, some) && !is_refused(Event::None, some));
+    assert!(!is_refused(Event::Completed, none) && !is_refused(Event::Completed, none));
+    assert!(is_refused(Event::None, none));
+    assert_eq!((tracker.totals().v4.seeders, tracker.totals().downloads), (1, 1));
+    assert!(!is_refused(Event::Stopped, none) && !is_refused(Event::None, none));
+    tracker.reconfigure(&Policy::default());
+    assert!(!is_refused(Event::None, none));
+}

@@ -324,6 +324,15 @@ pub(crate) const KEYS: &[Key] = &[
         "Seconds before which a client should not announce again (HTTP tells it).",
     ),
     live(
+        "tracker.enforce_interval_min",
+        Kind::Flag,
+        "false",
+        "true: an announce that comes sooner is refused, and the client told when to come back,\n\
+         unless it has an event (started, completed, stopped) or its peer's role has changed.\n\
+         interval_min_s is taken 15 s shorter, and ages are known to 16 s: who is early by less\n\
+         than 47 s may get through. WebTorrent: half of websocket_interval_s.",
+    ),
+    live(
         "tracker.interval_jitter_s",
         Kind::Int(0, DAY_S),
         "0",
