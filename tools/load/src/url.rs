@@ -30,6 +30,11 @@ impl Url {
         Self::resolve(text, &[Scheme::Http, Scheme::Https])
     }
 
+    /// Reads `udp://HOST:PORT[/PATH]`, and asks the system for the host's address.
+    pub fn udp(text: &str) -> Result<Self> {
+        Self::resolve(text, &[Scheme::Udp])
+    }
+
     fn resolve(text: &str, schemes: &[Scheme]) -> Result<Self> {
         let url = client::Url::parse(text);
         let is_due = url.as_ref().is_ok_and(|url| schemes.contains(&url.scheme));
@@ -40,6 +45,11 @@ impl Url {
         let addresses = url.addresses(PATIENCE)?;
         let address = *addresses.first().context("no address")?;
         Ok(Self { url, address })
+    }
+
+    /// Where its host is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Whether it leads to this machine or to a private network.
@@ -80,6 +90,9 @@ mod tests {
         assert!(Url::web("wss://127.0.0.1:1").unwrap().scheme.is_secure());
         let url = Url::http("https://[::1]/announce").unwrap();
         assert_eq!(url.address, "[::1]:443".parse().unwrap());
+        let url = Url::udp("udp://[::1]:6969/announce").unwrap();
+        assert_eq!(url.address, "[::1]:6969".parse().unwrap());
+        assert!(Url::udp("http://[::1]").unwrap_err().to_string().contains("udp:// is due"));
         for (bad, why) in [
             ("https://127.0.0.1", "a URL with ws:// or wss:// is due"),
             ("udp://127.0.0.1:1", "a URL with ws:// or wss:// is due"),
