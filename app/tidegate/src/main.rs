@@ -1,14 +1,19 @@
 //! tidegate: a BitTorrent tracker.
 //!
 //! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
-//! keeps it running; [`mod@load`] puts a tracker under load.
+//! keeps it running; [`mod@load`] puts a tracker under load; [`announce`], [`scrape`] and [`check`]
+//! ask trackers what a client would.
 #![forbid(unsafe_code)]
 
 mod access;
 mod acme;
+mod announce;
+mod ask;
 mod certificates;
+mod check;
 mod config;
 mod load;
+mod scrape;
 mod serve;
 
 use std::io::{self, Write};
@@ -39,6 +44,12 @@ enum Task {
         #[command(subcommand)]
         task: ConfigTask,
     },
+    /// Announce a torrent to a tracker, whichever it is, and print the answer.
+    Announce(announce::Announce),
+    /// Ask a tracker, whichever it is, for the figures of torrents.
+    Scrape(scrape::Scrape),
+    /// Is a tracker, whichever it is, alive, and does it do what it should?
+    Check(check::Check),
     /// Put a tracker, whichever it is, under load and say what it did.
     Load {
         #[command(subcommand)]
@@ -74,7 +85,10 @@ fn main() -> ExitCode {
         Task::Config { task: ConfigTask::Show } => {
             load(file).and_then(|(settings, _)| print(&config::show(&settings)))
         }
-        Task::Config { task: ConfigTask::Check } => check(file),
+        Task::Config { task: ConfigTask::Check } => check_config(file),
+        Task::Announce(announce) => return ask::exit(announce.run()),
+        Task::Scrape(scrape) => return ask::exit(scrape.run()),
+        Task::Check(check) => return ask::exit(check.run()),
         Task::Load { load } => load::run(&load).map_err(|error| vec![format!("{error:#}")]),
     };
     match done {
@@ -114,7 +128,7 @@ fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {
     })
 }
 
-fn check(file: Option<&Path>) -> Result<(), Vec<String>> {
+fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
     let (_, config) = load(file)?;
     let problems = serve::check(&config);
     if problems.is_empty() { print("the configuration is good\n") } else { Err(problems) }
