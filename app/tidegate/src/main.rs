@@ -1,12 +1,13 @@
 //! tidegate: a BitTorrent tracker.
 //!
 //! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
-//! keeps it running; [`mod@load`] puts a tracker under load.
+//! keeps it running; [`mod@load`] puts a tracker under load, [`mod@compare`] several in turn.
 #![forbid(unsafe_code)]
 
 mod access;
 mod acme;
 mod certificates;
+mod compare;
 mod config;
 mod load;
 mod serve;
@@ -44,6 +45,8 @@ enum Task {
         #[command(subcommand)]
         load: load::Load,
     },
+    /// Compare trackers: throughput, latency, memory.
+    Compare(compare::Compare),
 }
 
 #[derive(Subcommand)]
@@ -76,6 +79,10 @@ fn main() -> ExitCode {
         }
         Task::Config { task: ConfigTask::Check } => check(file),
         Task::Load { load } => load::run(&load).map_err(|error| vec![format!("{error:#}")]),
+        Task::Compare(compare) => match compare::run(&compare) {
+            Ok(code) => return code,
+            Err(error) => Err(vec![format!("{error:#}")]),
+        },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("edge/front", &["core/types", "core/wire", "core/tracker", "edge/net"]),
     ("edge/admin", &["core/types", "core/tracker"]),
     ("tools/load", &["core/types", "core/wire"]),
+    ("tools/compare", &["tools/load"]),
     (
         "app/tidegate",
         &[
@@ -27,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "edge/front",
             "edge/admin",
             "tools/load",
+            "tools/compare",
         ],
     ),
     ("xtask", &[]),
