@@ -6,6 +6,7 @@
 
 mod access;
 mod acme;
+mod bench;
 mod certificates;
 mod compare;
 mod config;
@@ -47,6 +48,11 @@ enum Task {
     },
     /// Compare trackers: throughput, latency, memory.
     Compare(compare::Compare),
+    /// Measure a part of tidegate by itself.
+    Bench {
+        #[command(subcommand)]
+        bench: bench::Bench,
+    },
 }
 
 #[derive(Subcommand)]
@@ -79,21 +85,26 @@ fn main() -> ExitCode {
         }
         Task::Config { task: ConfigTask::Check } => check(file),
         Task::Load { load } => load::run(&load).map_err(|error| vec![format!("{error:#}")]),
-        Task::Compare(compare) => match compare::run(&compare) {
-            Ok(code) => return code,
-            Err(error) => Err(vec![format!("{error:#}")]),
-        },
+        Task::Compare(compare) => return with_code(compare::run(&compare)),
+        Task::Bench { bench } => return with_code(bench::run(&bench)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(problems) => {
-            for problem in problems {
-                // Standard error is the last resort; if it is closed, the exit code still tells.
-                let _ = writeln!(io::stderr(), "tidegate: {problem}");
-            }
-            ExitCode::FAILURE
-        }
+        Err(problems) => complain(&problems),
     }
+}
+
+/// Of what tells its exit code itself.
+fn with_code(done: anyhow::Result<ExitCode>) -> ExitCode {
+    done.unwrap_or_else(|error| complain(&[format!("{error:#}")]))
+}
+
+fn complain(problems: &[String]) -> ExitCode {
+    for problem in problems {
+        // Standard error is the last resort; if it is closed, the exit code still tells.
+        let _ = writeln!(io::stderr(), "tidegate: {problem}");
+    }
+    ExitCode::FAILURE
 }
 
 /// The configuration that `file` and the environment make.

@@ -26,23 +26,37 @@ impl Chart {
         }
     }
 
-    /// As a file of its own, which is dark for those who like it dark.
-    pub fn svg_file(&self) -> String {
-        let dark = "<style>@media (prefers-color-scheme: dark) { svg { --paper: #14181d; --ink: #e4e8ed; \
-                    --soft: #9aa6b4; --line: #2c343d; --series-0: #3bc9db; --series-1: #ff922b; \
-                    --series-2: #b197fc; --series-3: #69db7c; --series-4: #f783ac; --series-5: #e0c36a; \
-                    --series-6: #74c0fc; --series-7: #adb5bd; } }</style>\
-                    <rect width=\"100%\" height=\"100%\" fill=\"var(--paper, #ffffff)\"/>";
-        let svg = self.svg();
-        match svg.split_once('>') {
-            Some((open, rest)) => {
-                format!("{open} xmlns=\"http://www.w3.org/2000/svg\">{dark}{rest}\n")
-            }
-            None => svg,
+    fn height(&self) -> f64 {
+        match self {
+            Self::Bars(bars) => bars.height(),
+            Self::Lines(lines) => lines.height(),
         }
     }
 }
 
+/// A file of charts, one below the other, dark for those who like it dark.
+pub fn svg_file(charts: &[Chart]) -> String {
+    const DARK: &str = "<style>@media (prefers-color-scheme: dark) { svg { --paper: #14181d; --ink: #e4e8ed; \
+                        --soft: #9aa6b4; --line: #2c343d; --series-0: #3bc9db; --series-1: #ff922b; \
+                        --series-2: #b197fc; --series-3: #69db7c; --series-4: #f783ac; --series-5: #e0c36a; \
+                        --series-6: #74c0fc; --series-7: #adb5bd; } }</style>";
+    let mut y = MARGIN;
+    let mut all = String::new();
+    for chart in charts {
+        let height = chart.height();
+        let place = format!("<svg x=\"{MARGIN}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{height}\" ");
+        all += &chart.svg().replacen("<svg ", &place, 1);
+        y += height + MARGIN;
+    }
+    let width = WIDTH + 2.0 * MARGIN;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {y}\" width=\"{width}\">{DARK}\
+         <rect width=\"100%\" height=\"100%\" fill=\"var(--paper, #ffffff)\"/>{all}</svg>\n"
+    )
+}
+
+/// Between charts and around them.
+const MARGIN: f64 = 32.0;
 /// How wide all charts are, in units of their own; they are stretched to the page.
 const WIDTH: f64 = 960.0;
 /// What names are written in: a character is about that wide.

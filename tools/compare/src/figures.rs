@@ -4,15 +4,18 @@ use serde::Serialize;
 
 /// The same thing measured several times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Figure {
-    pub(crate) median: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+pub struct Figure {
+    /// The middle one, or the mean of the two in the middle.
+    pub median: f64,
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
 }
 
 impl Figure {
     /// Of all that are numbers; nothing if there are none.
-    pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> =
             figures.into_iter().filter(|figure| figure.is_finite()).collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -24,13 +27,13 @@ impl Figure {
     }
 
     /// From the lowest to the highest, as a part of the median.
-    pub(crate) fn spread(&self) -> f64 {
+    pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.high - self.low) / self.median }
     }
 }
 
 /// A count with its thousands apart.
-pub(crate) fn count(figure: f64) -> String {
+pub fn count(figure: f64) -> String {
     let digits = format!("{figure:.0}");
     let (sign, digits) = digits.strip_prefix('-').map_or(("", &*digits), |digits| ("-", digits));
     let mut text = String::new();
@@ -44,7 +47,7 @@ pub(crate) fn count(figure: f64) -> String {
 }
 
 /// A duration in microseconds, short.
-pub(crate) fn micros(us: f64) -> String {
+pub fn micros(us: f64) -> String {
     match us {
         us if us < 10.0 => format!("{us:.1} µs"),
         us if us < 1000.0 => format!("{us:.0} µs"),
@@ -55,13 +58,13 @@ pub(crate) fn micros(us: f64) -> String {
 }
 
 /// Bytes, as MiB.
-pub(crate) fn mib(bytes: f64) -> String {
+pub fn mib(bytes: f64) -> String {
     let mib = bytes / f64::from(1 << 20);
     if mib < 10.0 { format!("{mib:.1} MiB") } else { format!("{} MiB", count(mib)) }
 }
 
 /// A part, as percent.
-pub(crate) fn percent(part: f64) -> String {
+pub fn percent(part: f64) -> String {
     let percent = part * 100.0;
     if percent > 0.0 && percent < 1.0 {
         format!("{percent:.2} %")

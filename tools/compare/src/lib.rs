@@ -17,7 +17,7 @@ pub mod chart;
 mod comparison;
 mod cores;
 mod definition;
-mod figures;
+pub mod figures;
 mod generator;
 mod machine;
 mod noise;
@@ -27,6 +27,7 @@ mod run;
 mod running;
 mod subject;
 mod summary;
+pub mod table;
 mod template;
 
 use std::fs;

@@ -13,7 +13,9 @@ use crate::noise::NOISE_MAX;
 use crate::run::Part;
 use crate::summary::{Latencies, Memory, Summary, Throughput};
 
-pub(crate) use document::{Block, Cell, Document, Table};
+use crate::table::{Cell, Table};
+
+pub(crate) use document::{Block, Document};
 
 /// When, where, and under which command.
 #[derive(Clone, Debug)]

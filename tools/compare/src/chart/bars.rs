@@ -16,22 +16,26 @@ pub struct Bars {
     pub write: fn(f64) -> String,
 }
 
+const TOP: f64 = LINE + 8.0;
 const BAR: f64 = 18.0;
 const ROW: f64 = 28.0;
 
 impl Bars {
+    pub(super) fn height(&self) -> f64 {
+        TOP + self.bars.len() as f64 * ROW + 4.0
+    }
+
     pub(super) fn svg(&self) -> String {
         let names = self.bars.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         let figures = self.bars.iter().map(|(_, figure)| (self.write)(*figure).chars().count());
         let left = (names as f64 * CHARACTER + 12.0).min(WIDTH / 2.0);
         let right = figures.max().unwrap_or(0) as f64 * CHARACTER + 12.0;
         let scale = Scale::of(self.bars.iter().map(|(_, figure)| *figure), false);
-        let top = LINE + 8.0;
-        let mut svg = open(&self.title, top + self.bars.len() as f64 * ROW + 4.0);
+        let mut svg = open(&self.title, self.height());
         let most =
             self.bars.iter().map(|(_, figure)| scale.at(*figure)).fold(f64::MIN_POSITIVE, f64::max);
         for (at, (name, figure)) in self.bars.iter().enumerate() {
-            let y = top + at as f64 * ROW;
+            let y = TOP + at as f64 * ROW;
             // The longest bar ends where its figure still fits.
             let length = (scale.at(*figure) / most * (WIDTH - left - right)).max(1.0);
             let (text, base) = (y + BAR - 4.0, left - 10.0);

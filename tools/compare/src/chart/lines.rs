@@ -49,6 +49,10 @@ impl Field {
 }
 
 impl Lines {
+    pub(super) fn height(&self) -> f64 {
+        HEIGHT
+    }
+
     pub(super) fn svg(&self) -> String {
         let all = self.series.iter().flat_map(|(_, figures)| figures.iter().flatten().copied());
         let scale = Scale::of(all, self.is_logarithmic);

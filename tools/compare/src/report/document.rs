@@ -1,6 +1,7 @@
 //! A document, before it is Markdown or HTML.
 
 use crate::chart::Chart;
+use crate::table::Table;
 
 /// A title and what stands under it.
 #[derive(Clone, Debug)]
@@ -23,35 +24,6 @@ pub(crate) enum Block {
     Code(String),
     /// What is opened by those who want it.
     Details(String, Box<Self>),
-}
-
-/// Rows under a head.
-#[derive(Clone, Debug)]
-pub(crate) struct Table {
-    pub(crate) head: Vec<String>,
-    pub(crate) rows: Vec<Vec<Cell>>,
-}
-
-/// What is in a row.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Cell {
-    Text(String),
-    /// Words of a command or a setting.
-    Code(String),
-    Number(String),
-    /// The best number of its column.
-    Best(String),
-}
-
-impl Cell {
-    pub(crate) fn text(&self) -> &str {
-        let (Self::Text(text) | Self::Code(text) | Self::Number(text) | Self::Best(text)) = self;
-        text
-    }
-
-    pub(crate) fn is_number(&self) -> bool {
-        matches!(self, Self::Number(_) | Self::Best(_))
-    }
 }
 
 impl Document {

@@ -1,8 +1,9 @@
 //! HTML in one file: style and charts are in it, and it has no script. It follows the reader's choice
 //! of light or dark.
 
-use super::document::{Block, Cell, Document, Table};
+use super::document::{Block, Document};
 use crate::chart::escape;
+use crate::table::{Cell, Table};
 
 /// Series colours are told apart by those who see few colours, too; the first is the tracker that the
 /// others are compared with.
@@ -37,11 +38,8 @@ fn block(block: &Block) -> String {
 }
 
 fn rows(table: &Table) -> String {
-    let is_number = |column: usize| {
-        table.rows.first().and_then(|row| row.get(column)).is_some_and(Cell::is_number)
-    };
     let head = |(column, name): (usize, &String)| {
-        let class = if is_number(column) { " class=\"number\"" } else { "" };
+        let class = if table.is_number(column) { " class=\"number\"" } else { "" };
         format!("<th scope=\"col\"{class}>{}</th>", escape(name))
     };
     let head: String = table.head.iter().enumerate().map(head).collect();
