@@ -60,7 +60,7 @@ const MARGIN: f64 = 32.0;
 /// How wide all charts are, in units of their own; they are stretched to the page.
 const WIDTH: f64 = 960.0;
 /// What names are written in: a character is about that wide.
-const CHARACTER: f64 = 7.6;
+const CHARACTER: f64 = 8.7;
 /// A line of text.
 const LINE: f64 = 24.0;
 const SERIES: usize = 8;

@@ -15,7 +15,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("edge/net", &[]),
     ("edge/front", &["core/types", "core/wire", "core/tracker", "edge/net"]),
     ("edge/admin", &["core/types", "core/tracker"]),
-    ("tools/load", &["core/types", "core/wire"]),
+    ("tools/client", &["core/types", "core/wire"]),
+    ("tools/load", &["core/types", "core/wire", "tools/client"]),
     ("tools/compare", &["tools/load"]),
     (
         "app/tidegate",
@@ -27,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "edge/net",
             "edge/front",
             "edge/admin",
+            "tools/client",
             "tools/load",
             "tools/compare",
         ],

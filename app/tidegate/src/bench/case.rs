@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn every_case_has_its_figures() {
-        let size = Size { torrents: 2000, operations: 500 };
+        let size = Size { torrents: 1000, operations: 100 };
         for name in NAMES {
             for scenario in Scenario::value_variants() {
                 let found = measure(*scenario, &|| contender(name).unwrap(), 2, size);

@@ -65,7 +65,7 @@ pub(super) trait Contender: Sync {
 
 /// By their names on the command line and in tables.
 pub(super) const NAMES: [&str; 5] =
-    ["tidegate", BATCHES, "RwLock<BTreeMap>", "Mutex<HashMap> × 64", "DashMap"];
+    ["tidegate", "BTreeMap, RwLock", "64 HashMaps, Mutex", "DashMap", BATCHES];
 /// Ours as UDP workers use it.
 pub(super) const BATCHES: &str = "tidegate, batches of 32";
 
@@ -73,10 +73,10 @@ pub(super) const BATCHES: &str = "tidegate, batches of 32";
 pub(super) fn contender(name: &str) -> Option<Box<dyn Contender>> {
     Some(match NAMES.iter().position(|known| *known == name)? {
         0 => Box::new(Ours { store: store(), batch: 1 }),
-        1 => Box::new(Ours { store: store(), batch: 32 }),
-        2 => Box::new(Tree::default()),
-        3 => Box::new(Sharded::default()),
-        _ => Box::new(Dash::default()),
+        1 => Box::new(Tree::default()),
+        2 => Box::new(Sharded::default()),
+        3 => Box::new(Dash::default()),
+        _ => Box::new(Ours { store: store(), batch: 32 }),
     })
 }
 
