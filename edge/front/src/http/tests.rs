@@ -46,8 +46,7 @@ impl Server {
             .map(|protocol| board.register(Listener { protocol, address }));
         let worker = HttpWorker {
             tracker,
-            listeners: vec![HttpListener { socket, tls: None, http, web }],
-            options,
+            listeners: vec![HttpListener { socket, tls: None, options, http, web }],
             clock: Clock::start(),
             seed: 1,
             place: Place::for_workers(1).remove(0),

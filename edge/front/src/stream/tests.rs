@@ -98,14 +98,13 @@ impl Server {
             };
             let [http, web] =
                 protocols.map(|protocol| board.register(Listener { protocol, address }));
-            (address, HttpListener { socket, tls, http, web })
+            (address, HttpListener { socket, tls, options: options.clone(), http, web })
         };
         let (address, tls) = listener(Some(TlsConfig::new(&certificates)));
         let (plain, bare) = listener(None);
         let worker = HttpWorker {
             tracker: Arc::clone(&tracker),
             listeners: vec![tls, bare],
-            options,
             clock: Clock::start(),
             seed: 7,
             place: Place::for_workers(1).remove(0),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
 use tracker::counters::{Board, Counters, Drop, Kind, Listener, Protocol};
-use tracker::{Asked, Keys, Options, Policy, StoreOptions};
+use tracker::{Asked, Door, Keys, Options, Policy, StoreOptions};
 use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick};
 use wire::webtorrent::client::{File, Reply};
 use wire::webtorrent::{Announce, Answer, Offer, client};
@@ -57,8 +57,13 @@ impl Server {
                 .map(|protocol| board.register(Listener { protocol, address }));
             let worker = HttpWorker {
                 tracker: Arc::clone(&tracker),
-                listeners: vec![HttpListener { socket, tls: None, http, web }],
-                options: options.clone(),
+                listeners: vec![HttpListener {
+                    socket,
+                    tls: None,
+                    options: options.clone(),
+                    http,
+                    web,
+                }],
                 clock: Clock::start(),
                 seed: 1,
                 place,
@@ -89,7 +94,8 @@ impl Server {
     /// The torrent's figures.
     fn counts(&self) -> SwarmCounts {
         let mut counts = [SwarmCounts::default()];
-        let pass = self.tracker.admit(Tick(0), [127, 0, 0, 1].into(), Asked::Scrape, None);
+        let pass =
+            self.tracker.admit(DoorNumber(0), Tick(0), [127, 0, 0, 1].into(), Asked::Scrape, None);
         self.tracker.scrape(pass.unwrap(), &[HASH], &mut counts).unwrap();
         counts[0]
     }
