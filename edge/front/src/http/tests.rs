@@ -43,7 +43,7 @@ impl Server {
         let socket = socket.unwrap().remove(0);
         let address = socket.local_addr().unwrap();
         let [http, web] = [Protocol::Http, Protocol::Ws]
-            .map(|protocol| board.register(Listener { protocol, address }));
+            .map(|protocol| board.register(Listener { protocol, address, door: DoorNumber(0) }));
         let worker = HttpWorker {
             tracker,
             listeners: vec![HttpListener { socket, tls: None, options, http, web }],

@@ -22,7 +22,7 @@ use rustls::{
 };
 use tokio::sync::watch;
 use tracker::counters::{Board, Counters, Drop, Listener, Protocol};
-use tracker::{Keys, Networks, Options, Policy, StoreOptions, Tracker};
+use tracker::{DoorNumber, Keys, Networks, Options, Policy, StoreOptions, Tracker};
 
 use crate::Clock;
 use crate::http::{HttpListener, HttpOptions, HttpWorker, serve};
@@ -96,8 +96,9 @@ impl Server {
                 Some(_) => [Protocol::Https, Protocol::Wss],
                 None => [Protocol::Http, Protocol::Ws],
             };
-            let [http, web] =
-                protocols.map(|protocol| board.register(Listener { protocol, address }));
+            let [http, web] = protocols.map(|protocol| {
+                board.register(Listener { protocol, address, door: DoorNumber(0) })
+            });
             (address, HttpListener { socket, tls, options: options.clone(), http, web })
         };
         let (address, tls) = listener(Some(TlsConfig::new(&certificates)));

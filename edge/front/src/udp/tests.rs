@@ -45,7 +45,7 @@ fn front(tracker: &Arc<Tracker>, board: &Board) -> UdpFront {
 /// The same behind proxies, if there are any.
 fn front_behind(tracker: &Arc<Tracker>, board: &Board, proxies: Option<Networks>) -> UdpFront {
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
-    let ledger = board.register(Listener { protocol: Protocol::Udp, address });
+    let ledger = board.register(Listener { protocol: Protocol::Udp, address, door: DoorNumber(0) });
     let listener = UdpListener { ledger, door: DoorNumber(0), proxies };
     UdpFront::new(Arc::clone(tracker), vec![listener], Clock::start(), 7)
 }

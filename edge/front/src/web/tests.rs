@@ -53,8 +53,9 @@ impl Server {
             let listen = ([127, 0, 0, 1], 0).into();
             let socket = bind_tcp(listen, 1, &TcpOptions::default()).unwrap().remove(0);
             let address = socket.local_addr().unwrap();
-            let [http, web] = [Protocol::Http, Protocol::Ws]
-                .map(|protocol| board.register(Listener { protocol, address }));
+            let [http, web] = [Protocol::Http, Protocol::Ws].map(|protocol| {
+                board.register(Listener { protocol, address, door: DoorNumber(0) })
+            });
             let worker = HttpWorker {
                 tracker: Arc::clone(&tracker),
                 listeners: vec![HttpListener {

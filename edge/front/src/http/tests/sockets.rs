@@ -41,7 +41,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (tracker, board) = (tracker(options.dict_model), Arc::new(Board::default()));
         let [http, web] = [Protocol::Http, Protocol::Ws]
-            .map(|protocol| board.register(Listener { protocol, address }));
+            .map(|protocol| board.register(Listener { protocol, address, door: DoorNumber(0) }));
         let worker = HttpWorker {
             tracker: Arc::clone(&tracker),
             listeners: vec![HttpListener { socket: listener, tls: None, options, http, web }],
