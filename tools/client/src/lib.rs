@@ -22,7 +22,7 @@ mod url;
 mod web;
 
 pub use check::{Item, Options, Report, Verdict, check};
-pub use entropy::random;
+pub use entropy::{peer_id, random};
 pub use fault::{Fault, Kind};
 pub use session::{Announced, Figures, Manner, Session};
 pub use torrent::{BadTorrent, Torrent};

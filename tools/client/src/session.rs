@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
-use types::{Announce, InfoHash};
+use types::{Announce, Family, InfoHash};
 
 use crate::http::Http;
 use crate::udp::Udp;
 use crate::web::Web;
-use crate::{Fault, Scheme, Url, random};
+use crate::{Fault, Kind, Scheme, Url, random};
 
 /// How a tracker is talked to.
 #[derive(Clone, Debug)]
@@ -26,6 +26,7 @@ pub struct Manner {
 /// A tracker that can be asked, at one of its addresses.
 pub struct Session(pub(crate) Protocol);
 
+/// Which protocol it speaks.
 pub(crate) enum Protocol {
     Udp(Udp),
     Http(Http),
@@ -79,6 +80,35 @@ impl Session {
         }))
     }
 
+    /// Connects to the first of the tracker's addresses that can be reached, of one family if only that
+    /// is wanted, and says which it is.
+    pub fn reach(
+        url: &Url,
+        family: Option<Family>,
+        manner: &Manner,
+    ) -> Result<(Self, SocketAddr), Fault> {
+        let mut failure = None;
+        for address in url.addresses(manner.timeout)? {
+            if family.is_some_and(|only| only != family_of(address)) {
+                continue;
+            }
+            let opened = Self::open(url, address, manner).and_then(|mut session| {
+                if let Protocol::Udp(udp) = &mut session.0 {
+                    udp.connect()?;
+                }
+                Ok((session, address))
+            });
+            match opened {
+                Ok(opened) => return Ok(opened),
+                Err(fault) => failure = Some(fault),
+            }
+        }
+        Err(failure.unwrap_or_else(|| {
+            let text = format!("{} has no address of that family", url.name);
+            Fault::new(Kind::Unreachable, text)
+        }))
+    }
+
     /// Announces, and waits for the answer.
     pub fn announce(&mut self, announce: &Announce) -> Result<Announced, Fault> {
         match &mut self.0 {
@@ -109,6 +139,10 @@ impl Session {
             Protocol::Web(web) => web.local(),
         }
     }
+}
+
+fn family_of(address: SocketAddr) -> Family {
+    if address.is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
 impl Manner {

@@ -172,7 +172,9 @@ fn topic(urn: &str) -> Result<Option<InfoHash>, String> {
             32 => base32(hash).ok_or_else(|| bad(&"no base32"))?,
             40 => hash.parse().map_err(|error| bad(&error))?,
             found => {
-                return Err(bad(&format_args!("{found} digits where 40, or 32 of base32, are due")));
+                return Err(bad(&format_args!(
+                    "{found} digits where 40, or 32 of base32, are due"
+                )));
             }
         };
         return Ok(Some(hash));

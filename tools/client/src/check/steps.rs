@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use types::{Announce, Event, InfoHash, PeerId, Want};
+use types::{Announce, Event, InfoHash, Want};
 
 use super::{Findings, Options, Verdict, certificate, told, web};
 use crate::session::Protocol;
 use crate::udp::Udp;
-use crate::{Announced, Fault, Figures, Kind, Manner, Session, Url, random};
+use crate::{Announced, Fault, Figures, Kind, Manner, Session, Url, peer_id, random};
 
 /// What a connect request has in place of a connection id.
 const MAGIC: u64 = 0x417_2710_1980;
@@ -209,6 +209,11 @@ impl<'a> Visit<'a> {
                 self.found.say("re-announce", verdict, text);
                 Some(announced)
             }
+            // It comes sooner than the tracker has asked for.
+            Err(fault) if fault.kind == Kind::Refused => {
+                self.found.say("re-announce", Verdict::Warning, told(&fault));
+                None
+            }
             Err(fault) => {
                 self.found.fault("re-announce", &fault);
                 None
@@ -380,16 +385,6 @@ pub(super) fn interval(announced: &Announced) -> (Verdict, String) {
         Some(min) => (Verdict::Ok, format!("{interval} s, {min} s at least")),
         None => (Verdict::Ok, format!("{interval} s")),
     }
-}
-
-/// A client of ours: 12 random digits behind its name.
-fn peer_id() -> PeerId {
-    let mut id = *b"-TG0100-000000000000";
-    let (_, digits) = id.split_at_mut(8);
-    for (digit, random) in digits.iter_mut().zip(random::<12>()) {
-        *digit = b'0' + random % 10;
-    }
-    PeerId(id)
 }
 
 pub(super) fn milliseconds(duration: Duration) -> String {
