@@ -255,7 +255,7 @@ impl<'a> Comparison<'a> {
         if matches!(task.part, Part::Memory { .. }) {
             sleep(SETTLE);
         }
-        let Usage { resident_bytes, .. } = tracker.usage()?;
+        let Usage { resident_bytes, peak_bytes, .. } = tracker.usage()?;
         Ok(Some(Run {
             task: task.clone(),
             round,
@@ -263,7 +263,7 @@ impl<'a> Comparison<'a> {
             is_set_aside: false,
             warm_up: self.options.warm_up,
             grown_bytes: resident_bytes.saturating_sub(before.resident_bytes),
-            peak_bytes: tracker.peak_bytes(),
+            peak_bytes,
             seen,
         }))
     }
@@ -285,9 +285,7 @@ impl<'a> Comparison<'a> {
             |name: &str, value: u32| words.extend([name.to_owned(), value.to_string()]);
         option("--seconds", self.seconds(task));
         option("--warm-up", self.options.warm_up);
-        for process in tracker.processes() {
-            option("--pid", process);
-        }
+        option("--pid", tracker.process());
         words.push("--json".to_owned());
         Ok(words)
     }

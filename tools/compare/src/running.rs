@@ -34,10 +34,17 @@ pub(crate) struct Stage<'a> {
 
 /// A tracker that runs until it is dropped, and what stands before it.
 pub(crate) struct Running {
-    children: Vec<Child>,
+    /// The tracker; a shell if there are two programs, so that both are of one process.
+    child: Child,
     /// Where it is asked.
     pub(crate) address: SocketAddr,
     log: PathBuf,
+}
+
+/// A command, and what is in its environment.
+struct Start {
+    words: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 /// How long a tracker may take until it listens.
@@ -53,56 +60,32 @@ impl Running {
         processors: &[usize],
     ) -> Result<Self> {
         let address = free_address()?;
-        let log = stage.folder.join("tracker.log");
-        let mut running = Self { children: Vec::new(), address, log };
+        let words = stage.words(address, processors.len());
+        let secure = stage.protocol.is_secure();
         let mut listening = vec![address];
-        match &subject.front {
-            None => {
-                let secure = stage.protocol.is_secure();
-                let words = stage.words(address, processors.len());
-                running.add(&subject.tracker, stage, (words, secure), processors)?;
-            }
+        let (tracker, front) = match &subject.front {
+            None => (stage.prepare(&subject.tracker, words, secure)?, None),
             Some(front) => {
                 let behind = free_address()?;
                 listening.push(behind);
-                let words = stage.words(behind, processors.len());
-                running.add(&subject.tracker, stage, (words, false), processors)?;
-                let words = stage.words(address, processors.len());
                 let words =
                     words.with("backend_host", behind.ip()).with("backend_port", behind.port());
-                running.add(front, stage, (words, true), processors)?;
+                let front = stage.prepare(front, words, true)?;
+                let words = stage.words(behind, processors.len());
+                (stage.prepare(&subject.tracker, words, false)?, Some(front))
             }
-        }
-        running.wait_until_it_listens(&listening, stage.protocol)?;
-        Ok(running)
-    }
-
-    /// Starts one of its programs.
-    fn add(
-        &mut self,
-        found: &Found,
-        stage: &Stage<'_>,
-        (words, secure): (Words, bool),
-        processors: &[usize],
-    ) -> Result<()> {
-        let definition = &found.definition;
-        let file = stage.folder.join(format!("configuration-{}", self.children.len()));
-        let words = words.with_path("program", &found.program).with_path("configuration", &file);
-        let text = definition.configuration_tls.as_ref().filter(|_| secure);
-        fs::write(&file, words.fill(text.unwrap_or(&definition.configuration))?)?;
-        let start = words.fill_all(&definition.start)?;
-        let [program, arguments @ ..] = &*start else { bail!("`start` has no words") };
-        let log = File::options().create(true).append(true).open(&self.log)?;
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        for (name, value) in &definition.environment {
-            command.env(name, words.fill(value)?);
-        }
+        };
+        let log = stage.folder.join("tracker.log");
+        let mut command = command(tracker, front)?;
+        let file = File::create(&log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         // A group of its own, so that what it starts ends with it, and Ctrl-C is ours alone to hear.
         command.current_dir(stage.folder).process_group(0);
         let child = cores::on(processors, || command.spawn())?;
-        self.children.push(child.with_context(|| format!("cannot start {program}"))?);
-        Ok(())
+        let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        let mut running = Self { child, address, log };
+        running.wait_until_it_listens(&listening, stage.protocol)?;
+        Ok(running)
     }
 
     /// A TCP connection says when it listens; over UDP its socket is in the kernel's table.
@@ -124,14 +107,12 @@ impl Running {
         bail!("it does not listen on {} after {} s{what}", self.address, PATIENCE.as_secs())
     }
 
-    /// An error if any of its programs has ended.
+    /// An error if it has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
-        for child in &mut self.children {
-            if let Some(status) = child.try_wait()? {
-                bail!("it ended by itself ({status}){}", self.last_words());
-            }
+        match self.child.try_wait()? {
+            Some(status) => bail!("it ended by itself ({status}){}", self.last_words()),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The end of what it wrote, for an error.
@@ -142,50 +123,64 @@ impl Running {
         last.map_or_else(String::new, |line| format!(": {}", line.trim()))
     }
 
-    /// The numbers of its processes and of those that they have started.
-    pub(crate) fn processes(&self) -> Vec<u32> {
-        let mut all: Vec<u32> = self.children.iter().map(Child::id).collect();
-        let mut next = 0;
-        while let Some(process) = all.get(next).copied() {
-            let list = format!("/proc/{process}/task/{process}/children");
-            let started = fs::read_to_string(list).unwrap_or_default();
-            all.extend(started.split_whitespace().filter_map(|number| number.parse::<u32>().ok()));
-            next += 1;
-        }
-        all
+    /// The process of which all its others are children.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
     }
 
     /// What all its processes have used so far.
     pub(crate) fn usage(&self) -> Result<Usage> {
-        let mut sum = Usage::default();
-        for process in self.processes() {
-            let one = Usage::of(process).context("the tracker is gone")?;
-            sum.user_s += one.user_s;
-            sum.system_s += one.system_s;
-            sum.resident_bytes += one.resident_bytes;
-        }
-        Ok(sum)
+        Usage::of(self.process()).context("the tracker is gone")
     }
+}
 
-    /// The most memory its processes ever had resident, in bytes.
-    pub(crate) fn peak_bytes(&self) -> u64 {
-        self.processes().into_iter().filter_map(peak_bytes).sum()
-    }
+/// The tracker's command; of a tracker and a front, one that starts both and ends when one of them does.
+fn command(tracker: Start, front: Option<Start>) -> Result<Command> {
+    let Some(front) = front else {
+        let [program, arguments @ ..] = &*tracker.words else { bail!("`start` has no words") };
+        let mut command = Command::new(program);
+        command.args(arguments).envs(tracker.environment);
+        return Ok(command);
+    };
+    let quote = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
+    let one = |Start { words, environment }: &Start| {
+        let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
+        let words = std::iter::once("env".to_owned()).chain(variables).chain(words.iter().cloned());
+        let line = words.map(|word| quote(&word)).collect::<Vec<_>>().join(" ");
+        format!("{{ {line}; kill $$; }} &")
+    };
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("{} {} wait", one(&tracker), one(&front)));
+    Ok(command)
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        for child in &mut self.children {
-            // The figures are taken; a group that is gone already is no loss.
-            if let Ok(group) = i32::try_from(child.id()) {
-                let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-            }
-            let _ = child.wait();
+        // The figures are taken; a group that is gone already is no loss.
+        if let Ok(group) = i32::try_from(self.child.id()) {
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
+        let _ = self.child.wait();
     }
 }
 
 impl Stage<'_> {
+    /// Writes a program's configuration and tells how it is started.
+    fn prepare(&self, found: &Found, words: Words, secure: bool) -> Result<Start> {
+        let definition = &found.definition;
+        let file = self
+            .folder
+            .join(format!("{}.conf", if words.has("backend_port") { "front" } else { "tracker" }));
+        let words = words.with_path("program", &found.program).with_path("configuration", &file);
+        let text = definition.configuration_tls.as_ref().filter(|_| secure);
+        fs::write(&file, words.fill(text.unwrap_or(&definition.configuration))?)?;
+        let variable = |(name, value): (&String, &String)| Ok((name.clone(), words.fill(value)?));
+        Ok(Start {
+            words: words.fill_all(&definition.start)?,
+            environment: definition.environment.iter().map(variable).collect::<Result<_>>()?,
+        })
+    }
+
     fn words(&self, address: SocketAddr, cores: usize) -> Words {
         let Certificate { chain, key, both } = self.certificate;
         let words = self.places.words().with("address", address).with("host", address.ip());
@@ -224,12 +219,6 @@ fn has_udp_socket(port: u16) -> bool {
 fn lists_port(table: &str, port: u16) -> bool {
     let port = format!(":{port:04X}");
     table.lines().any(|line| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(&port)))
-}
-
-fn peak_bytes(process: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    peak.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 #[cfg(test)]

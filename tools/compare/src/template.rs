@@ -23,6 +23,11 @@ impl Words {
         self.with(word, path.display())
     }
 
+    /// Whether something stands for it.
+    pub(crate) fn has(&self, word: &str) -> bool {
+        self.0.contains_key(word)
+    }
+
     /// The text with all of its words replaced. A word is in lower case and stands in braces without
     /// blanks, so that the braces of TOML and JSON are left alone.
     pub(crate) fn fill(&self, text: &str) -> Result<String> {

@@ -74,10 +74,9 @@ fn a_tracker_is_started_watched_and_stopped() {
         let subject = Subject { tracker: listener(), front: None };
         let mut running = set.start(&subject, protocol).unwrap();
         running.check().unwrap();
-        let text = fs::read_to_string(set.folder.join("configuration-0")).unwrap();
+        let text = fs::read_to_string(set.folder.join("tracker.conf")).unwrap();
         assert_eq!(text, format!("plain {}", running.address.port()));
-        assert_eq!(running.processes().len(), 1);
-        assert!(running.usage().unwrap().resident_bytes > 0 && running.peak_bytes() > 0);
+        assert!(running.usage().unwrap().resident_bytes > 0);
         let address = running.address;
         drop(running);
         // It is gone: its port is free.
@@ -92,12 +91,34 @@ fn a_front_stands_before_it() {
     front.definition.configuration = "before {backend_port}, not {port}, {cores} core".into();
     let subject = Subject { tracker: listener(), front: Some(front) };
     let running = set.start(&subject, Protocol::Https).unwrap();
-    assert_eq!(running.processes().len(), 2);
     let read = |name: &str| fs::read_to_string(set.folder.join(name)).unwrap();
-    let behind: u16 = read("configuration-0").strip_prefix("plain ").unwrap().parse().unwrap();
+    let behind: u16 = read("tracker.conf").strip_prefix("plain ").unwrap().parse().unwrap();
     let port = running.address.port();
     assert_ne!(port, behind);
-    assert_eq!(read("configuration-1"), format!("before {behind}, not {port}, 1 core"));
+    assert_eq!(read("front.conf"), format!("before {behind}, not {port}, 1 core"));
+    let address = running.address;
+    drop(running);
+    for port in [behind, port] {
+        UdpSocket::bind((address.ip(), port)).unwrap();
+    }
+}
+
+#[test]
+fn a_tracker_that_ends_takes_its_front_along() {
+    let start = |words: &[&str]| Start {
+        words: words.iter().map(|word| (*word).to_owned()).collect(),
+        environment: vec![("PLACE".into(), "it's here".into())],
+    };
+    let short = start(&["sh", "-c", "echo \"$PLACE\"; echo \"$1\"", "sh", "it's gone"]);
+    let mut command = command(short, Some(start(&["sleep", "60"]))).unwrap();
+    let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let status = child.wait().unwrap();
+    // The sleeper is still there, and holds the pipe.
+    killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).unwrap();
+    let mut text = String::new();
+    io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut text).unwrap();
+    assert!(!status.success());
+    assert_eq!(text, "it's here\nit's gone\n");
 }
 
 #[test]
