@@ -82,14 +82,14 @@ pub(crate) fn exit(done: Result<bool, WrongUse>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(WrongUse(text)) => {
-            complain(&text);
+            complain(text);
             ExitCode::from(2)
         }
     }
 }
 
 /// Says what is wrong. Standard error is the last resort; if it is closed, the exit code still tells.
-pub(crate) fn complain(text: &impl fmt::Display) {
+pub(crate) fn complain(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "tidegate: {text}");
 }
 

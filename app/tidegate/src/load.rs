@@ -61,7 +61,7 @@ struct Any {
     /// Runs with the same seed have the same torrents and peers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// The tracker's process on this machine: what it uses is told, too.
+    /// The tracker's process on this machine: what it uses, and what it has started, is told, too.
     #[arg(long, value_name = "NUMBER")]
     pid: Option<u32>,
     /// The tracker may be outside this machine and its private networks.

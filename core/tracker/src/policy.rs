@@ -1,8 +1,6 @@
 //! What the operator decides about announces.
 
-use std::net::IpAddr;
-
-use types::{Event, Refusal, Scope, TooSoon, Want};
+use types::{Event, Refusal, TooSoon, Want};
 
 /// How a tracker is made.
 #[derive(Clone, Debug)]
@@ -35,21 +33,6 @@ pub struct Policy {
     pub numwant_max: u16,
     /// Seconds for which a UDP connection id is good at least; it is good for twice that at most.
     pub connection_id_lifetime_s: u32,
-    /// Whether peers may have addresses that are not public.
-    pub private_addresses: PrivateAddresses,
-}
-
-/// Which peers with addresses that are not public are taken ([`Scope::Local`]). Such as no host can
-/// have are never taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PrivateAddresses {
-    /// Those that have reached the tracker at such an address, too: their own network is its own.
-    #[default]
-    Auto,
-    /// All.
-    Allow,
-    /// None.
-    Deny,
 }
 
 /// Seconds that a client may be early: one whose announce was lost on its way, and sent again after
@@ -75,7 +58,6 @@ impl Default for Policy {
             numwant_default: 50,
             numwant_max: 200,
             connection_id_lifetime_s: 120,
-            private_addresses: PrivateAddresses::Auto,
         }
     }
 }
@@ -111,17 +93,6 @@ impl Policy {
                 interval_min_s.saturating_sub(TOLERANCE_S)
             }
             _ => 0,
-        }
-    }
-
-    /// Whether there may be a peer at `ip`, which has reached the tracker at an address that is
-    /// public, or `near`.
-    #[inline]
-    pub(crate) fn admit_address(&self, ip: IpAddr, near: bool) -> Result<(), Refusal> {
-        match (Scope::of(ip), self.private_addresses) {
-            (Scope::Public, _) | (Scope::Local, PrivateAddresses::Allow) => Ok(()),
-            (Scope::Local, PrivateAddresses::Auto) if near => Ok(()),
-            _ => Err(Refusal::AddressNotPublic),
         }
     }
 

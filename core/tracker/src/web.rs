@@ -56,7 +56,7 @@ impl Tracker {
         ask: &WebAsk,
         chosen: &mut WebChosen,
     ) -> Result<WebAccepted, Refusal> {
-        self.access.load().admit(&ask.info_hash)?;
+        ask.pass.door(&self.doors.load()).lists.admit(&ask.info_hash)?;
         let policy = self.policy.load();
         let job = web_job(ask, &policy);
         let counts = self.store.announce_web(now, random, &job, chosen);
@@ -144,13 +144,14 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DoorNumber;
     use crate::tests::tracker;
 
     const HASH: InfoHash = InfoHash([1; 20]);
 
     fn ask(peer: u8, event: Event, offers: u16) -> WebAsk {
         WebAsk {
-            pass: Pass(()),
+            pass: Pass { door: DoorNumber(0) },
             info_hash: HASH,
             peer: peer_number(peer),
             event,
