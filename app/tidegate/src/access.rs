@@ -1,5 +1,6 @@
 //! Access lists from files: read at the start, on SIGHUP, and when they change.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -7,21 +8,44 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use tracker::access::{AccessLists, HashList, Mode};
+use tracker::Door;
+use tracker::access::{AccessLists, HashList};
 
 use crate::config::Config;
 
-/// Reads the lists that `config` names. Those that its mode does not use are not read.
-pub(crate) fn read(config: &Config) -> Result<AccessLists> {
-    let mode = config.access_mode;
-    let read = |wanted: bool, path: &Path| {
-        if wanted { read_list(path).map(Arc::new) } else { Ok(Arc::default()) }
+/// The doors of `config`, with their lists. Those that a mode does not use are not read, and others
+/// once, however many doors they are for.
+pub(crate) fn read(config: &Config) -> Result<Vec<Door>> {
+    let mut known: BTreeMap<&Path, Arc<HashList>> = BTreeMap::new();
+    let mut doors = Vec::new();
+    for door in &config.doors {
+        let mut lists = AccessLists { mode: door.mode, ..AccessLists::default() };
+        for (wanted, path, list) in [
+            (door.wants_allow(), door.allow.as_path(), &mut lists.allow),
+            (door.wants_deny(), door.deny.as_path(), &mut lists.deny),
+        ] {
+            if !wanted {
+                continue;
+            }
+            if !known.contains_key(path) {
+                known.insert(path, Arc::new(read_list(path)?));
+            }
+            list.clone_from(&known[path]);
+        }
+        doors.push(Door { lists, private_addresses: door.private_addresses });
+    }
+    Ok(doors)
+}
+
+/// How many entries the lists of all doors have, each list counted once.
+pub(crate) fn summary(doors: &[Door]) -> String {
+    let count = |list: fn(&Door) -> &Arc<HashList>| -> usize {
+        let lists: BTreeMap<_, _> =
+            doors.iter().map(list).map(|list| (Arc::as_ptr(list), list.len())).collect();
+        lists.into_values().sum()
     };
-    Ok(AccessLists {
-        mode,
-        allow: read(matches!(mode, Mode::Allow | Mode::Both), &config.allow)?,
-        deny: read(matches!(mode, Mode::Deny | Mode::Both), &config.deny)?,
-    })
+    let (allow, deny) = (count(|door| &door.lists.allow), count(|door| &door.lists.deny));
+    format!("{allow} allowed, {deny} denied")
 }
 
 fn read_list(path: &Path) -> Result<HashList> {

@@ -1,14 +1,21 @@
 //! tidegate: a BitTorrent tracker.
 //!
 //! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
-//! keeps it running; [`mod@load`] puts a tracker under load.
+//! keeps it running; [`mod@load`] puts a tracker under load, [`mod@compare`] several in turn;
+//! [`announce`], [`scrape`] and [`check`] ask trackers what a client would.
 #![forbid(unsafe_code)]
 
 mod access;
 mod acme;
+mod announce;
+mod ask;
+mod bench;
 mod certificates;
+mod check;
+mod compare;
 mod config;
 mod load;
+mod scrape;
 mod serve;
 
 use std::io::{self, Write};
@@ -39,10 +46,23 @@ enum Task {
         #[command(subcommand)]
         task: ConfigTask,
     },
+    /// Announce a torrent to a tracker, whichever it is, and print the answer.
+    Announce(announce::Announce),
+    /// Ask a tracker, whichever it is, for the figures of torrents.
+    Scrape(scrape::Scrape),
+    /// Is a tracker, whichever it is, alive, and does it do what it should?
+    Check(check::Check),
     /// Put a tracker, whichever it is, under load and say what it did.
     Load {
         #[command(subcommand)]
         load: load::Load,
+    },
+    /// Compare trackers: throughput, latency, memory.
+    Compare(compare::Compare),
+    /// Measure a part of tidegate by itself.
+    Bench {
+        #[command(subcommand)]
+        bench: bench::Bench,
     },
 }
 
@@ -74,19 +94,28 @@ fn main() -> ExitCode {
         Task::Config { task: ConfigTask::Show } => {
             load(file).and_then(|(settings, _)| print(&config::show(&settings)))
         }
-        Task::Config { task: ConfigTask::Check } => check(file),
+        Task::Config { task: ConfigTask::Check } => check_config(file),
+        Task::Announce(announce) => return ask::exit(announce.run()),
+        Task::Scrape(scrape) => return ask::exit(scrape.run()),
+        Task::Check(check) => return ask::exit(check.run()),
         Task::Load { load } => load::run(&load).map_err(|error| vec![format!("{error:#}")]),
+        Task::Compare(compare) => return with_code(compare::run(&compare)),
+        Task::Bench { bench } => return with_code(bench::run(&bench)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(problems) => {
-            for problem in problems {
-                // Standard error is the last resort; if it is closed, the exit code still tells.
-                let _ = writeln!(io::stderr(), "tidegate: {problem}");
-            }
-            ExitCode::FAILURE
-        }
+        Err(problems) => complain(&problems),
     }
+}
+
+/// Of what tells its exit code itself.
+fn with_code(done: anyhow::Result<ExitCode>) -> ExitCode {
+    done.unwrap_or_else(|error| complain(&[format!("{error:#}")]))
+}
+
+fn complain(problems: &[String]) -> ExitCode {
+    problems.iter().for_each(ask::complain);
+    ExitCode::FAILURE
 }
 
 /// The configuration that `file` and the environment make.
@@ -114,7 +143,7 @@ fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {
     })
 }
 
-fn check(file: Option<&Path>) -> Result<(), Vec<String>> {
+fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
     let (_, config) = load(file)?;
     let problems = serve::check(&config);
     if problems.is_empty() { print("the configuration is good\n") } else { Err(problems) }

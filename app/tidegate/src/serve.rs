@@ -35,7 +35,7 @@ use tracker::{Keys, Options, StoreOptions, Tracker};
 use crate::access;
 use crate::acme::{self, Shelf};
 use crate::certificates;
-use crate::config::{AcmeConfig, Config, Settings};
+use crate::config::{AcmeConfig, Config, Settings, Transport};
 use listeners::{Bound, bind};
 use reload::{Outcome, Reading, Reloader};
 use supervisor::Supervisor;
@@ -74,9 +74,9 @@ pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
     config.doubts().iter().for_each(|doubt| warn!("{doubt}"));
     let watch = access::Watch::new(&config);
-    let lists = access::read(&config)?;
+    let doors = access::read(&config)?;
     let tracker = Arc::new(new_tracker(&config, &legacy)?);
-    tracker.access().replace(lists);
+    tracker.doors().replace(doors);
     tracker.limiter().replace(config.limits.clone());
     let certificates = Arc::new(Certificates::default());
     let read = certificates::read(&config)?;
@@ -207,7 +207,7 @@ fn new_tracker(config: &Config, legacy: &Legacy) -> Result<Tracker> {
         hash_key,
         peer_lifetime_s: config.policy.peer_lifetime_s,
         web_lifetime_s: config.policy.web_lifetime_s(),
-        keep_peer_ids: config.http.dict_model,
+        keep_peer_ids: config.keep_peer_ids,
         memory_budget: config.memory_budget,
     };
     let keys = Keys { connection_ids: legacy.connection_ids, offers, limits };
@@ -235,18 +235,14 @@ fn start_workers(
     happen: Sender<Happening>,
 ) -> Result<Workers> {
     let board = Arc::new(Board::default());
-    let mut workers = Workers::new(tracker, &board, certificates, clock, move |ended| {
+    let ended = move |ended| {
         // Nobody listens any more once the process is going down.
         let _ = happen.send(Happening::Ended(ended));
-    });
+    };
+    let mut workers = Workers::new(tracker, &board, certificates, clock, ended);
     workers.start_admin(bound.admin)?;
     workers.start_udp(bound.udp, config)?;
-    let mut tcp: Vec<_> = bound.http.into_iter().map(|sockets| (sockets, None)).collect();
-    if !bound.tls.is_empty() {
-        let tls = TlsConfig::new(certificates);
-        tcp.extend(bound.tls.into_iter().map(|sockets| (sockets, Some(tls.clone()))));
-    }
-    workers.start_http(tcp, config)?;
+    workers.start_http(bound.tcp, &TlsConfig::new(certificates), config)?;
     workers.start_sweep()?;
     Ok(workers)
 }
@@ -259,8 +255,8 @@ fn start_acme(
 ) -> Result<watch::Sender<Option<AcmeConfig>>> {
     let (sender, configs) = watch::channel(config.acme.clone());
     // A reload may ask for certificates that the start did not, but opens no listener for them.
-    if !config.tls_listen.addresses.is_empty() {
-        let challenges = Arc::clone(&config.http.challenges);
+    if config.listens(Transport::Tls) {
+        let challenges = Arc::clone(&config.challenges);
         let shelf = Shelf { certificates: Arc::clone(certificates), challenges };
         workers.start_acme(shelf, configs)?;
     }
@@ -359,7 +355,7 @@ impl Serving {
         self.upgrader.give_up();
         // With it go its copies of the sockets: what nobody serves must not take connections.
         drop(self.upgrader);
-        let drain_s = u64::from(self.reloader.config.http.drain_s);
+        let drain_s = u64::from(self.reloader.config.drain_s);
         let time = Duration::from_secs(drain_s) + STOP_TIME;
         let left = self.workers.stop(Instant::now() + time);
         if !left.is_empty() {

@@ -12,6 +12,8 @@ mod dist;
 mod ending;
 #[path = "outside/limits.rs"]
 mod limits;
+#[path = "outside/listeners.rs"]
+mod listeners;
 #[path = "outside/lists.rs"]
 mod lists;
 #[path = "outside/process.rs"]

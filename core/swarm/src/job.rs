@@ -27,6 +27,10 @@ pub struct Job {
     pub role: Role,
     /// What happens to it.
     pub action: Action,
+    /// The seconds since the peer's last announce that must have passed, for one that changes nothing
+    /// about the peer; else it is not done. 0 is never. Ages are known to 16 seconds: one is taken for
+    /// too young only if it is surely younger.
+    pub spacing_s: u32,
     /// Peers wanted, already capped; 0 means none.
     pub want: u16,
     /// The families whose peers may be in the answer.
@@ -47,6 +51,8 @@ pub struct WebJob {
     pub role: Role,
     /// What happens to it.
     pub action: Action,
+    /// As in [`Job`].
+    pub spacing_s: u32,
     /// Peers wanted, at most [`types::limits::WEB_OFFERS_MAX`].
     pub want: u16,
 }

@@ -44,6 +44,11 @@ impl Mark {
     }
 }
 
+/// The age in units from which on a peer may have waited for `seconds`.
+pub(crate) fn age_min(seconds: u32) -> u32 {
+    seconds / UNIT_S
+}
+
 /// The age in units past which something that may live `seconds` is dead: never early, at most two
 /// units late.
 pub(crate) fn age_max(seconds: u32) -> u32 {
@@ -71,6 +76,18 @@ mod tests {
         for start in [0, 15, 16, UNIT_S * STAMPS - 1] {
             let mark = Mark::new(Tick(start + UNIT_S), false, false);
             assert_eq!(mark.age(Tick(start)), 0);
+        }
+    }
+
+    #[test]
+    fn nobody_who_has_waited_is_too_young() {
+        for seconds in [0, 1, 15, 16, 31, 32, 45, 885] {
+            for start in 0..40 {
+                let mark = Mark::new(Tick(start), false, false);
+                assert!(mark.age(Tick(start + seconds)) >= age_min(seconds));
+                let early = Tick((start + seconds).saturating_sub(2 * UNIT_S).max(start));
+                assert!(seconds < 2 * UNIT_S || mark.age(early) < age_min(seconds));
+            }
         }
     }
 

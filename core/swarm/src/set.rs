@@ -10,6 +10,8 @@
 
 use std::marker::PhantomData;
 
+use types::TooSoon;
+
 use crate::Random;
 use crate::arena::{Arena, BLOCK_MAX, Block};
 use crate::entry::Entry;
@@ -123,23 +125,23 @@ impl<E: Entry> PeerSet<E> {
     }
 
     /// Gives the entry at `place` another mark and another place in its page; gives the old mark
-    /// and the new place.
+    /// and the new place. If `mark` makes none of the old one, nothing is done.
     #[inline]
     pub(crate) fn refresh(
         &self,
         arena: &mut Arena,
         place: Place,
-        mark: impl FnOnce(Mark) -> Mark,
+        mark: impl FnOnce(Mark) -> Result<Mark, TooSoon>,
         random: &mut Random,
-    ) -> (Mark, Place) {
+    ) -> Result<(Mark, Place), TooSoon> {
         let entries = self.page(arena, place.page);
         let slice = entries.slice_mut(arena);
         let entry = &mut slice[place.at as usize];
         let old = entry.mark();
-        entry.set_mark(mark(old));
+        entry.set_mark(mark(old)?);
         let at = random.below(entries.len);
         slice.swap(place.at as usize, at as usize);
-        (old, Place { at, ..place })
+        Ok((old, Place { at, ..place }))
     }
 
     /// How many peers there are.

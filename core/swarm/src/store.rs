@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
-use types::{AnnounceSink, InfoHash, SwarmCounts, Tick, WebPeer, limits};
+use types::{AnnounceSink, InfoHash, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
 use crate::memory::Region;
 use crate::shard::{Draft, Lifetimes, Shard};
@@ -102,14 +102,15 @@ impl Store {
     }
 
     /// Does a WebTorrent announce: gives the torrent's figures, and puts the peers to which the asker's
-    /// offers should go into `chosen`, each once and in random order.
+    /// offers should go into `chosen`, each once and in random order. Nothing is done for one that comes
+    /// too soon.
     pub fn announce_web(
         &self,
         now: Tick,
         random: &mut Random,
         job: &WebJob,
         chosen: &mut WebChosen,
-    ) -> SwarmCounts {
+    ) -> Result<SwarmCounts, TooSoon> {
         let hash = self.hash(&job.info_hash);
         self.lock(self.shard_of(hash)).announce_web(now, random, job, hash, chosen)
     }

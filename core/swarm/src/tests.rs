@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use types::{
     AnnounceSink, Chosen, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
-    SwarmCounts, Tick,
+    SwarmCounts, Tick, TooSoon,
 };
 
 use crate::{Action, Job, Options, Random, Store, Totals};
@@ -58,6 +58,18 @@ impl TwinTorrent {
         counts
     }
 
+    /// Whether the store should not have done `job`; nothing where it may decide, since it knows
+    /// ages to 16 seconds.
+    fn is_too_soon(&self, now: Tick, job: &Job) -> Option<bool> {
+        let known = self.peers.get(&job.peer).filter(|peer| peer.role == job.role);
+        let known = known.filter(|_| job.action != Action::Stop);
+        match known.map(|peer| now.0 - peer.seen) {
+            Some(age_s) if age_s + 32 <= job.spacing_s => Some(true),
+            Some(age_s) if age_s < job.spacing_s => None,
+            _ => Some(false),
+        }
+    }
+
     fn announce(&mut self, now: Tick, job: &Job) {
         let Action::Update { completed } = job.action else {
             self.peers.remove(&job.peer);
@@ -90,6 +102,7 @@ impl TwinTorrent {
 #[derive(Clone, Debug, Default)]
 struct Answer {
     chosen: Option<Chosen>,
+    too_soon: Option<TooSoon>,
     peers: Vec<PeerKey>,
     ids: Vec<PeerId>,
 }
@@ -98,6 +111,10 @@ struct Answer {
 struct Answers(BTreeMap<usize, Answer>);
 
 impl AnnounceSink for Answers {
+    fn too_soon(&mut self, job: usize, too_soon: TooSoon) {
+        let answer = Answer { too_soon: Some(too_soon), ..Answer::default() };
+        assert!(self.0.insert(job, answer).is_none(), "answered twice");
+    }
     fn chosen(&mut self, job: usize, chosen: &Chosen) {
         let answer = self.0.entry(job).or_default();
         assert!(answer.chosen.replace(*chosen).is_none(), "answered twice");
@@ -133,6 +150,7 @@ fn update(torrent: u8, peer: PeerKey, role: Role) -> Job {
         peer_id: PeerId([1; 20]),
         role,
         action: Action::Update { completed: false },
+        spacing_s: 0,
         want: 50,
         families: Families::Own,
         with_ids: false,
@@ -158,7 +176,7 @@ fn compare(seed: u64, scale: &Scale) {
     let store = store(4);
     let mut twin: BTreeMap<InfoHash, TwinTorrent> = BTreeMap::new();
     let mut random = Random::new(seed);
-    let mut now = 5;
+    let (mut now, mut refused) = (5, 0);
     for round in 0..scale.rounds {
         now += random.below(3);
         let batch = 1 + random.below(64);
@@ -172,6 +190,14 @@ fn compare(seed: u64, scale: &Scale) {
                 continue;
             }
             let torrent = twin.entry(job.info_hash).or_default();
+            let was_refused = answer.too_soon.is_some();
+            assert_eq!(torrent.is_too_soon(Tick(now), job).unwrap_or(was_refused), was_refused);
+            if let Some(TooSoon { age_s }) = answer.too_soon {
+                assert!((now - torrent.peers[&job.peer].seen).abs_diff(age_s) < 16);
+                assert!(answer.chosen.is_none() && answer.peers.is_empty());
+                refused += 1;
+                continue;
+            }
             torrent.announce(Tick(now), job);
             check(torrent, job, answer);
         }
@@ -180,6 +206,7 @@ fn compare(seed: u64, scale: &Scale) {
         }
     }
     check_totals(&store.totals(), &twin);
+    assert!(refused >= 20, "{refused}");
     // Everybody goes: nothing may be left, memory included.
     now += 3 * LIFETIME_S;
     sweep_all(&store, now);
@@ -212,6 +239,10 @@ fn random_job(random: &mut Random, scale: &Scale) -> Job {
         peer_id: PeerId([number as u8; 20]),
         role,
         action,
+        spacing_s: match action {
+            Action::Update { completed: false } => [0, 0, 0, 40, 300][random.below(5) as usize],
+            _ => 0,
+        },
         want: [0, 1, 3, 50, 200][random.below(5) as usize],
         families: if random.below(2) == 0 { Families::Own } else { Families::Both },
         with_ids: random.below(4) == 0,

@@ -4,7 +4,7 @@
 use tidegate_swarm::{Action, Job, Options, Random, Store};
 use types::{
     AnnounceSink, Chosen, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
-    SwarmCounts, Tick,
+    SwarmCounts, Tick, TooSoon,
 };
 
 /// Counts what it is given.
@@ -15,6 +15,7 @@ struct Count {
 }
 
 impl AnnounceSink for Count {
+    fn too_soon(&mut self, _: usize, _: TooSoon) {}
     fn chosen(&mut self, _: usize, _: &Chosen) {
         self.answers += 1;
     }
@@ -45,6 +46,7 @@ fn job(number: u32, now: u32) -> Job {
         // Peers change their role from one round to the next.
         role: if (number + now).is_multiple_of(4) { Role::Seeder } else { Role::Leecher },
         action: Action::Update { completed: false },
+        spacing_s: 0,
         want: 50,
         families: Families::Both,
         with_ids: false,

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use swarm::Random;
 use tidegate_tracker::{
-    Asked, Keys, Limits, Networks, Options, Policy, Rate, StoreOptions, Tracker,
+    Asked, DoorNumber, Keys, Limits, Networks, Options, Policy, Rate, StoreOptions, Tracker,
 };
 use types::Tick;
 
@@ -56,7 +56,8 @@ fn median_ns(case: &Case) -> f64 {
     let mut slice = |number| {
         let start = Instant::now();
         for address in addresses.by_ref().take(SLICE) {
-            let pass = tracker.admit(Tick(number / 100), *address, Asked::Announce, None);
+            let pass =
+                tracker.admit(DoorNumber(0), Tick(number / 100), *address, Asked::Announce, None);
             // Whether it is given must not be known beforehand.
             let _ = black_box(pass);
         }

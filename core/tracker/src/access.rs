@@ -2,13 +2,12 @@
 //!
 //! A list is a sorted array of info hashes with a directory over their leading bits: 20 bytes an
 //! entry and half a byte of directory, one or two cache lines a look-up. It is built off the hot
-//! path and put in force as a whole; every batch sees either the old lists or the new ones.
+//! path and put in force with its [`crate::Door`].
 
 mod hash_list;
 
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Guard};
 use types::{InfoHash, Refusal};
 
 pub use hash_list::{BadLine, HashList, LineFault};
@@ -28,7 +27,7 @@ pub enum Mode {
 }
 
 /// The lists with the mode in which they count.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AccessLists {
     /// Which of the two count.
     pub mode: Mode,
@@ -64,24 +63,6 @@ impl AccessLists {
     }
 }
 
-/// The lists in force.
-#[derive(Debug, Default)]
-pub struct Access {
-    current: ArcSwap<AccessLists>,
-}
-
-impl Access {
-    /// The lists in force now.
-    pub fn load(&self) -> Guard<Arc<AccessLists>> {
-        self.current.load()
-    }
-
-    /// Puts other lists in force, for every worker from its next batch on.
-    pub fn replace(&self, lists: AccessLists) {
-        self.current.store(Arc::new(lists));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,14 +85,5 @@ mod tests {
         assert_eq!(verdicts(Mode::Allow), [Ok(()), Ok(()), no, no]);
         assert_eq!(verdicts(Mode::Deny), [Ok(()), bad, bad, Ok(())]);
         assert_eq!(verdicts(Mode::Both), [Ok(()), bad, bad, no]);
-    }
-
-    #[test]
-    fn replaced_as_a_whole() {
-        let access = Access::default();
-        let before = access.load();
-        access.replace(lists(Mode::Allow));
-        assert!(before.is_open());
-        assert!(!access.load().is_open());
     }
 }

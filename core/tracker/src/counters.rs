@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use types::{Family, Refusal};
 
+use crate::DoorNumber;
+
 /// What a request or response was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -269,6 +271,8 @@ pub struct Listener {
     pub protocol: Protocol,
     /// Where it listens.
     pub address: SocketAddr,
+    /// What is decided for it.
+    pub door: DoorNumber,
 }
 
 /// All ledgers of the process.
@@ -349,7 +353,11 @@ mod tests {
     #[test]
     fn board_sums_workers_of_a_listener() {
         let board = Board::default();
-        let udp = Listener { protocol: Protocol::Udp, address: ([127, 0, 0, 1], 1).into() };
+        let udp = Listener {
+            protocol: Protocol::Udp,
+            address: ([127, 0, 0, 1], 1).into(),
+            door: DoorNumber(0),
+        };
         let http = Listener { protocol: Protocol::Http, ..udp };
         let mut ledgers = [udp, udp, http].map(|listener| board.register(listener));
         for ledger in &mut ledgers {

@@ -8,6 +8,7 @@
 pub mod access;
 mod connection_id;
 pub mod counters;
+mod doors;
 mod limiter;
 mod networks;
 mod policy;
@@ -21,16 +22,16 @@ use arrayvec::ArrayVec;
 use swarm::{Action, Job, Store};
 use types::{
     Announce, AnnounceSink, Chosen, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
-    Refusal, SwarmCounts, Tick, limits,
+    Refusal, SwarmCounts, Tick, TooSoon, limits,
 };
 
+pub use doors::{Door, DoorNumber, Doors, PrivateAddresses};
 pub use limiter::{Asked, Fill, Limiter, Limits, Offenders, Rate, Seat};
 pub use networks::{Networks, ParseNetworkError};
-pub use policy::{Options, Policy, PrivateAddresses};
+pub use policy::{Options, Policy};
 pub use swarm::{Options as StoreOptions, Random, Totals, WebChosen};
 pub use web::{OfferName, Offers, WebAccepted, WebAsk};
 
-use access::Access;
 use connection_id::ConnectionIds;
 
 /// Secrets that the application draws at start.
@@ -57,7 +58,10 @@ pub struct AnnouncePolicy {
 
 /// Leave to ask, which [`Tracker::admit`] gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pass(());
+pub struct Pass {
+    /// Where its holder came in.
+    door: DoorNumber,
+}
 
 /// One announce and where it came from.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +108,7 @@ pub trait Answers {
 /// The tracker: shared by all workers, every method callable from any of them.
 pub struct Tracker {
     store: Store,
-    access: Access,
+    doors: Doors,
     connection_ids: ConnectionIds,
     limiter: Limiter,
     offer_key: [u8; 16],
@@ -116,7 +120,7 @@ impl Tracker {
     pub fn new(options: &Options, keys: &Keys) -> Self {
         Self {
             store: Store::new(&options.store),
-            access: Access::default(),
+            doors: Doors::default(),
             connection_ids: ConnectionIds::new(keys.connection_ids),
             limiter: Limiter::new(keys.limits),
             offer_key: keys.offers,
@@ -150,12 +154,14 @@ impl Tracker {
         self.limiter.admits(now, from, Asked::Connect)
     }
 
-    /// Lets a client at `from` ask for something, if its prefix has not asked for too much already,
-    /// and by the key that its URL has, if it has one. There are no keys yet, and who brings one
-    /// expects a private tracker: better refused than served in the open. `from` must be verified.
+    /// Lets a client at `from` that has come to `door` ask for something, if its prefix has not asked
+    /// for too much already, and by the key that its URL has, if it has one. No door has keys yet, and
+    /// who brings one expects a private tracker: better refused than served in the open. `from` must be
+    /// verified.
     #[inline]
     pub fn admit(
         &self,
+        door: DoorNumber,
         now: Tick,
         from: IpAddr,
         asked: Asked,
@@ -165,7 +171,7 @@ impl Tracker {
             return Err(Refusal::TooManyRequests);
         }
         match key {
-            None => Ok(Pass(())),
+            None => Ok(Pass { door }),
             Some(_) => Err(Refusal::KeyUnexpected),
         }
     }
@@ -179,16 +185,17 @@ impl Tracker {
         answers: &mut impl Answers,
     ) {
         let policy = self.policy.load();
-        let lists = self.access.load();
+        let doors = self.doors.load();
         let mut jobs: ArrayVec<Job, { limits::BATCH_MAX }> = ArrayVec::new();
         let mut askers: ArrayVec<u8, { limits::BATCH_MAX }> = ArrayVec::new();
         for (at, ask) in asks.iter().take(limits::BATCH_MAX).enumerate() {
+            let door = ask.pass.door(&doors);
             // A port nobody can connect to would only waste other peers' attempts.
             if ask.announce.port == 0 {
                 answers.refuse(at, Refusal::PortZero);
-            } else if let Err(refusal) = policy.admit_address(ask.from, ask.near) {
+            } else if let Err(refusal) = door.admit_address(ask.from, ask.near) {
                 answers.refuse(at, refusal);
-            } else if let Err(refusal) = lists.admit(&ask.announce.info_hash) {
+            } else if let Err(refusal) = door.lists.admit(&ask.announce.info_hash) {
                 answers.refuse(at, refusal);
             } else {
                 jobs.push(job(ask, &policy));
@@ -204,11 +211,12 @@ impl Tracker {
     /// the lists refuse count nothing; when every one is refused the scrape is.
     pub fn scrape(
         &self,
-        _pass: Pass,
+        pass: Pass,
         info_hashes: &[InfoHash],
         counts: &mut [SwarmCounts],
     ) -> Result<(), Refusal> {
-        let lists = self.access.load();
+        let doors = self.doors.load();
+        let lists = &pass.door(&doors).lists;
         if lists.is_open() {
             self.store.scrape(info_hashes, counts);
             return Ok(());
@@ -255,9 +263,17 @@ impl Tracker {
         &self.limiter
     }
 
-    /// The access lists, to look at or replace.
-    pub fn access(&self) -> &Access {
-        &self.access
+    /// What is decided for each listener, to look at or replace.
+    pub fn doors(&self) -> &Doors {
+        &self.doors
+    }
+}
+
+impl Pass {
+    #[inline]
+    fn door(self, doors: &[Door]) -> &Door {
+        // Doors are numbered by whoever made them, and stay as long as listeners do.
+        &doors[usize::from(self.door.0)]
     }
 }
 
@@ -280,6 +296,7 @@ fn job(ask: &Ask, policy: &Policy) -> Job {
         peer_id: announce.peer_id,
         role: announce.role(),
         action,
+        spacing_s: policy.spacing_s(announce.event),
         want,
         families: ask.policy.families,
         with_ids: ask.policy.with_ids,
@@ -302,6 +319,11 @@ impl<A> Forward<'_, A> {
 }
 
 impl<A: Answers> AnnounceSink for Forward<'_, A> {
+    fn too_soon(&mut self, job: usize, too_soon: TooSoon) {
+        let refusal = policy::too_soon(self.policy.interval_min_s, too_soon);
+        self.answers.refuse(self.asker(job), refusal);
+    }
+
     #[inline]
     fn chosen(&mut self, job: usize, chosen: &Chosen) {
         let accepted = Accepted {

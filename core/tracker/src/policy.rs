@@ -1,8 +1,6 @@
 //! What the operator decides about announces.
 
-use std::net::IpAddr;
-
-use types::{Refusal, Scope, Want};
+use types::{Event, Refusal, TooSoon, Want};
 
 /// How a tracker is made.
 #[derive(Clone, Debug)]
@@ -20,6 +18,8 @@ pub struct Policy {
     pub interval_s: u32,
     /// Seconds before which a client should not announce again.
     pub interval_min_s: u32,
+    /// Whether an announce that comes sooner, and has nothing new to say, is refused.
+    pub enforce_interval_min: bool,
     /// Up to so many seconds are added to `interval_s` by chance, so that clients which came
     /// together do not come back together.
     pub interval_jitter_s: u32,
@@ -33,21 +33,17 @@ pub struct Policy {
     pub numwant_max: u16,
     /// Seconds for which a UDP connection id is good at least; it is good for twice that at most.
     pub connection_id_lifetime_s: u32,
-    /// Whether peers may have addresses that are not public.
-    pub private_addresses: PrivateAddresses,
 }
 
-/// Which peers with addresses that are not public are taken ([`Scope::Local`]). Such as no host can
-/// have are never taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PrivateAddresses {
-    /// Those that have reached the tracker at such an address, too: their own network is its own.
-    #[default]
-    Auto,
-    /// All.
-    Allow,
-    /// None.
-    Deny,
+/// Seconds that a client may be early: one whose announce was lost on its way, and sent again after
+/// 15 seconds (BEP 15), counts from the first.
+const TOLERANCE_S: u32 = 15;
+
+/// Tells a client that should wait for `interval_min_s` how long that still is. After so long it is
+/// served, however much its age is in doubt.
+pub(crate) fn too_soon(interval_min_s: u32, TooSoon { age_s }: TooSoon) -> Refusal {
+    let wait_min = interval_min_s.saturating_sub(age_s).div_ceil(60);
+    Refusal::TooSoon { wait_min: u16::try_from(wait_min).unwrap_or(u16::MAX) }
 }
 
 impl Default for Policy {
@@ -55,13 +51,13 @@ impl Default for Policy {
         Self {
             interval_s: 1800,
             interval_min_s: 900,
+            enforce_interval_min: false,
             interval_jitter_s: 0,
             peer_lifetime_s: 2700,
             websocket_interval_s: 120,
             numwant_default: 50,
             numwant_max: 200,
             connection_id_lifetime_s: 120,
-            private_addresses: PrivateAddresses::Auto,
         }
     }
 }
@@ -73,14 +69,30 @@ impl Policy {
         self.websocket_interval_s.saturating_mul(3) / 2
     }
 
-    /// Whether there may be a peer at `ip`, which has reached the tracker at an address that is
-    /// public, or `near`.
+    /// Seconds before which a WebTorrent client should not announce again. No message tells it: half
+    /// an interval is what nobody goes below who keeps to what is told.
+    pub fn websocket_interval_min_s(&self) -> u32 {
+        self.websocket_interval_s / 2
+    }
+
+    /// The least seconds between a peer's announces if this one has `event`; 0 is none.
     #[inline]
-    pub(crate) fn admit_address(&self, ip: IpAddr, near: bool) -> Result<(), Refusal> {
-        match (Scope::of(ip), self.private_addresses) {
-            (Scope::Public, _) | (Scope::Local, PrivateAddresses::Allow) => Ok(()),
-            (Scope::Local, PrivateAddresses::Auto) if near => Ok(()),
-            _ => Err(Refusal::AddressNotPublic),
+    pub(crate) fn spacing_s(&self, event: Event) -> u32 {
+        self.spacing_of(event, self.interval_min_s)
+    }
+
+    /// The same for WebTorrent.
+    pub(crate) fn web_spacing_s(&self, event: Event) -> u32 {
+        self.spacing_of(event, self.websocket_interval_min_s())
+    }
+
+    #[inline]
+    fn spacing_of(&self, event: Event, interval_min_s: u32) -> u32 {
+        match event {
+            Event::None | Event::Paused if self.enforce_interval_min => {
+                interval_min_s.saturating_sub(TOLERANCE_S)
+            }
+            _ => 0,
         }
     }
 

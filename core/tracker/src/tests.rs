@@ -31,6 +31,7 @@ impl Answers for Seen {
     }
 }
 
+const PASS: Pass = Pass { door: DoorNumber(0) };
 const POLICY: AnnouncePolicy =
     AnnouncePolicy { peers_max: 100, families: Families::Own, with_ids: false };
 
@@ -51,7 +52,7 @@ pub(crate) fn tracker(policy: Policy) -> Tracker {
 
 fn ask(host: u8, hash: u8) -> Ask {
     Ask {
-        pass: Pass(()),
+        pass: PASS,
         from: IpAddr::from([10, 0, 0, host]),
         near: true,
         announce: Announce {
@@ -68,11 +69,17 @@ fn ask(host: u8, hash: u8) -> Ask {
     }
 }
 
+/// Has the only door serve by `lists`.
+fn open_by(tracker: &Tracker, lists: AccessLists) {
+    tracker.doors().replace(vec![Door { lists, ..Door::default() }]);
+}
+
 #[test]
 fn a_key_where_there_are_none_is_refused() {
     let tracker = tracker(Policy::default());
-    let admit = |key| tracker.admit(Tick(0), [10, 0, 0, 1].into(), Asked::Announce, key);
-    assert_eq!(admit(None), Ok(Pass(())));
+    let (door, from) = (DoorNumber(3), [10, 0, 0, 1].into());
+    let admit = |key| tracker.admit(door, Tick(0), from, Asked::Announce, key);
+    assert_eq!(admit(None), Ok(Pass { door }));
     assert_eq!(admit(Some(b"k")), Err(Refusal::KeyUnexpected));
 }
 
@@ -166,7 +173,7 @@ fn own_address_is_never_given() {
 fn refusals_do_not_disturb_the_rest_of_the_batch() {
     let tracker = crowd(Policy::default());
     let deny = Arc::new([InfoHash([2; 20])].into_iter().collect::<HashList>());
-    tracker.access().replace(AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() });
+    open_by(&tracker, AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() });
     let batch = [with(|a| a.port = 0), ask(1, 2), ask(70, 1), with(|a| a.port = 0), ask(71, 3)];
     let seen = announce(&tracker, &batch);
     let mut refused: Vec<_> =
@@ -188,14 +195,14 @@ fn scrape_is_gated_as_announce_is() {
     announce(&tracker, &[ask(1, 2)]);
     let hashes = [InfoHash([1; 20]), InfoHash([2; 20]), InfoHash([9; 20])];
     let mut counts = [SwarmCounts::default(); 3];
-    assert_eq!(tracker.scrape(Pass(()), &hashes, &mut counts), Ok(()));
+    assert_eq!(tracker.scrape(PASS, &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [60, 1, 0]);
 
     let allow = Arc::new([hashes[1]].into_iter().collect::<HashList>());
-    tracker.access().replace(AccessLists { mode: Mode::Allow, allow, ..AccessLists::default() });
-    assert_eq!(tracker.scrape(Pass(()), &hashes, &mut counts), Ok(()));
+    open_by(&tracker, AccessLists { mode: Mode::Allow, allow, ..AccessLists::default() });
+    assert_eq!(tracker.scrape(PASS, &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [0, 1, 0]);
-    let only_refused = tracker.scrape(Pass(()), &hashes[..1], &mut counts[..1]);
+    let only_refused = tracker.scrape(PASS, &hashes[..1], &mut counts[..1]);
     assert_eq!(only_refused, Err(Refusal::NotAllowed));
 }
 
@@ -233,7 +240,8 @@ fn ids_are_given_to_those_who_want_them() {
 fn addresses_that_are_not_public_are_taken_as_the_policy_says() {
     use PrivateAddresses::{Allow, Auto, Deny};
     let refused = |private_addresses, from: &str, near| {
-        let tracker = tracker(Policy { private_addresses, ..Policy::default() });
+        let tracker = tracker(Policy::default());
+        tracker.doors().replace(vec![Door { private_addresses, ..Door::default() }]);
         let ask = Ask { from: from.parse().unwrap(), near, ..ask(1, 1) };
         let refused = announce(&tracker, &[ask]).answers == [(0, Err(Refusal::AddressNotPublic))];
         assert_eq!(tracker.totals().torrents, u64::from(!refused));
@@ -255,4 +263,90 @@ fn addresses_that_are_not_public_are_taken_as_the_policy_says() {
             assert!(refused(policy, address, near), "{address} by {policy:?}, {near}");
         }
     }
+}
+
+//= bep31#retry-in
+//= type=test
+#[test]
+fn who_comes_too_soon_is_served_once_it_has_waited_as_told() {
+    for interval_min_s in [1, 15, 47, 60, 100, 300] {
+        let policy = Policy { interval_min_s, enforce_interval_min: true, ..Policy::default() };
+        let tracker = tracker(policy);
+        let mut port = 0;
+        // What a new peer is told that has announced at `start`, and does again so much later.
+        let mut again = |start: u32, after_s: u32| {
+            port += 1;
+            let ask = with(|announce| (announce.event, announce.port) = (Event::None, port));
+            let answer = [start, start + after_s].map(|now| {
+                let mut seen = Seen::default();
+                tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
+                seen.answers.remove(0).1
+            });
+            assert!(answer[0].is_ok());
+            answer[1]
+        };
+        for (start, after_s) in
+            (0..16).flat_map(|start| (0..interval_min_s).map(move |s| (start, s)))
+        {
+            match again(start, after_s) {
+                Err(Refusal::TooSoon { wait_min }) => {
+                    assert!(after_s + 15 < interval_min_s, "{after_s} of {interval_min_s}");
+                    let waited_s = after_s + 60 * u32::from(wait_min);
+                    assert!(waited_s < interval_min_s + 76, "{wait_min} min more than {after_s} s");
+                    assert!(again(start, waited_s).is_ok(), "{after_s} s and {wait_min} min");
+                }
+                answer => {
+                    answer.unwrap();
+                    assert!(after_s + 47 > interval_min_s, "{after_s} of {interval_min_s}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn news_are_never_too_soon_and_refusals_change_nothing() {
+    let tracker = tracker(Policy { enforce_interval_min: true, ..Policy::default() });
+    let is_refused = |event, left| {
+        let ask = with(|announce| (announce.event, announce.left) = (event, left));
+        let refused = announce(&tracker, &[ask]).answers[0].1.is_err();
+        assert_eq!(tracker.totals().torrents, 1);
+        refused
+    };
+    let (some, none) = (Some(9), Some(0));
+    assert!(!is_refused(Event::Started, some) && !is_refused(Event::Started, some));
+    assert!(is_refused(Event::None, some) && !is_refused(Event::Paused, some));
+    assert!(is_refused(Event::Paused, some) && !is_refused(Event::None, some));
+    assert!(!is_refused(Event::Completed, none) && !is_refused(Event::Completed, none));
+    assert!(is_refused(Event::None, none));
+    assert_eq!((tracker.totals().v4.seeders, tracker.totals().downloads), (1, 1));
+    assert!(!is_refused(Event::Stopped, none) && !is_refused(Event::None, none));
+    tracker.reconfigure(&Policy::default());
+    assert!(!is_refused(Event::None, none));
+}
+
+#[test]
+fn each_door_has_its_own_lists_and_addresses() {
+    let tracker = tracker(Policy::default());
+    let deny: Arc<HashList> = Arc::new([InfoHash([1; 20])].into_iter().collect());
+    let lists = AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() };
+    let strict = Door { lists, private_addresses: PrivateAddresses::Deny };
+    tracker.doors().replace(vec![Door::default(), strict]);
+    let by = |door, hash, from: &str| {
+        let pass = Pass { door: DoorNumber(door) };
+        Ask { pass, from: from.parse().unwrap(), ..ask(1, hash) }
+    };
+    let public = "8.8.8.8";
+    let asks = [by(0, 1, public), by(1, 1, public), by(1, 2, public), by(1, 2, "10.0.0.1")];
+    let mut seen = announce(&tracker, &asks).answers;
+    seen.sort_by_key(|(at, _)| *at);
+    let refusals: Vec<_> = seen.into_iter().map(|(_, answer)| answer.err()).collect();
+    let expected = [None, Some(Refusal::Denied), None, Some(Refusal::AddressNotPublic)];
+    assert_eq!(refusals, expected, "in one batch");
+    let mut counts = [SwarmCounts::default()];
+    let mut scrape = |door| {
+        let pass = Pass { door: DoorNumber(door) };
+        tracker.scrape(pass, &[InfoHash([1; 20])], &mut counts)
+    };
+    assert_eq!([scrape(0), scrape(1)], [Ok(()), Err(Refusal::Denied)]);
 }

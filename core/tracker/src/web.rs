@@ -10,6 +10,7 @@ use types::{
     WebPeer, limits,
 };
 
+use crate::policy::too_soon;
 use crate::{Pass, Policy, Tracker};
 
 /// One WebTorrent announce.
@@ -55,10 +56,12 @@ impl Tracker {
         ask: &WebAsk,
         chosen: &mut WebChosen,
     ) -> Result<WebAccepted, Refusal> {
-        self.access.load().admit(&ask.info_hash)?;
+        ask.pass.door(&self.doors.load()).lists.admit(&ask.info_hash)?;
         let policy = self.policy.load();
         let job = web_job(ask, &policy);
         let counts = self.store.announce_web(now, random, &job, chosen);
+        let refusal = |soon| too_soon(policy.websocket_interval_min_s(), soon);
+        let counts = counts.map_err(refusal)?;
         Ok(WebAccepted { counts, interval_s: policy.websocket_interval_s })
     }
 
@@ -94,7 +97,8 @@ fn web_job(ask: &WebAsk, policy: &Policy) -> WebJob {
             policy.peers(ask.want).min(ask.offers).min(limits::WEB_OFFERS_MAX as u16),
         ),
     };
-    WebJob { info_hash: ask.info_hash, peer: ask.peer, role: ask.role, action, want }
+    let spacing_s = policy.web_spacing_s(ask.event);
+    WebJob { info_hash: ask.info_hash, peer: ask.peer, role: ask.role, action, spacing_s, want }
 }
 
 /// The offers that one connection was given and may answer, oldest first.
@@ -140,13 +144,14 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DoorNumber;
     use crate::tests::tracker;
 
     const HASH: InfoHash = InfoHash([1; 20]);
 
     fn ask(peer: u8, event: Event, offers: u16) -> WebAsk {
         WebAsk {
-            pass: Pass(()),
+            pass: Pass { door: DoorNumber(0) },
             info_hash: HASH,
             peer: peer_number(peer),
             event,

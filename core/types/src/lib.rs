@@ -19,7 +19,7 @@ pub use announce::{Announce, Event, Families, Role, Want};
 pub use hash::{InfoHash, OfferId, ParseInfoHashError, PeerId};
 pub use peer::{Family, PackedV4, PackedV6, PeerKey};
 pub use refusal::{Refusal, Retry};
-pub use reply::{AnnounceSink, Chosen, FamilyCounts, SwarmCounts};
+pub use reply::{AnnounceSink, Chosen, FamilyCounts, SwarmCounts, TooSoon};
 pub use scope::Scope;
 pub use tick::Tick;
 pub use web::{ConnectionKey, WebPeer};

@@ -35,6 +35,9 @@ pub const SCRAPE_HASHES_HTTP_MAX: usize = 256;
 /// take hundreds, with its certificate thousands.
 pub const PROXY_HEADER_MAX: usize = 4096;
 
+/// `[[listener]]` tables: each has some room in every worker, and is looked through at each reload.
+pub const LISTENERS_MAX: usize = 1000;
+
 /// Workers that one protocol has.
 pub const WORKERS_MAX: usize = 1024;
 /// Connections that one worker holds.

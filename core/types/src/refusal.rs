@@ -1,6 +1,8 @@
 //! Why a request was refused: one value for every audience. The client gets [`Refusal::text`], the
 //! operator a counter under [`Refusal::label`].
 
+use std::mem::discriminant;
+
 /// A refusal that the client is told about. Faults that are met with silence are not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
@@ -44,6 +46,11 @@ pub enum Refusal {
     TooManyTorrents,
     /// The client's prefix has asked for more than it may. Over UDP it is met with silence.
     TooManyRequests,
+    /// The peer has announced already, and not long ago.
+    TooSoon {
+        /// Minutes after which it will be served.
+        wait_min: u16,
+    },
 }
 
 /// When a refused client may come back (BEP 31).
@@ -59,7 +66,7 @@ pub enum Retry {
 
 impl Refusal {
     /// Every refusal, in the order of [`Refusal::index`].
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::NotAllowed,
         Self::Denied,
         Self::PortZero,
@@ -80,11 +87,14 @@ impl Refusal {
         Self::AnswerMalformed,
         Self::TooManyTorrents,
         Self::TooManyRequests,
+        Self::TooSoon { wait_min: 0 },
     ];
 
     /// The place in tables of counters.
     pub fn index(self) -> usize {
-        self as usize
+        // What a refusal says besides its reason makes it no other.
+        let reason = discriminant(&self);
+        Self::ALL.iter().position(|other| discriminant(other) == reason).unwrap_or_default()
     }
 
     /// The sentence for the client: what is wrong.
@@ -118,6 +128,9 @@ impl Refusal {
             }
             Self::TooManyTorrents => "too many torrents on one connection",
             Self::TooManyRequests => "too many requests from your address or network: slow down",
+            Self::TooSoon { .. } => {
+                "you have announced this torrent already: wait for the interval"
+            }
         }
     }
 
@@ -144,6 +157,7 @@ impl Refusal {
             Self::AnswerMalformed => "answer_malformed",
             Self::TooManyTorrents => "too_many_torrents",
             Self::TooManyRequests => "too_many_requests",
+            Self::TooSoon { .. } => "too_soon",
         }
     }
 
@@ -155,6 +169,7 @@ impl Refusal {
             Self::Denied | Self::KeyUnexpected => Retry::Never,
             // Seconds would do, but BEP 31 counts in minutes.
             Self::TooManyRequests => Retry::Minutes(1),
+            Self::TooSoon { wait_min } => Retry::Minutes(wait_min),
             _ => Retry::Unsaid,
         }
     }
@@ -169,6 +184,10 @@ mod tests {
         for (at, refusal) in Refusal::ALL.iter().enumerate() {
             assert_eq!(refusal.index(), at);
         }
+        assert_eq!(
+            Refusal::TooSoon { wait_min: 7 }.index(),
+            Refusal::TooSoon { wait_min: 0 }.index()
+        );
     }
 
     #[test]

@@ -55,9 +55,19 @@ pub struct Chosen {
     pub v6: u16,
 }
 
-/// Where the store puts the answers to a batch of announces. For every job it calls `chosen` once,
-/// and then pushes exactly `v4` and `v6` peers in any number of runs, v4 before v6.
+/// What becomes of an announce that comes too soon after its peer's last one: nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooSoon {
+    /// Seconds since the last one, known to 16: it may be up to 15 more or less.
+    pub age_s: u32,
+}
+
+/// Where the store puts the answers to a batch of announces. For every job it calls either `too_soon`
+/// or `chosen` once, and after this pushes exactly `v4` and `v6` peers in any number of runs, v4
+/// before v6.
 pub trait AnnounceSink {
+    /// Job number `job` was not done.
+    fn too_soon(&mut self, job: usize, too_soon: TooSoon);
     /// The figures of job number `job` of the batch, and how many peers follow.
     fn chosen(&mut self, job: usize, chosen: &Chosen);
     /// Some v4 peers for `job`.

@@ -5,6 +5,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
+use tracker::DoorNumber;
 use tracker::counters::{Counters, Drop, Kind, Listener};
 use types::{Family, Refusal, Tick};
 
@@ -16,6 +17,7 @@ pub(super) fn render(figures: &Figures) -> String {
     let listeners = figures.board.read();
     render_traffic(&mut page, &listeners);
     render_totals(&mut page, figures);
+    render_lists(&mut page, figures, &listeners);
     render_limits(&mut page, figures);
     render_certificates(&mut page, figures);
     render_process(&mut page, figures);
@@ -92,10 +94,24 @@ fn render_totals(page: &mut Page, figures: &Figures) {
     page.single("swarm_memory_reserved_bytes", "gauge", help, totals.memory_reserved);
     let help = "New peers not stored because the memory budget was used up.";
     page.single("refused_for_memory_total", "counter", help, totals.refused_for_memory);
-    let lists = figures.tracker.access().load();
+}
+
+/// The lists that hold in general, and those of listeners that may have their own.
+fn render_lists(page: &mut Page, figures: &Figures, listeners: &[(Listener, Counters)]) {
+    let doors = figures.tracker.doors().load();
+    let lists = |door: DoorNumber| {
+        let lists = doors.get(usize::from(door.0)).map(|door| &door.lists);
+        let sizes = lists.map(|lists| [("allow", lists.allow.len()), ("deny", lists.deny.len())]);
+        sizes.into_iter().flatten()
+    };
     page.head("access_list_entries", "gauge", "Entries of the access lists.");
-    for (name, list) in [("allow", &lists.allow), ("deny", &lists.deny)] {
-        page.plain("access_list_entries", &format!("list=\"{name}\""), list.len());
+    for (name, len) in lists(DoorNumber::default()) {
+        page.plain("access_list_entries", &format!("list=\"{name}\""), len);
+    }
+    for (listener, _) in listeners.iter().filter(|(it, _)| it.door != DoorNumber::default()) {
+        for (name, len) in lists(listener.door) {
+            page.line("access_list_entries", listener, &[("list", name)], len);
+        }
     }
 }
 
@@ -237,7 +253,8 @@ pub(super) mod tests {
         figures.tracker.limiter().replace(Limits { scrapes: rate, ..Limits::default() });
         let board: &Board = &figures.board;
         let address = "[::1]:6969".parse().unwrap();
-        let mut ledger = board.register(Listener { protocol: Protocol::Udp, address });
+        let mut ledger =
+            board.register(Listener { protocol: Protocol::Udp, address, door: DoorNumber(0) });
         ledger.now.request(Family::V6, Kind::Announce);
         ledger.now.drop(Drop::BadConnectionId);
         ledger.publish();
@@ -262,7 +279,7 @@ pub(super) mod tests {
         let figures = figures();
         let address = "1.2.3.4:5".parse().unwrap();
         for protocol in [Protocol::Udp, Protocol::Http] {
-            figures.board.register(Listener { protocol, address });
+            figures.board.register(Listener { protocol, address, door: DoorNumber(0) });
         }
         let page = render(&figures);
         let mut seen = HashSet::new();

@@ -34,22 +34,25 @@ use tokio::sync::watch;
 use tokio::task::{LocalSet, yield_now};
 use tokio::time::{Instant, interval, sleep};
 use tracker::counters::{Drop, Ledger};
-use tracker::{Networks, Random, Seat, Tracker};
+use tracker::{DoorNumber, Networks, Random, Seat, Tracker};
 
 use crate::Clock;
 use crate::client::Caller;
 use crate::stream::{Socket, reason};
-use crate::web::{Place, Upgraded, Web, WebOptions, WebParts};
+use crate::web::{Place, Upgraded, Web, WebListener, WebOptions, WebParts};
 use connection::{Connection, Connections};
-use desk::{Client, Desk, Next, Turn};
+use desk::{Client, Desk, DeskListener, Next, Turn};
 
 pub use challenges::Challenges;
 pub use wire::http::ForwardedHeader;
 
-/// How HTTP is served.
+/// How HTTP is served at a listener.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// Connections that one worker holds; more are closed as they come.
+    /// What is decided for the listener.
+    pub door: DoorNumber,
+    /// Connections that one worker holds at the listener; more are closed as they come. At all of
+    /// its listeners together it holds no more than at the one that may have most.
     pub connections_max: usize,
     /// Seconds from a request's first byte to its last.
     pub head_timeout_s: u32,
@@ -65,7 +68,8 @@ pub struct HttpOptions {
     pub forwarded_header: ForwardedHeader,
     /// Whether `compact=0` is honoured with the dict model (BEP 3); the store must keep peer ids.
     pub dict_model: bool,
-    /// Seconds that answers may take to leave once the worker shall stop.
+    /// Seconds that answers may take to leave once the worker shall stop; of several listeners' the
+    /// longest time counts for all.
     pub drain_s: u32,
     /// How WebTorrent is served, if it is.
     pub web: Option<WebOptions>,
@@ -76,6 +80,7 @@ pub struct HttpOptions {
 impl Default for HttpOptions {
     fn default() -> Self {
         Self {
+            door: DoorNumber::default(),
             connections_max: 50_000,
             head_timeout_s: 10,
             idle_timeout_s: 60,
@@ -97,8 +102,6 @@ pub struct HttpWorker {
     pub tracker: Arc<Tracker>,
     /// What it listens on.
     pub listeners: Vec<HttpListener>,
-    /// How to serve.
-    pub options: HttpOptions,
     /// The process's clock.
     pub clock: Clock,
     /// Seeds the choice of peers.
@@ -113,6 +116,8 @@ pub struct HttpListener {
     pub socket: TcpListener,
     /// How it speaks TLS, if it does.
     pub tls: Option<TlsConfig>,
+    /// How to serve there.
+    pub options: HttpOptions,
     /// The account of its HTTP requests.
     pub http: Ledger,
     /// The account of its WebSockets.
@@ -134,41 +139,41 @@ pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> 
 }
 
 async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<()> {
-    let (mut listeners, mut tls) = (Vec::new(), Vec::new());
-    let (mut ledgers, mut web_ledgers) = (Vec::new(), Vec::new());
+    let (mut sockets, mut tls) = (Vec::new(), Vec::new());
+    let (mut at_desk, mut at_web, mut options) = (Vec::new(), Vec::new(), Vec::new());
     for listener in worker.listeners {
-        listeners.push(listener.socket);
+        sockets.push(listener.socket);
         tls.push(listener.tls);
-        ledgers.push(listener.http);
-        web_ledgers.push(listener.web);
+        at_web.push(WebListener {
+            ledger: listener.web,
+            door: listener.options.door,
+            options: listener.options.web.clone().unwrap_or_default(),
+        });
+        let own = Rc::new(listener.options);
+        at_desk.push(DeskListener { ledger: listener.http, options: Rc::clone(&own) });
+        options.push(own);
     }
     let mut random = Random::new(worker.seed);
     let web = Rc::new(Web::new(WebParts {
         tracker: Arc::clone(&worker.tracker),
         clock: worker.clock,
         random: Random::new(random.next()),
-        ledgers: web_ledgers,
+        listeners: at_web,
         place: worker.place,
-        options: worker.options.web.clone().unwrap_or_default(),
     }));
     tokio::task::spawn_local(Rc::clone(&web).flush_all());
     tokio::task::spawn_local(Rc::clone(&web).receive_all());
     let shared = Rc::new(Shared {
-        desk: RefCell::new(Desk::new(
-            worker.tracker,
-            worker.clock,
-            random,
-            ledgers,
-            &worker.options,
-        )),
+        desk: RefCell::new(Desk::new(worker.tracker, worker.clock, random, at_desk)),
         web,
         tls,
         connections: Connections::default(),
-        options: worker.options,
+        connections_max: options.iter().map(|options| options.connections_max).max().unwrap_or(0),
+        options,
         stopping: Cell::new(false),
     });
     let mut acceptors = Vec::new();
-    for (listener, socket) in listeners.into_iter().enumerate() {
+    for (listener, socket) in sockets.into_iter().enumerate() {
         #[expect(
             deprecated,
             reason = "only the unsafe `register` is not; std's listener keeps its descriptor open"
@@ -188,7 +193,8 @@ async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<
     acceptors.iter().for_each(tokio::task::JoinHandle::abort);
     shared.stopping.set(true);
     shared.web.close_all();
-    let deadline = Instant::now() + Duration::from_secs(shared.options.drain_s.into());
+    let drain_s = shared.options.iter().map(|options| options.drain_s).max().unwrap_or(0);
+    let deadline = Instant::now() + Duration::from_secs(drain_s.into());
     while shared.held() > 0 && Instant::now() < deadline {
         shared.connections.close_idle();
         shared.scan();
@@ -205,7 +211,10 @@ struct Shared {
     /// How each listener speaks TLS, if it does.
     tls: Vec<Option<TlsConfig>>,
     connections: Connections,
-    options: HttpOptions,
+    /// The most that are held at all listeners together.
+    connections_max: usize,
+    /// How each listener serves.
+    options: Vec<Rc<HttpOptions>>,
     /// Whether each answer is its connection's last.
     stopping: Cell<bool>,
 }
@@ -225,6 +234,13 @@ impl Shared {
     /// Connections held, of both kinds.
     fn held(&self) -> usize {
         self.connections.len() + self.web.len()
+    }
+
+    /// Whether there is no room for one more connection at a listener.
+    fn is_full(&self, listener: usize) -> bool {
+        let own = || self.desk.borrow().held(listener) + self.web.held(listener);
+        self.held() >= self.connections_max
+            || own() >= self.options[listener].connections_max as u64
     }
 
     fn tls(&self, listener: usize) -> Option<&TlsConfig> {
@@ -267,16 +283,17 @@ async fn accept_all(shared: Rc<Shared>, listener: usize, socket: AsyncFd<TcpList
 
 /// Serves what a new connection has sent already, and keeps it only if there may be more.
 fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, from: SocketAddr) {
-    if shared.held() >= shared.options.connections_max {
+    if shared.is_full(listener) {
         shared.count_drop(listener, Drop::ConnectionLimit);
         return;
     }
     let local = || stream.local_addr().ok().map(|address| address.ip());
-    let announced = shared.options.proxy_protocol.then_some(&shared.options.trusted_proxies);
+    let options = &shared.options[listener];
+    let announced = options.proxy_protocol.then_some(&options.trusted_proxies);
     let caller = Caller::new(from.ip(), local, announced);
     let mut client = Client { listener, caller, may_stay: !shared.stopping.get() };
     let greeted = greeting::take(&mut client.caller, &stream);
-    let Some(seat) = shared.desk.borrow().seat(client.caller.ip()) else {
+    let Some(seat) = shared.desk.borrow().seat(listener, client.caller.ip()) else {
         return shared.count_drop(listener, Drop::PrefixConnectionLimit);
     };
     shared.desk.borrow_mut().ledger(listener).now.connections_opened += 1;
@@ -321,7 +338,7 @@ fn go_on(
 /// Hands a connection over to WebTorrent: for HTTP it has ended, and given up its seat. The one that
 /// it takes is the client's, whoever brought the connection here.
 fn upgrade(shared: &Shared, listener: usize, stream: Socket, ip: IpAddr, turn: Turn) {
-    let Some(seat) = shared.desk.borrow().seat(ip) else {
+    let Some(seat) = shared.desk.borrow().seat(listener, ip) else {
         return shared.count_drop(listener, Drop::PrefixConnectionLimit);
     };
     let Turn { unsent, rest, .. } = turn;

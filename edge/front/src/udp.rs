@@ -13,7 +13,8 @@ use arrayvec::ArrayVec;
 use net::{Batch, Handler, Network};
 use tracker::counters::{Counters, Drop, Kind, Ledger};
 use tracker::{
-    Accepted, AnnouncePolicy, Answers, Ask, Asked, Networks, Offenders, Pass, Random, Tracker,
+    Accepted, AnnouncePolicy, Answers, Ask, Asked, DoorNumber, Networks, Offenders, Pass, Random,
+    Tracker,
 };
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
@@ -31,11 +32,20 @@ pub struct UdpFront {
     tracker: Arc<Tracker>,
     clock: Clock,
     random: Random,
-    /// Those whose datagrams are wrapped, if such are expected.
-    proxies: Option<Networks>,
     /// One for each socket.
-    ledgers: Vec<Ledger>,
+    listeners: Vec<UdpListener>,
     offenders: Offenders,
+}
+
+/// What a worker knows of one of its sockets.
+pub struct UdpListener {
+    /// Its account.
+    pub ledger: Ledger,
+    /// What is decided for it.
+    pub door: DoorNumber,
+    /// Those who wrap each datagram in a Simple Proxy header, and unwrap the replies, if such are
+    /// expected.
+    pub proxies: Option<Networks>,
 }
 
 const _: () = assert!(net::SHUT_OUT_MAX == limits::SHUT_OUT_MAX);
@@ -74,16 +84,15 @@ struct Collected {
 }
 
 impl UdpFront {
-    /// A handler for sockets whose accounts are `ledgers`, in the order of the sockets.
-    pub fn new(tracker: Arc<Tracker>, ledgers: Vec<Ledger>, clock: Clock, seed: u64) -> Self {
+    /// A handler for the sockets of `listeners`, in the order of the sockets.
+    pub fn new(
+        tracker: Arc<Tracker>,
+        listeners: Vec<UdpListener>,
+        clock: Clock,
+        seed: u64,
+    ) -> Self {
         let (random, offenders) = (Random::new(seed), Offenders::default());
-        Self { tracker, clock, random, proxies: None, ledgers, offenders }
-    }
-
-    /// The same behind `proxies` that wrap each datagram in a Simple Proxy header, and unwrap the
-    /// replies.
-    pub fn behind(self, proxies: Networks) -> Self {
-        Self { proxies: Some(proxies), ..self }
+        Self { tracker, clock, random, listeners, offenders }
     }
 
     /// Answers datagram `slot`, or puts its announce with the others.
@@ -97,7 +106,8 @@ impl UdpFront {
         let from = batch.from(slot).ip();
         let truncated = batch.is_truncated(slot);
         let (request, reply) = batch.exchange(slot);
-        let counters = &mut self.ledgers[socket].now;
+        let UdpListener { ledger, door, proxies } = &mut self.listeners[socket];
+        let counters = &mut ledger.now;
         counters.bytes_in += request.len() as u64;
         if truncated {
             counters.drop(Drop::Oversize);
@@ -106,7 +116,7 @@ impl UdpFront {
         let (mut ip, mut request, mut place) = (from, request, Place::new(from));
         let mut reached = None;
         let mut offenders = Some(&mut self.offenders);
-        if self.proxies.as_ref().is_some_and(|proxies| proxies.contains(from)) {
+        if proxies.as_ref().is_some_and(|proxies| proxies.contains(from)) {
             let Some(wrapped) = simple::unwrap(request) else {
                 counters.drop(Drop::BadProxyHeader);
                 return None;
@@ -118,7 +128,8 @@ impl UdpFront {
             place = place.behind(reply, wrapped.header, ip);
         }
         let room = reply.get_mut(place.start..place.end).unwrap_or_default();
-        let mut turn = Turn { tracker: &self.tracker, counters, offenders, ip, now, len: 0 };
+        let mut turn =
+            Turn { tracker: &self.tracker, counters, offenders, door: *door, ip, now, len: 0 };
         let asked = turn.take(request, room);
         batch.set_reply(slot, place.whole(turn.len));
         let (pass, announce, transaction_id) = asked?;
@@ -145,24 +156,24 @@ impl Handler for UdpFront {
             }
         }
         let Collected { asks, mut pending } = collected;
-        let counters = &mut self.ledgers[socket].now;
+        let counters = &mut self.listeners[socket].ledger.now;
         let mut replies = Replies { batch, pending: &mut pending, counters };
         self.tracker.announce(now, &mut self.random, &asks, &mut replies);
         for done in &pending {
             batch.set_reply(done.slot, done.place.whole(done.len));
         }
         let sent: usize = (0..batch.len()).map(|slot| batch.reply_len(slot)).sum();
-        self.ledgers[socket].now.bytes_out += sent as u64;
+        self.listeners[socket].ledger.now.bytes_out += sent as u64;
     }
 
     fn idle(&mut self) {
         self.offenders.expire(self.clock.now());
-        self.ledgers.iter_mut().for_each(Ledger::publish);
+        self.listeners.iter_mut().for_each(|listener| listener.ledger.publish());
     }
 
     fn send_failed(&mut self, socket: usize, datagrams: usize, blocked: bool) {
         let reason = if blocked { Drop::Blocked } else { Drop::SendFailed };
-        self.ledgers[socket].now.drops[reason.index()] += datagrams as u64;
+        self.listeners[socket].ledger.now.drops[reason.index()] += datagrams as u64;
     }
 
     fn shut_out(&mut self) -> Option<Vec<Network>> {
@@ -218,6 +229,8 @@ struct Turn<'a> {
     counters: &'a mut Counters,
     /// Whom to shut out, if the client can be.
     offenders: Option<&'a mut Offenders>,
+    /// Where the client has come in.
+    door: DoorNumber,
     /// The client's address.
     ip: IpAddr,
     now: Tick,
@@ -279,7 +292,7 @@ impl Turn<'_> {
             }
             Call::Malformed(refusal) => {
                 self.counters.request(family, Kind::Other);
-                let pass = self.tracker.admit(self.now, self.ip, Asked::Announce, None);
+                let pass = self.ask_leave(Asked::Announce, None);
                 self.refuse(pass.err().unwrap_or(refusal), transaction_id, reply);
             }
         }
@@ -289,12 +302,15 @@ impl Turn<'_> {
     /// Asks for leave by the key in the client's URL, which few clients send (BEP 41).
     //= bep41#url-data-use
     fn admit(&self, options: &Options<'_>) -> Result<Pass, Refusal> {
-        let admit = |key| self.tracker.admit(self.now, self.ip, Asked::Announce, key);
         if options.is_empty() {
-            return admit(None);
+            return self.ask_leave(Asked::Announce, None);
         }
         let mut room = [0; limits::URL_DATA_MAX];
-        admit(url::read(options.url_data(&mut room)).key)
+        self.ask_leave(Asked::Announce, url::read(options.url_data(&mut room)).key)
+    }
+
+    fn ask_leave(&self, asked: Asked, key: Option<&[u8]>) -> Result<Pass, Refusal> {
+        self.tracker.admit(self.door, self.now, self.ip, asked, key)
     }
 
     fn scrape(
@@ -304,7 +320,7 @@ impl Turn<'_> {
         reply: &mut [u8],
     ) -> Result<(), Refusal> {
         // A scrape carries no options, so no key either.
-        let pass = self.tracker.admit(self.now, self.ip, Asked::Scrape, None)?;
+        let pass = self.ask_leave(Asked::Scrape, None)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let hashes = hashes.copy_to(&mut room);
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];

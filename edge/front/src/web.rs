@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tracker::counters::Ledger;
-use tracker::{Random, Seat, Tracker};
+use tracker::{DoorNumber, Random, Seat, Tracker};
 use types::{Family, limits};
 use wire::http::Request;
 use wire::url::Target;
@@ -133,9 +133,17 @@ pub(crate) struct WebParts {
     pub(crate) tracker: Arc<Tracker>,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
-    /// One for each listener.
-    pub(crate) ledgers: Vec<Ledger>,
+    pub(crate) listeners: Vec<WebListener>,
     pub(crate) place: Place,
+}
+
+/// What WebTorrent knows of one of the worker's listeners.
+pub(crate) struct WebListener {
+    /// Its account.
+    pub(crate) ledger: Ledger,
+    /// What is decided for it.
+    pub(crate) door: DoorNumber,
+    /// How its connections are served.
     pub(crate) options: WebOptions,
 }
 
@@ -152,7 +160,6 @@ pub(crate) struct Worker {
     tracker: Arc<Tracker>,
     clock: Clock,
     random: Random,
-    options: WebOptions,
     read_buffer: Box<[u8]>,
     hub: Hub,
 }
@@ -163,15 +170,20 @@ const READ_MAX: usize = 64 * 1024;
 impl Web {
     /// No connections yet.
     pub(crate) fn new(parts: WebParts) -> Self {
-        let WebParts { tracker, clock, random, ledgers, place, options } = parts;
-        let hub = Hub::new(&place, options.clone(), ledgers);
+        let WebParts { tracker, clock, random, listeners, place } = parts;
+        let hub = Hub::new(&place, listeners);
         let read_buffer = vec![0; READ_MAX].into();
-        let worker = Worker { tracker, clock, random, options, read_buffer, hub };
+        let worker = Worker { tracker, clock, random, read_buffer, hub };
         Self { place, worker: RefCell::new(worker), due: Notify::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.worker.borrow().hub.len()
+    }
+
+    /// Connections held that have come by a listener.
+    pub(crate) fn held(&self, listener: usize) -> u64 {
+        self.worker.borrow().hub.held(listener)
     }
 
     /// Serves a connection from here on.

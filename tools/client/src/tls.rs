@@ -1,9 +1,12 @@
 //! Whom TLS believes.
 
+use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
@@ -18,9 +21,24 @@ pub enum Trust {
     Anybody,
 }
 
-/// The authorities that browsers trust.
-pub fn roots() -> RootCertStore {
-    RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
+/// Why a file of authorities is of no use: a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadAuthorities(String);
+
+/// The authorities that browsers trust, and those in the PEM file `more`.
+pub fn authorities(more: Option<&Path>) -> Result<RootCertStore, BadAuthorities> {
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let Some(path) = more else { return Ok(roots) };
+    let bad = |why: &dyn fmt::Display| BadAuthorities(format!("{}: {why}", path.display()));
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read = read.map_err(|error| bad(&format_args!("cannot be read: {error}")))?;
+    if read.is_empty() {
+        return Err(bad(&"holds no certificate"));
+    }
+    for certificate in read {
+        roots.add(certificate).map_err(|error| bad(&format_args!("is no authority: {error}")))?;
+    }
+    Ok(roots)
 }
 
 /// TLS 1.2 and 1.3 for HTTP/1.1, as most clients speak it.
@@ -88,3 +106,11 @@ impl ServerCertVerifier for Credulous {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+impl fmt::Display for BadAuthorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadAuthorities {}

@@ -312,7 +312,7 @@ impl<'a> Lead<'a> {
     }
 
     fn own(&self) -> Option<Usage> {
-        Usage::of(std::process::id()).ok()
+        Usage::of_one(std::process::id()).ok()
     }
 
     fn tracker(&self) -> Result<Option<Usage>> {

@@ -1,11 +1,12 @@
-//! What a process has used, as Linux tells anybody who asks.
+//! What a process has used, and what it has started, as Linux tells anybody who asks.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// What a process has used so far.
+/// What a process and those that it has started, which may have started others, have used so far. Some
+/// trackers, and most that speak TLS for others, are several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Seconds of CPU time in user space, of all threads.
@@ -21,6 +22,17 @@ pub struct Usage {
 impl Usage {
     /// Of the process with this number.
     pub fn of(pid: u32) -> Result<Self> {
+        let mut sum = Self::of_one(pid)?;
+        // Who ends just now has used what it has, which nobody can tell any more.
+        started_by(pid)
+            .into_iter()
+            .filter_map(|pid| Self::of_one(pid).ok())
+            .for_each(|one| sum.add(&one));
+        Ok(sum)
+    }
+
+    /// Of this process alone.
+    pub(crate) fn of_one(pid: u32) -> Result<Self> {
         let folder = Path::new("/proc").join(pid.to_string());
         let read = |name: &str| {
             fs::read_to_string(folder.join(name))
@@ -31,6 +43,20 @@ impl Usage {
 
     /// The CPU times alone, which cost the process nothing to tell.
     pub fn times(pid: u32) -> Result<Self> {
+        let mut sum = Self::times_of_one(pid)?;
+        let others = started_by(pid).into_iter().filter_map(|pid| Self::times_of_one(pid).ok());
+        others.for_each(|one| sum.add(&one));
+        Ok(sum)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.user_s += other.user_s;
+        self.system_s += other.system_s;
+        self.resident_bytes += other.resident_bytes;
+        self.peak_bytes += other.peak_bytes;
+    }
+
+    fn times_of_one(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/stat");
         let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         let (user_s, system_s) = times(&stat)?;
@@ -60,6 +86,26 @@ impl Usage {
         Ok(Self { user_s, system_s, resident_bytes, peak_bytes: peak.max(resident_bytes) })
     }
 }
+
+/// The processes that a process has started and that still run, and theirs; at most [`PROCESSES_MAX`].
+fn started_by(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = all.get(next).copied().filter(|_| all.len() < PROCESSES_MAX) {
+        // Each thread has a list of its own.
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let lists =
+            threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+        for list in lists {
+            all.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        next += 1;
+    }
+    all.split_off(1)
+}
+
+/// More processes than any tracker has.
+const PROCESSES_MAX: usize = 4096;
 
 /// Seconds of CPU time in user space and in the kernel.
 fn times(stat: &str) -> Result<(f64, f64)> {
@@ -103,5 +149,29 @@ mod tests {
         assert!(usage.resident_bytes > 100_000 && usage.peak_bytes >= usage.resident_bytes);
         assert!(Usage::times(std::process::id()).unwrap().cpu_s() >= usage.cpu_s());
         assert!(Usage::of(u32::MAX).is_err());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_a_process_has_started_is_its_own() {
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", "sh -c 'sleep 60 & echo; wait' & wait"])
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // All are there once the innermost has spoken.
+        let mut byte = [0];
+        std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut byte).unwrap();
+        let others = started_by(shell.id());
+        let (all, one) = (Usage::of(shell.id()).unwrap(), Usage::of_one(shell.id()).unwrap());
+        for pid in others.iter().chain([&shell.id()]) {
+            let kill =
+                std::process::Command::new("sh").args(["-c", &format!("kill -9 {pid}")]).status();
+            assert!(kill.unwrap().success());
+        }
+        shell.wait().unwrap();
+        assert_eq!(others.len(), 2);
+        assert!(all.resident_bytes > one.resident_bytes && all.peak_bytes > one.peak_bytes);
     }
 }

@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("edge/admin", &["core/types", "core/tracker"]),
     ("tools/client", &["core/types", "core/wire"]),
     ("tools/load", &["core/types", "core/wire", "tools/client"]),
+    ("tools/compare", &["tools/load"]),
     (
         "app/tidegate",
         &[
@@ -29,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "edge/admin",
             "tools/client",
             "tools/load",
+            "tools/compare",
         ],
     ),
     ("xtask", &[]),

@@ -280,6 +280,49 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_jumps_while_the_server_is_down_neither_hurries_nor_stops_it() {
+        let start = Clocks::start();
+        let expiring = [start.0.wall - 85 * DAY, start.0.wall + 5 * DAY];
+        // By how many days the clock goes wrong on the third day, until the sixth.
+        for days in [-30_000_i64, -90, -1, 1, 90, 3650] {
+            let (mut clocks, mut schedule) = (start, Schedule::default());
+            schedule.has(expiring, 0.5);
+            let mut attempts = live(&mut clocks, &mut schedule, 3 * DAY, refuse(Blame::Server))[0];
+            let jump = u32::try_from(days.abs()).unwrap() * DAY;
+            let right = clocks.0.wall;
+            let wrong = if days < 0 { right.checked_sub(jump) } else { right.checked_add(jump) };
+            clocks.0.wall = wrong.unwrap();
+            let odd = live(&mut clocks, &mut schedule, 3 * DAY, refuse(Blame::Server))[0];
+            // By a clock that is 90 days late there is time; by others the renewal is overdue.
+            assert!(if days <= -90 { odd <= 1 } else { (70..74).contains(&odd) }, "{days}: {odd}");
+            clocks.0.wall = right + 3 * DAY;
+            attempts += odd + live(&mut clocks, &mut schedule, DAY, refuse(Blame::Server))[0];
+            assert!(attempts <= 7 * 24 + 10, "{days}: {attempts}");
+            // It has expired meanwhile, and is renewed as soon as there is somebody to do it.
+            assert_eq!(live(&mut clocks, &mut schedule, 2 * HOUR, give(90 * DAY))[0], 1, "{days}");
+            assert_eq!(live(&mut clocks, &mut schedule, 50 * DAY, give(90 * DAY))[0], 0, "{days}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_slept_is_in_time_when_it_wakes() {
+        let (mut clocks, mut schedule) = (Clocks::start(), Schedule::default());
+        schedule.has([clocks.0.wall, clocks.0.wall + 90 * DAY], 0.5);
+        assert_eq!(live(&mut clocks, &mut schedule, DAY, give(90 * DAY))[0], 0);
+        // The steady clock may stand still in the meantime.
+        clocks.0.wall += 100 * DAY;
+        assert_eq!(live(&mut clocks, &mut schedule, HOUR, give(90 * DAY))[0], 1);
+        // Asleep in the pause after a failure, it waits for no more than what was left of it.
+        clocks.0.wall += 100 * DAY;
+        clocks.0.steady += 3 * DAY;
+        assert_eq!(live(&mut clocks, &mut schedule, HOUR, refuse(Blame::Server))[0], 6);
+        let left = schedule.wait(clocks.0);
+        clocks.0.wall += 100 * DAY;
+        assert_eq!(schedule.wait(clocks.0), left);
+        assert!(left <= HOUR);
+    }
+
+    #[test]
     fn lifetimes_of_seconds_and_of_nothing_are_no_busy_loop() {
         let mut clocks = Clocks::start();
         for (seconds, at_most) in [(60, 120), (6, 360), (0, 360)] {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use types::limits;
 
 use super::Config;
+use super::listeners::Transport;
 use super::read::{Problem, Settings};
 
 /// Certificates to be obtained, and how.
@@ -96,21 +97,22 @@ impl AcmeConfig {
 
     /// What the rest of the configuration lacks: the key to blame, and why.
     pub(super) fn lacks(&self, config: &Config) -> Option<(&'static str, &'static str)> {
-        if config.tls_listen.addresses.is_empty() {
+        if !config.listens(Transport::Tls) {
             return Some(("tls.acme.domains", "needs tls.listen, for which certificates are"));
         }
-        let is_unheard = config.http_listen.addresses.is_empty();
+        let is_unheard = !config.listens(Transport::Http);
         (self.challenge == Challenge::Http && is_unheard)
             .then_some(("tls.acme.challenge", "http-01 needs http.listen"))
     }
 
     /// What is hardly meant: the authority may find nobody where it knocks.
     pub(super) fn doubt(&self, config: &Config) -> Option<String> {
-        let (port, listen, name) = match self.challenge {
-            Challenge::TlsAlpn => (443, &config.tls_listen, "tls.listen"),
-            Challenge::Http => (80, &config.http_listen, "http.listen"),
+        let (port, transport) = match self.challenge {
+            Challenge::TlsAlpn => (443, Transport::Tls),
+            Challenge::Http => (80, Transport::Http),
         };
-        let is_there = listen.addresses.iter().any(|address| address.port() == port);
+        let is_there = config.addresses(transport).any(|address| address.port() == port);
+        let name = transport.listen();
         (!is_there).then(|| {
             format!(
                 "tls.acme.challenge is {}, for which the authority connects to port {port}, but \

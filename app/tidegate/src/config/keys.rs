@@ -3,7 +3,10 @@
 
 use types::limits;
 
+use super::listeners::Transport;
+
 /// A key of the configuration.
+#[derive(Debug)]
 pub(crate) struct Key {
     /// `section.key`; a section below another one has a dot in its name.
     pub(crate) name: &'static str,
@@ -13,6 +16,8 @@ pub(crate) struct Key {
     pub(crate) default: &'static str,
     /// Whether a reload puts it in force.
     pub(crate) live: bool,
+    /// Whether a `[[listener]]` may have its own.
+    pub(crate) own: bool,
     /// What it does: the comment that `config init` writes, without the hash signs.
     pub(crate) help: &'static str,
 }
@@ -25,7 +30,7 @@ impl Key {
 }
 
 /// What values a key takes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// A whole number from the first to the second.
     Int(u32, u32),
@@ -73,13 +78,29 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
 ];
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
-    Key { name, kind, default, live: false, help }
+    Key { name, kind, default, live: false, own: false, help }
 }
 
 /// The same for a key that a reload puts in force.
 const fn live(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
-    Key { name, kind, default, live: true, help }
+    Key { name, kind, default, live: true, own: false, help }
 }
+
+/// The same for a key that a `[[listener]]` may have, too.
+const fn own(key: Key) -> Key {
+    Key { own: true, ..key }
+}
+
+/// What a `[[listener]]` must have.
+pub(crate) const PROTOCOL: Key = key(
+    "protocol",
+    Kind::Choice(&Transport::LABELS),
+    r#""http""#,
+    "udp, http (with WebSocket) or tls (https and wss)",
+);
+/// Where it listens.
+pub(crate) const LISTEN: Key =
+    key("listen", Kind::List, r#"["127.0.0.1:8080"]"#, "addresses, as in [\"127.0.0.1:8080\"]");
 
 const DAY_S: u32 = 24 * 3600;
 /// More than any machine can serve in a second.
@@ -113,14 +134,14 @@ pub(crate) const KEYS: &[Key] = &[
         "Kernel memory for datagrams that wait, for each socket; 0 is the system's default.\n\
          The start says what was granted: net.core.rmem_max may limit it.",
     ),
-    key(
+    own(key(
         "udp.simple_proxy",
         Kind::Flag,
         "false",
         "Whether udp.trusted_proxies put Cloudflare's Simple Proxy header before each datagram, and\n\
          want it before each reply. From them nothing else is taken, from others no such header.",
-    ),
-    key("udp.trusted_proxies", Kind::List, "[]", "Addresses and networks of those proxies."),
+    )),
+    own(key("udp.trusted_proxies", Kind::List, "[]", "Addresses and networks of those proxies.")),
     key("udp.pin_cores", Kind::Flag, "false", "Keep each UDP worker on a core of its own."),
     key(
         "http.listen",
@@ -134,86 +155,87 @@ pub(crate) const KEYS: &[Key] = &[
         "0",
         "Threads; 0 is one for each core.",
     ),
-    key("http.websocket", Kind::Flag, "true", "WebTorrent on the same ports."),
-    key(
+    own(key("http.websocket", Kind::Flag, "true", "WebTorrent on the same ports.")),
+    own(key(
         "http.websocket_paths",
         Kind::List,
         "[]",
         "Paths on which WebSockets are made, as in [\"/\", \"/announce\"]; [] is all paths that\n\
          mean nothing in HTTP.",
-    ),
-    key(
+    )),
+    own(key(
         "http.websocket_origins_allow",
         Kind::List,
         "[]",
         "Sites whose pages may use the tracker, as in [\"https://example.org\"]; [] is all. An\n\
          empty text stands for clients that are no web pages.",
-    ),
-    key("http.websocket_origins_deny", Kind::List, "[]", "Sites whose pages may not."),
-    key(
+    )),
+    own(key("http.websocket_origins_deny", Kind::List, "[]", "Sites whose pages may not.")),
+    own(key(
         "http.websocket_message_bytes",
         Kind::Int(1024, limits::WS_MESSAGE_MAX as u32),
         "131072",
         "The longest message taken. A browser on a host with many addresses sends 24 kB.",
-    ),
-    key(
+    )),
+    own(key(
         "http.websocket_messages_per_s",
         Kind::Int(0, u32::MAX),
         "1000",
         "Messages taken from one connection in a second, the others wait; 0 is no limit.",
-    ),
-    key(
+    )),
+    own(key(
         "http.websocket_torrents_max",
         Kind::Int(1, 10_000_000),
         "10000",
         "Torrents that one connection may be in.",
-    ),
-    key(
+    )),
+    own(key(
         "http.websocket_unread_bytes",
         Kind::Int(64 * 1024, 1 << 30),
         "262144",
         "Bytes kept for a client that does not read; more close it. http.write_timeout_s holds\n\
          too.",
-    ),
-    key(
+    )),
+    own(key(
         "http.websocket_ping_s",
         Kind::Int(1, DAY_S),
         "45",
         "Seconds of silence after which a client is pinged, which keeps proxies content, too.",
-    ),
-    key(
+    )),
+    own(key(
         "http.websocket_idle_timeout_s",
         Kind::Int(1, DAY_S),
         "110",
         "Seconds of silence after which a client is gone.",
-    ),
-    key(
+    )),
+    own(key(
         "http.trusted_proxies",
         Kind::List,
         "[]",
         "Addresses and networks of proxies that are believed when they say for whom they speak, as\n\
          in [\"127.0.0.1\", \"10.0.0.0/8\"].",
-    ),
-    key(
+    )),
+    own(key(
         "http.forwarded_header",
         Kind::Choice(&["x-forwarded-for", "forwarded"]),
         r#""x-forwarded-for""#,
         "The header in which they do: x-forwarded-for, or forwarded (RFC 7239). Only the one that\n\
          your proxies write can be believed; the other one they pass on as the client sent it.",
-    ),
-    key(
+    )),
+    own(key(
         "http.proxy_protocol",
         Kind::Choice(&["off", "v1v2"]),
         r#""off""#,
         "v1v2: each connection from trusted_proxies begins with a PROXY header, of version 1 or 2,\n\
          and is closed if it does not. From others such a header is bad HTTP.",
-    ),
-    key(
+    )),
+    own(key(
         "http.connections_max",
         Kind::Int(1, limits::CONNECTIONS_MAX as u32),
         "50000",
-        "Connections that each worker holds; more are closed as they come.",
-    ),
+        "Connections that each worker holds; more are closed as they come. In a [[listener]]: those\n\
+         that it holds there.",
+    )),
     live(
         "http.connections_per_prefix_max",
         Kind::Int(0, limits::CONNECTIONS_MAX as u32),
@@ -221,24 +243,24 @@ pub(crate) const KEYS: &[Key] = &[
         "Connections that the clients of one prefix may hold, at all workers together; more are\n\
          closed as they come. 0 is no limit. [limits] says what a prefix is, and who is exempt.",
     ),
-    key(
+    own(key(
         "http.head_timeout_s",
         Kind::Int(1, 3600),
         "10",
         "Seconds that a request may take to come.",
-    ),
-    key(
+    )),
+    own(key(
         "http.idle_timeout_s",
         Kind::Int(1, 3600),
         "60",
         "Seconds that a connection may be silent between requests.",
-    ),
-    key(
+    )),
+    own(key(
         "http.write_timeout_s",
         Kind::Int(1, 3600),
         "20",
         "Seconds that an answer may take to leave.",
-    ),
+    )),
     key(
         "http.dict_model",
         Kind::Flag,
@@ -324,6 +346,15 @@ pub(crate) const KEYS: &[Key] = &[
         "Seconds before which a client should not announce again (HTTP tells it).",
     ),
     live(
+        "tracker.enforce_interval_min",
+        Kind::Flag,
+        "false",
+        "true: an announce that comes sooner is refused, and the client told when to come back,\n\
+         unless it has an event (started, completed, stopped) or its peer's role has changed.\n\
+         interval_min_s is taken 15 s shorter, and ages are known to 16 s: who is early by less\n\
+         than 47 s may get through. WebTorrent: half of websocket_interval_s.",
+    ),
+    live(
         "tracker.interval_jitter_s",
         Kind::Int(0, DAY_S),
         "0",
@@ -354,14 +385,14 @@ pub(crate) const KEYS: &[Key] = &[
         "120",
         "Seconds for which a UDP connection id is good at least; twice that at most.",
     ),
-    live(
+    own(live(
         "tracker.private_addresses",
         Kind::Choice(&["auto", "allow", "deny"]),
         r#""auto""#,
         "Peers whose address is not public (private, loopback, link-local, documentation). auto:\n\
          taken if the address at which they reach the tracker is not public either. Multicast and\n\
          unspecified addresses are never taken. WebTorrent peers need no address.",
-    ),
+    )),
     live(
         "tracker.websocket_interval_s",
         Kind::Int(1, limits::PEER_LIFETIME_S_MAX / 2),
@@ -369,22 +400,22 @@ pub(crate) const KEYS: &[Key] = &[
         "Seconds between a WebTorrent client's announces. One that is silent for two intervals\n\
          is forgotten.",
     ),
-    live(
+    own(live(
         "access.mode",
         Kind::Choice(&["open", "allow", "deny", "both"]),
         r#""open""#,
         "open: every torrent. allow: those on the allow list. deny: all but those on the deny\n\
          list. both: those on the allow list that are not on the deny list.",
-    ),
-    live(
+    )),
+    own(live(
         "access.allow",
         Kind::Text,
         r#""""#,
         "Files of info hashes, one on a line: 40 hex digits, or 64 of a v2 hash. # begins a\n\
          comment. Read again on SIGHUP and when the file changes; a file with a bad line is\n\
          reported, and the list in force stays.",
-    ),
-    live("access.deny", Kind::Text, r#""""#, ""),
+    )),
+    own(live("access.deny", Kind::Text, r#""""#, "")),
     key("access.private", Kind::Reserved, "false", ""),
     key(
         "limits.memory_mib",

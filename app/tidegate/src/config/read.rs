@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::{KEYS, Key, Kind, SECTIONS, find};
+use super::tables::{self, Table};
 
 /// A key's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +37,11 @@ pub(crate) struct Problem {
     text: String,
 }
 
-/// A value for each of [`KEYS`], in their order.
+/// A value for each of [`KEYS`], in their order, and the listeners that have some of their own.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     values: Vec<(Value, Origin)>,
+    listeners: Vec<Table>,
 }
 
 /// Reads the configuration: `file` if there is one, and `environment`, which overrides it.
@@ -65,7 +67,7 @@ pub(crate) fn load(
 impl Default for Settings {
     fn default() -> Self {
         let default = |key: &Key| (key.default_value(), Origin::Default);
-        Self { values: KEYS.iter().map(default).collect() }
+        Self { values: KEYS.iter().map(default).collect(), listeners: Vec::new() }
     }
 }
 
@@ -108,13 +110,36 @@ impl Settings {
         if let Value::Tables(value) = self.value(name) { value } else { unreachable_kind(name) }
     }
 
-    /// Something that is wrong with a key as a whole.
-    pub(super) fn problem(&self, name: &str, text: String) -> Problem {
-        Problem { place: self.origin(name).to_string(), text: format!("{name}: {text}") }
+    /// The `[[listener]]` tables, in their order.
+    pub(crate) fn listeners(&self) -> &[Table] {
+        &self.listeners
     }
 
-    /// Takes over those values of `new` that a reload puts in force.
+    /// What holds for the listeners of a table: its own, and the rest from here.
+    pub(super) fn with(&self, table: &Table) -> Self {
+        let mut settings = Self { values: self.values.clone(), listeners: Vec::new() };
+        for (key, value, origin) in &table.own {
+            settings.set(key, value.clone(), origin.clone());
+        }
+        let (listen, origin) = table.listen.clone();
+        if let Some(key) = find(table.transport.listen()) {
+            settings.set(key, listen, origin);
+        }
+        settings
+    }
+
+    /// Something that is wrong with a key as a whole.
+    pub(super) fn problem(&self, name: &str, text: String) -> Problem {
+        Problem::new(self.origin(name).to_string(), format!("{name}: {text}"))
+    }
+
+    /// Takes over those values of `new` that a reload puts in force. No listener comes or goes.
     pub(crate) fn take_live(&mut self, new: &Self) {
+        for table in &mut self.listeners {
+            if let Some(new) = new.listeners.iter().find(|new| new.is(table)) {
+                table.take_live(new);
+            }
+        }
         let pairs = self.values.iter_mut().zip(&new.values).zip(KEYS);
         for ((mine, new), _) in pairs.filter(|(_, key)| key.live) {
             mine.clone_from(new);
@@ -145,6 +170,10 @@ impl Settings {
         for (section, table) in root.get_ref() {
             let at = section.span().start;
             let section = section.get_ref();
+            if section == "listener" {
+                self.listeners = tables::read(&file, table, problems);
+                continue;
+            }
             match table.get_ref().as_table() {
                 Some(table) if is_section(section) => {
                     self.read_section(&file, section, table, problems);
@@ -210,7 +239,7 @@ impl Settings {
 }
 
 /// A configuration file, for telling where something stands in it.
-struct File<'a> {
+pub(super) struct File<'a> {
     path: &'a Path,
     text: &'a str,
 }
@@ -220,12 +249,12 @@ impl File<'_> {
         1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
     }
 
-    fn origin(&self, at: usize) -> Origin {
+    pub(super) fn origin(&self, at: usize) -> Origin {
         Origin::File { path: self.path.to_owned(), line: self.line(at) }
     }
 
-    fn problem(&self, at: usize, text: String) -> Problem {
-        Problem { place: self.origin(at).to_string(), text }
+    pub(super) fn problem(&self, at: usize, text: String) -> Problem {
+        Problem::new(self.origin(at).to_string(), text)
     }
 }
 
@@ -244,7 +273,7 @@ impl Key {
     }
 
     /// The value that stands in a file, if this key takes it.
-    fn read(&self, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
+    pub(super) fn read(&self, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
         let value = value.get_ref();
         self.check(self.plain(value), || shown(value))
     }
@@ -341,16 +370,16 @@ fn shown(value: &DeValue<'_>) -> String {
     }
 }
 
-fn is_section(name: &str) -> bool {
+pub(super) fn is_section(name: &str) -> bool {
     SECTIONS.iter().any(|(known, _)| *known == name)
 }
 
-fn unknown_section(name: &str) -> String {
+pub(super) fn unknown_section(name: &str) -> String {
     let known = SECTIONS.iter().map(|(known, _)| *known);
     format!("unknown section [{name}]{}", nearest(name, known))
 }
 
-fn unknown(name: &str) -> String {
+pub(super) fn unknown(name: &str) -> String {
     let known = KEYS.iter().filter(|key| !key.kind.is_reserved()).map(|key| key.name);
     format!("unknown key `{name}`{}", nearest(name, known))
 }
@@ -363,6 +392,13 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
             format!(": did you mean `{known}`?")
         }
         _ => String::new(),
+    }
+}
+
+impl Problem {
+    /// What is wrong at a place.
+    pub(super) fn new(place: String, text: String) -> Self {
+        Self { place, text }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use super::keys::{KEYS, Kind, SECTIONS};
-use super::read::{Settings, Value};
+use super::keys::{KEYS, Kind, LISTEN, PROTOCOL, SECTIONS};
+use super::read::{Origin, Settings, Value};
+use super::tables::Table;
 
 /// A file with every key at its default, and what it does. Writing to a `String` cannot fail.
 pub(crate) fn init() -> String {
@@ -31,6 +32,7 @@ pub(crate) fn init() -> String {
             let _ = writeln!(text, "{name} = {}{mark}", key.default);
         }
     }
+    init_listeners(&mut text);
     text
 }
 
@@ -47,7 +49,37 @@ pub(crate) fn show(settings: &Settings) -> String {
             settings.origin(key.name)
         );
     }
+    for table in settings.listeners() {
+        let line = |name: &str, kind, value: &Value, origin: &Origin| {
+            format!("{name} = {}  # {origin}\n", toml(kind, value))
+        };
+        let Table { origin, transport, listen: (listen, listen_origin), own } = table;
+        let protocol = Value::Text(transport.label().into());
+        let _ = writeln!(text, "\n[[listener]]  # {origin}");
+        text += &line(PROTOCOL.name, PROTOCOL.kind, &protocol, origin);
+        text += &line(LISTEN.name, LISTEN.kind, listen, listen_origin);
+        own.iter().for_each(|(key, value, at)| text += &line(key.name, key.kind, value, at));
+    }
     text
+}
+
+/// The end of the file: how to have more listeners, and which keys may be theirs.
+fn init_listeners(text: &mut String) {
+    *text += "\n# More listeners, each with rules of its own. What a table does not say, the sections above do.\n\
+              # Tables stand at the end of the file; for each set of addresses there is one, as in\n";
+    let _ = writeln!(text, "# [[listener]]");
+    for key in [PROTOCOL, LISTEN] {
+        let _ = writeln!(text, "# {} = {}  # {}", key.name, key.default, key.help);
+    }
+    *text += "# http.trusted_proxies = [\"127.0.0.1\"]\n# access.mode = \"deny\"\n\
+              # Tables may have these keys, which mean what they mean above:\n";
+    for section in SECTIONS.iter().map(|(section, _)| *section) {
+        let own = KEYS.iter().filter(|key| key.own && key.section() == section);
+        let names: Vec<_> = own.filter_map(|key| key.name.rsplit('.').next()).collect();
+        if !names.is_empty() {
+            let _ = writeln!(text, "# {section}.: {}", names.join(", "));
+        }
+    }
 }
 
 fn toml(kind: Kind, value: &Value) -> String {

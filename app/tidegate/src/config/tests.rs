@@ -6,6 +6,9 @@ use types::limits;
 
 use super::read::Origin;
 use super::*;
+use front::http::ForwardedHeader;
+use tracker::access::Mode;
+use tracker::{DoorNumber, PrivateAddresses};
 
 fn read(text: &str) -> Result<Settings, Vec<Problem>> {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -34,8 +37,9 @@ fn defaults_are_a_whole_configuration() {
     let settings = Settings::default();
     let config = Config::from_settings(&settings).unwrap();
     assert_eq!(config.policy, Policy::default());
-    assert_eq!(config.udp_listen.addresses.len(), 2);
-    assert!(config.udp_listen.is_default);
+    assert_eq!(config.addresses(Transport::Udp).count(), 2);
+    assert!(config.groups.iter().all(|group| group.is_default));
+    assert!(!config.listens(Transport::Tls) && settings.listeners().is_empty());
     for key in KEYS {
         assert_eq!(*settings.origin(key.name), Origin::Default);
         let _ = settings.value(key.name);
@@ -230,12 +234,15 @@ fn proxies_are_networks_and_named_where_they_are_needed() {
     );
     let all = config(&text);
     let proxies = Networks::parse(["173.245.48.0/20", "::1"]).unwrap();
-    assert_eq!(all.simple_proxies, Some(proxies.clone()));
-    assert_eq!((all.http.proxy_protocol, all.http.trusted_proxies), (true, proxies));
-    assert_eq!(all.http.forwarded_header, ForwardedHeader::Forwarded);
-    assert_eq!(all.policy.private_addresses, PrivateAddresses::Deny);
+    assert_eq!(all.groups.len(), 3);
+    for group in &all.groups {
+        assert_eq!(group.simple_proxies, Some(proxies.clone()));
+        assert_eq!((group.http.proxy_protocol, &group.http.trusted_proxies), (true, &proxies));
+        assert_eq!(group.http.forwarded_header, ForwardedHeader::Forwarded);
+    }
+    assert_eq!(all.doors[0].private_addresses, PrivateAddresses::Deny);
     // Listed, but not switched on.
-    assert_eq!(config(&format!("[udp]\n{nets}\n")).simple_proxies, None);
+    assert_eq!(config(&format!("[udp]\n{nets}\n")).groups[0].simple_proxies, None);
     let everybody = config("[http]\ntrusted_proxies = [\"0.0.0.0/0\"]\n").doubts();
     assert!(everybody[0].starts_with("http.trusted_proxies holds everybody"), "{everybody:?}");
 }
@@ -253,10 +260,10 @@ fn short_intervals_are_obeyed_and_short_lives_are_doubted() {
 fn the_end_and_the_sandbox_are_as_configured() {
     let text = "[process]\ndrain_s = 0\nsandbox = \"off\"\n[access]\nallow = \"a\"\ndeny = \"b\"\n";
     let config = Config::from_settings(&read(text).unwrap()).unwrap();
-    assert_eq!((config.http.drain_s, config.sandbox), (0, false));
+    assert_eq!((config.drain_s, config.sandbox), (0, false));
     assert_eq!(config.files().collect::<Vec<_>>(), [Path::new("a"), Path::new("b")]);
     let config = Config::from_settings(&Settings::default()).unwrap();
-    assert_eq!((config.http.drain_s, config.sandbox, config.files().count()), (5, true, 0));
+    assert_eq!((config.drain_s, config.sandbox, config.files().count()), (5, true, 0));
 }
 
 #[test]
@@ -292,7 +299,7 @@ fn a_missing_file_is_named() {
 #[test]
 fn changes_are_told_apart_by_when_they_count() {
     let new = read("[tracker]\ninterval_s = 900\n[udp]\nworkers = 3\n").unwrap();
-    let expected = (vec!["tracker.interval_s"], vec!["udp.workers"]);
+    let expected = (vec!["tracker.interval_s".into()], vec!["udp.workers".into()]);
     assert_eq!(changes(&Settings::default(), &new), expected);
 }
 
@@ -320,4 +327,148 @@ fn limits_are_read() {
     assert_eq!(said.len(), 1, "{said:?}");
     let said = says("[limits]\nexempt = [\"10.0.0.0/33\"]\n");
     assert!(said[0].starts_with("2: limits.exempt: `10.0.0.0/33` is neither"), "{said:?}");
+}
+
+const TABLES: &str = "[http]\ntrusted_proxies = [\"10.0.0.1\"]\n[access]\nmode = \"deny\"\ndeny = \"d\"\n\
+                      [[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:1\", \"[::1]:1\"]\n\
+                      access.mode = \"allow\"\naccess.allow = \"a\"\nhttp.websocket = false\n\
+                      http.trusted_proxies = []\nhttp.connections_max = 7\n\
+                      [[listener]]\nprotocol = \"udp\"\nlisten = [\"127.0.0.1:1\"]\n\
+                      udp.simple_proxy = true\nudp.trusted_proxies = [\"::1\"]\n\
+                      tracker.private_addresses = \"deny\"\n";
+
+#[test]
+fn tables_have_what_they_say_and_the_rest_from_the_sections() {
+    let settings = read(TABLES).unwrap();
+    let config = Config::from_settings(&settings).unwrap();
+    let [.., http, udp] = &config.groups[..] else { panic!("{:?}", config.groups) };
+    assert_eq!((config.groups.len(), config.doors.len()), (5, 3));
+    assert_eq!((http.transport, http.door), (Transport::Http, DoorNumber(1)));
+    assert_eq!(http.addresses, ["127.0.0.1:1".parse().unwrap(), "[::1]:1".parse().unwrap()]);
+    assert!(!http.is_default && http.http.web.is_none());
+    assert_eq!((http.http.door, http.http.connections_max), (DoorNumber(1), 7));
+    assert_eq!(http.http.trusted_proxies, Networks::default());
+    assert_eq!((udp.transport, udp.door), (Transport::Udp, DoorNumber(2)));
+    assert_eq!(udp.simple_proxies, Some(Networks::parse(["::1"]).unwrap()));
+    let sections = &config.groups[1];
+    assert_eq!((sections.door, sections.http.connections_max), (DoorNumber(0), 50_000));
+    assert_eq!(sections.http.trusted_proxies, Networks::parse(["10.0.0.1"]).unwrap());
+    assert!(sections.http.web.is_some() && sections.simple_proxies.is_none());
+    let doors = [0, 1, 2].map(|at| (config.doors[at].mode, config.doors[at].private_addresses));
+    use PrivateAddresses::{Auto, Deny};
+    assert_eq!(doors, [(Mode::Deny, Auto), (Mode::Allow, Auto), (Mode::Deny, Deny)]);
+    let files: Vec<_> = config.files().map(|path| path.display().to_string()).collect();
+    assert_eq!(files, ["d", "a", "d", "d"]);
+    // What is shown is a configuration, and the same one.
+    let shown = show(&settings);
+    assert!(
+        shown.contains("access.mode = \"allow\"  # ") && shown.contains(".toml:10\n"),
+        "{shown}"
+    );
+    let again = read(&shown).unwrap();
+    assert_eq!(changes(&settings, &again), (vec![], vec![]));
+    assert_eq!(show(&again).lines().count(), shown.lines().count());
+}
+
+#[test]
+fn mistakes_in_tables_are_named() {
+    let table = |lines: &str| says(&format!("[[listener]]\n{lines}"));
+    let good = "protocol = \"http\"\nlisten = [\"127.0.0.1:1\"]\n";
+    assert!(read(&format!("[[listener]]\n{good}")).is_ok());
+    assert_eq!(
+        table("listen = [\"127.0.0.1:1\"]\n"),
+        ["1: a [[listener]] needs `protocol`: udp, http (with WebSocket) or tls (https and wss)"]
+    );
+    assert!(table("protocol = \"udp\"\n")[0].starts_with("1: a [[listener]] needs `listen`"));
+    assert_eq!(
+        table("protocol = \"ws\"\nlisten = []\n"),
+        ["2: protocol = `\"ws\"`: one of udp, http, tls is due"]
+    );
+    let with = |line: &str| table(&format!("{good}{line}\n"));
+    assert_eq!(
+        with("tracker.interval_s = 5"),
+        ["4: tracker.interval_s is the same for all listeners: it stands in [tracker]"]
+    );
+    assert_eq!(
+        with("acess.mode = \"deny\""),
+        ["4: unknown section [acess]: did you mean `access`?"]
+    );
+    assert_eq!(
+        with("access.mod = \"deny\""),
+        ["4: unknown key `access.mod`: did you mean `access.mode`?"]
+    );
+    assert!(with("mode = \"deny\"")[0].starts_with("4: unknown key `mode`"));
+    assert!(with("access.mode = \"no\"")[0].starts_with("4: access.mode = `\"no\"`: one of"));
+    assert_eq!(
+        with("access.mode = \"deny\""),
+        ["default: access.deny: must name a file when access.mode is `deny`"]
+    );
+    assert_eq!(
+        with("udp.simple_proxy = true"),
+        ["4: udp.simple_proxy means nothing to a listener of http"]
+    );
+    let found = with("http.proxy_protocol = \"v1v2\"");
+    assert_eq!(
+        found,
+        ["default: http.trusted_proxies: must name the proxies when http.proxy_protocol is on"]
+    );
+    let networks = with("http.trusted_proxies = [\"10.0.0.0/33\"]");
+    assert!(networks[0].starts_with("4: http.trusted_proxies: `10.0.0.0/33` is neither"));
+    assert_eq!(networks.len(), 1, "{networks:?}");
+    let twice = table(&format!("{good}[[listener]]\n{good}[http]\nlisten = [\"127.0.0.1:1\"]\n"));
+    assert_eq!(twice.len(), 2, "{twice:?}");
+    assert_eq!(twice[0], "3: listen: 127.0.0.1:1 is taken by [http] already");
+    assert!(twice[1].starts_with("6: listen: 127.0.0.1:1 is taken by the [[listener]] at "));
+    assert!(twice[1].ends_with(".toml:1 already"));
+    let other = format!("[[listener]]\n{}[udp]\nlisten = [\"127.0.0.1:1\"]\n", good);
+    assert!(read(&other).and_then(|it| Config::from_settings(&it)).is_ok(), "UDP is apart");
+    let tls = table("protocol = \"tls\"\nlisten = [\"127.0.0.1:1\"]\n");
+    assert!(tls[0].contains("tls.listen: needs tls.certificates"), "{tls:?}");
+    assert_eq!(
+        says("[listener]\nprotocol = \"udp\"\n"),
+        ["1: listeners of their own stand below [[listener]], in double brackets"]
+    );
+    assert!(says("listener = [1]\n")[0].ends_with("a [[listener]] is a table"));
+}
+
+#[test]
+fn tables_change_what_they_can_and_stay_as_many() {
+    let old = read(TABLES).unwrap();
+    let new = TABLES
+        .replace("\"allow\"\naccess.allow = \"a\"", "\"open\"")
+        .replace("connections_max = 7", "connections_max = 8")
+        .replace(
+            "protocol = \"udp\"\nlisten = [\"127.0.0.1:1\"]",
+            "protocol = \"udp\"\nlisten = [\"127.0.0.1:2\"]",
+        );
+    let new = read(&new).unwrap();
+    let (http, udp) = ("[[listener]] http 127.0.0.1:1 [::1]:1", "[[listener]] udp 127.0.0.1:");
+    let (live, fixed) = changes(&old, &new);
+    assert_eq!(live, [format!("access.mode of {http}"), format!("access.allow of {http}")]);
+    assert_eq!(
+        fixed,
+        [format!("http.connections_max of {http}"), format!("{udp}2"), format!("{udp}1")]
+    );
+    let mut in_force = old.clone();
+    in_force.take_live(&new);
+    assert_eq!(changes(&in_force, &new), (vec![], fixed));
+    let config = Config::from_settings(&in_force).unwrap();
+    assert_eq!(config.doors[1].mode, Mode::Open);
+    assert_eq!(config.groups[3].http.connections_max, 7);
+    assert_eq!(config.groups[4].addresses, ["127.0.0.1:1".parse().unwrap()]);
+    // The sections' keys reach the tables that have no own.
+    let open = read(&TABLES.replacen("mode = \"deny\"", "mode = \"open\"", 1)).unwrap();
+    in_force.take_live(&open);
+    let config = Config::from_settings(&in_force).unwrap();
+    assert_eq!(
+        [0, 1, 2].map(|door| config.doors[door].mode),
+        [Mode::Open, Mode::Allow, Mode::Open]
+    );
+    // A listener that is gone from the file is still there, and misses what the file has no more.
+    let heir = "[access]\ndeny = \"d\"\n[[listener]]\nprotocol = \"udp\"\nlisten = []\naccess.mode = \"deny\"\n";
+    let mut in_force = read(heir).unwrap();
+    assert!(doors(&in_force).is_ok());
+    in_force.take_live(&read("").unwrap());
+    let problem = doors(&in_force).unwrap_err().remove(0).to_string();
+    assert!(problem.ends_with("must name a file when access.mode is `deny`"), "{problem}");
 }

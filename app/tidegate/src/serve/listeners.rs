@@ -13,14 +13,22 @@ use net::{
 use tracing::{info, warn};
 
 use super::workers::count;
-use crate::config::{Config, Listen};
+use crate::config::{Config, Group, Transport};
 
-/// Bound sockets: a list for each listener, with a socket for each worker.
+/// Bound sockets.
 pub(super) struct Bound {
-    pub(super) udp: Vec<Vec<UdpSocket>>,
-    pub(super) http: Vec<Vec<TcpListener>>,
-    pub(super) tls: Vec<Vec<TcpListener>>,
+    pub(super) udp: Vec<Open<UdpSocket>>,
+    /// HTTP's, with TLS or without.
+    pub(super) tcp: Vec<Open<TcpListener>>,
     pub(super) admin: Vec<TcpListener>,
+}
+
+/// A listener.
+pub(super) struct Open<S> {
+    /// A socket for each worker.
+    pub(super) sockets: Vec<S>,
+    /// What holds for it.
+    pub(super) group: Group,
 }
 
 /// What sockets of each kind of listener are called when they are handed over.
@@ -35,31 +43,45 @@ pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<Bound> 
     };
     let udp_workers = count(config.udp_workers);
     let http_workers = count(config.http_workers);
-    let udp = bind_all(&config.udp_listen, |at| {
-        match handed("udp", at, udp_workers, inherited, Inherited::take_udp) {
-            Some(handed) => adopt_udp(handed, at, udp_workers, &udp_options),
-            None => bind_udp(at, udp_workers, &udp_options),
+    let mut bound = Bound { udp: Vec::new(), tcp: Vec::new(), admin: Vec::new() };
+    for group in &config.groups {
+        let name = group.transport.label();
+        if group.transport == Transport::Udp {
+            let udp = bind_all(&group.addresses, group.is_default, |at| {
+                match handed(name, at, udp_workers, inherited, Inherited::take_udp) {
+                    Some(handed) => adopt_udp(handed, at, udp_workers, &udp_options),
+                    None => bind_udp(at, udp_workers, &udp_options),
+                }
+            })?;
+            bound.udp.extend(udp.into_iter().map(|sockets| Open { sockets, group: group.clone() }));
+        } else {
+            let options = TcpOptions::default();
+            let tcp = bind_all(&group.addresses, group.is_default, |at| {
+                bind_or_adopt(name, at, http_workers, &options, inherited)
+            })?;
+            bound.tcp.extend(tcp.into_iter().map(|sockets| Open { sockets, group: group.clone() }));
         }
-    })?;
-    let mut tcp = |name: &str, at, workers, options: &TcpOptions| match handed(
-        name,
-        at,
-        workers,
-        inherited,
-        Inherited::take_tcp,
-    ) {
-        Some(handed) => adopt_tcp(handed, at, workers, options),
-        None => bind_tcp(at, workers, options),
-    };
-    let http =
-        bind_all(&config.http_listen, |at| tcp("http", at, http_workers, &TcpOptions::default()))?;
-    let tls =
-        bind_all(&config.tls_listen, |at| tcp("tls", at, http_workers, &TcpOptions::default()))?;
-    let admin = Listen { addresses: config.admin_listen.clone(), is_default: false };
+    }
     // Its clients may be slow to ask: they must be accepted before they do.
     let options = TcpOptions { defer_accept: false, ..TcpOptions::default() };
-    let admin = bind_all(&admin, |at| tcp("admin", at, 1, &options))?;
-    Ok(Bound { udp, http, tls, admin: admin.into_iter().flatten().collect() })
+    let admin = bind_all(&config.admin_listen, false, |at| {
+        bind_or_adopt("admin", at, 1, &options, inherited)
+    })?;
+    bound.admin = admin.into_iter().flatten().collect();
+    Ok(bound)
+}
+
+fn bind_or_adopt(
+    name: &str,
+    at: SocketAddr,
+    workers: usize,
+    options: &TcpOptions,
+    inherited: &mut Inherited,
+) -> Result<Vec<TcpListener>, BindError> {
+    match handed(name, at, workers, inherited, Inherited::take_tcp) {
+        Some(handed) => adopt_tcp(handed, at, workers, options),
+        None => bind_tcp(at, workers, options),
+    }
 }
 
 /// The sockets that were handed over for a listener, if any were.
@@ -86,14 +108,15 @@ fn handed(
 
 /// Binds each address. Of the default list, those whose family the system lacks are left out.
 fn bind_all<S>(
-    listen: &Listen,
+    addresses: &[SocketAddr],
+    is_default: bool,
     mut bind: impl FnMut(SocketAddr) -> Result<Vec<S>, BindError>,
 ) -> Result<Vec<Vec<S>>> {
     let mut bound = Vec::new();
-    for address in &listen.addresses {
+    for address in addresses {
         match bind(*address) {
             Ok(sockets) => bound.push(sockets),
-            Err(error) if listen.is_default && error.is_family_absent() => {
+            Err(error) if is_default && error.is_family_absent() => {
                 warn!("{error}; going on without it");
             }
             Err(error) => return Err(error.into()),
@@ -105,12 +128,15 @@ fn bind_all<S>(
 impl Bound {
     /// Another descriptor of each socket, with the name of its kind of listener.
     pub(super) fn descriptors(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
-        let udp = self.udp.iter().flatten().map(|socket| Ok(("udp", socket.descriptor()?)));
-        let tcp = |name, socket: &TcpListener| Ok((name, socket.as_fd().try_clone_to_owned()?));
-        let http = self.http.iter().flatten().map(|socket| tcp("http", socket));
-        let tls = self.tls.iter().flatten().map(|socket| tcp("tls", socket));
-        let admin = self.admin.iter().map(|socket| tcp("admin", socket));
-        udp.chain(http).chain(tls).chain(admin).collect()
+        let udp = self.udp.iter().flat_map(|open| &open.sockets);
+        let udp = udp.map(|socket| Ok((Transport::Udp.label(), socket.descriptor()?)));
+        let copy = |name, socket: &TcpListener| Ok((name, socket.as_fd().try_clone_to_owned()?));
+        let tcp = self.tcp.iter().flat_map(|open| {
+            let name = open.group.transport.label();
+            open.sockets.iter().map(move |socket| copy(name, socket))
+        });
+        let admin = self.admin.iter().map(|socket| copy("admin", socket));
+        udp.chain(tcp).chain(admin).collect()
     }
 
     /// What the start prints: listeners, and the URLs to announce to. Writing to a `String` cannot
@@ -119,7 +145,7 @@ impl Bound {
         let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
         let mut urls = String::new();
         let hosts = Hosts(own_addresses());
-        for sockets in &self.udp {
+        for Open { sockets, .. } in &self.udp {
             let Some(socket) = sockets.first() else { continue };
             let address = socket.local_addr();
             let granted = socket.receive_buffer() / 1024;
@@ -133,14 +159,16 @@ impl Bound {
                 let _ = writeln!(urls, "  announce to udp://{host}/announce");
             }
         }
-        let http = self.http.iter().map(|sockets| (sockets, ["http ", "http", "ws"]));
-        let tls = self.tls.iter().map(|sockets| (sockets, ["https", "https", "wss"]));
-        for (sockets, [name, http, ws]) in http.chain(tls) {
+        for Open { sockets, group } in &self.tcp {
             let Some(address) = sockets.first().and_then(|s| s.local_addr().ok()) else { continue };
+            let [name, http, ws] = match group.transport {
+                Transport::Tls => ["https", "https", "wss"],
+                Transport::Http | Transport::Udp => ["http ", "http", "ws"],
+            };
             let _ = writeln!(text, "  {name}  {address}  ({} workers)", sockets.len());
             for host in hosts.of(address) {
                 let _ = writeln!(urls, "  announce to {http}://{host}/announce");
-                if let Some(web) = &config.http.web {
+                if let Some(web) = &group.http.web {
                     let path = web.paths.first().map_or("/", String::as_str);
                     let _ = writeln!(urls, "  WebTorrent  {ws}://{host}{path}");
                 }
@@ -150,7 +178,8 @@ impl Bound {
             let _ = writeln!(text, "  admin  http://{address}/metrics");
         }
         let asked = config.receive_buffer;
-        let granted = self.udp.iter().flatten().map(UdpSocket::receive_buffer).min();
+        let sockets = self.udp.iter().flat_map(|open| &open.sockets);
+        let granted = sockets.map(UdpSocket::receive_buffer).min();
         if granted.is_some_and(|granted| granted < asked) {
             let _ = writeln!(
                 text,

@@ -15,14 +15,13 @@ use net::process::Sandbox;
 use net::tls::{Certificate, Certificates};
 use tokio::sync::watch;
 use tracing::{Level, error, info, warn};
-use tracker::Tracker;
-use tracker::access::AccessLists;
+use tracker::{Door, Tracker};
 
 use super::{Happening, confine};
 use crate::access;
 use crate::acme;
 use crate::certificates;
-use crate::config::{self, AcmeConfig, Config, Settings};
+use crate::config::{self, AcmeConfig, Config, Problem, Settings};
 
 /// Sets the level of the log.
 pub(super) type LogLevel = Box<dyn Fn(Level)>;
@@ -62,16 +61,20 @@ pub(super) enum Outcome {
 
 /// Each of these is put in force if it is good by itself.
 pub(super) struct Files {
-    lists: Result<AccessLists>,
+    doors: Result<Vec<Door>>,
     certificates: Result<Vec<Certificate>>,
 }
 
 /// A configuration with its lists and certificates.
 pub(super) struct Fresh {
+    /// What the file says.
     settings: Settings,
+    /// What of it can be in force now.
+    in_force: Settings,
+    /// What is made of the file, with the doors that are in force.
     config: Config,
     watch: access::Watch,
-    lists: AccessLists,
+    doors: Vec<Door>,
     certificates: Vec<Certificate>,
 }
 
@@ -84,8 +87,9 @@ impl Reloader {
             return true;
         }
         let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
+        let in_force = self.settings.clone();
         let read = move || {
-            let read = || read_all(file.as_deref(), sandbox.as_deref());
+            let read = || read_all(file.as_deref(), in_force, sandbox.as_deref());
             // Nothing that a panic left half done is used again.
             let read = catch_unwind(AssertUnwindSafe(read));
             Outcome::All(read.unwrap_or_else(|_| Err(vec![PANICKED.into()])))
@@ -101,10 +105,10 @@ impl Reloader {
         }
         let config = self.config.clone();
         let read = move || {
-            let lists = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
+            let doors = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
             let certificates = catch_unwind(AssertUnwindSafe(|| certificates::read(&config)));
             Outcome::Files(Files {
-                lists: lists.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
+                doors: doors.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
                 certificates: certificates.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
             })
         };
@@ -149,13 +153,12 @@ impl Reloader {
 
     /// Puts in force what is good of the files, and gives whether all is.
     fn replace_files(&mut self, files: Files) -> bool {
-        let Files { lists, certificates } = files;
-        let is_good = lists.is_ok() && certificates.is_ok();
-        match lists {
-            Ok(lists) => {
-                let (allow, deny) = (lists.allow.len(), lists.deny.len());
-                info!("access lists: {allow} allowed, {deny} denied");
-                self.tracker.access().replace(lists);
+        let Files { doors, certificates } = files;
+        let is_good = doors.is_ok() && certificates.is_ok();
+        match doors {
+            Ok(doors) => {
+                info!("access lists: {}", access::summary(&doors));
+                self.tracker.doors().replace(doors);
             }
             Err(error) => error!("the access lists in force stay: {error:#}"),
         }
@@ -175,12 +178,12 @@ impl Reloader {
     }
 
     fn replace(&mut self, fresh: Fresh) {
-        let Fresh { settings, config, watch, lists, certificates } = fresh;
+        let Fresh { settings, in_force, config, watch, doors, certificates } = fresh;
         let (live, fixed) = config::changes(&self.settings, &settings);
-        let (allow, deny) = (lists.allow.len(), lists.deny.len());
+        let lists = access::summary(&doors);
         self.tracker.reconfigure(&config.policy);
         self.tracker.limiter().replace(config.limits.clone());
-        self.tracker.access().replace(lists);
+        self.tracker.doors().replace(doors);
         self.acme.send_if_modified(|acme| {
             let is_other = *acme != config.acme;
             acme.clone_from(&config.acme);
@@ -188,13 +191,13 @@ impl Reloader {
         });
         (self.log)(config.log_level);
         let list =
-            |names: &[&str]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
-        info!("reloaded; changed: {}; lists: {allow} allowed, {deny} denied", list(&live));
+            |names: &[String]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
+        info!("reloaded; changed: {}; lists: {lists}", list(&live));
         if !fixed.is_empty() {
             warn!("changed, but only a restart puts it in force: {}", list(&fixed));
         }
         // What needs a restart is compared with what is really in force next time, too.
-        self.settings.take_live(&settings);
+        self.settings = in_force;
         self.config = config;
         self.watch = watch;
         self.replace_certificates(certificates);
@@ -203,15 +206,26 @@ impl Reloader {
 
 const PANICKED: &str = "reading panicked; the message stands above";
 
-fn read_all(file: Option<&Path>, sandbox: Option<&Sandbox>) -> Result<Box<Fresh>, Vec<String>> {
-    let (settings, config) = crate::load(file)?;
+/// Reads everything, of which as much as can be is to go over what is `in_force`.
+fn read_all(
+    file: Option<&Path>,
+    mut in_force: Settings,
+    sandbox: Option<&Sandbox>,
+) -> Result<Box<Fresh>, Vec<String>> {
+    let (settings, mut config) = crate::load(file)?;
+    in_force.take_live(&settings);
+    // Listeners come and go only with a restart, and each has a door. What is good by itself may still
+    // contradict those that are there.
+    let as_it_is = |problem: &Problem| format!("{problem} (as long as there is no restart)");
+    let doors = config::doors(&in_force);
+    config.doors = doors.map_err(|all| all.iter().map(as_it_is).collect::<Vec<_>>())?;
     if let Some(objection) = confine::objection(sandbox, &config) {
         return Err(vec![objection]);
     }
     let watch = access::Watch::new(&config);
     let problem = |error| vec![format!("{error:#}")];
-    let lists = access::read(&config).map_err(problem)?;
+    let doors = access::read(&config).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
     acme::prepare(&config).map_err(problem)?;
-    Ok(Box::new(Fresh { settings, config, watch, lists, certificates }))
+    Ok(Box::new(Fresh { settings, in_force, config, watch, doors, certificates }))
 }

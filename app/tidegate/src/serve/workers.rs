@@ -11,7 +11,7 @@ use admin::{AcmeAttempts, Figures, Process, Status};
 use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker};
-use front::udp::UdpFront;
+use front::udp::{UdpFront, UdpListener};
 use front::web::Place;
 use net::UdpSocket;
 use net::process::{cores, pin_to_core, usage};
@@ -21,8 +21,9 @@ use tracing::warn;
 use tracker::Tracker;
 use tracker::counters::{Board, Listener, Protocol};
 
+use super::listeners::Open;
 use crate::acme::{self, Shelf};
-use crate::config::{AcmeConfig, Config};
+use crate::config::{AcmeConfig, Config, Group, Transport};
 
 /// A thread that ended before it was told to.
 pub(super) struct Ended {
@@ -108,21 +109,20 @@ impl Workers {
     /// A worker for each set of sockets: the first of every listener, the second of every …
     pub(super) fn start_udp(
         &mut self,
-        listeners: Vec<Vec<UdpSocket>>,
+        listeners: Vec<Open<UdpSocket>>,
         config: &Config,
     ) -> Result<()> {
         let places = cores();
-        for (number, sockets) in deal(listeners, count(config.udp_workers)).into_iter().enumerate()
-        {
-            let ledgers = sockets.iter().map(|socket| {
-                self.board
-                    .register(Listener { protocol: Protocol::Udp, address: socket.local_addr() })
-            });
-            let ledgers = ledgers.collect();
-            let mut front = UdpFront::new(Arc::clone(&self.tracker), ledgers, self.clock, seed()?);
-            if let Some(proxies) = &config.simple_proxies {
-                front = front.behind(proxies.clone());
-            }
+        for (number, opened) in deal(listeners, count(config.udp_workers)).into_iter().enumerate() {
+            let known = |(socket, group): &(UdpSocket, Group)| {
+                let address = socket.local_addr();
+                let listener = Listener { protocol: Protocol::Udp, address, door: group.door };
+                let ledger = self.board.register(listener);
+                UdpListener { ledger, door: group.door, proxies: group.simple_proxies.clone() }
+            };
+            let known = opened.iter().map(known).collect();
+            let sockets: Vec<_> = opened.into_iter().map(|(socket, _)| socket).collect();
+            let mut front = UdpFront::new(Arc::clone(&self.tracker), known, self.clock, seed()?);
             let stop = Arc::clone(&self.stop);
             let engine = config.engine;
             let place =
@@ -138,32 +138,30 @@ impl Workers {
         Ok(())
     }
 
+    /// The same. `tls` is for those listeners that speak it.
     pub(super) fn start_http(
         &mut self,
-        listeners: Vec<(Vec<TcpListener>, Option<TlsConfig>)>,
+        listeners: Vec<Open<TcpListener>>,
+        tls: &TlsConfig,
         config: &Config,
     ) -> Result<()> {
-        let with_tls = |(sockets, tls): (Vec<TcpListener>, Option<TlsConfig>)| {
-            sockets.into_iter().map(|socket| (socket, tls.clone())).collect()
-        };
-        let listeners = listeners.into_iter().map(with_tls).collect();
         let workers = deal(listeners, count(config.http_workers));
         let places = Place::for_workers(workers.len());
-        for (number, (sockets, place)) in workers.into_iter().zip(places).enumerate() {
-            let with_ledgers = |(socket, tls): (TcpListener, Option<TlsConfig>)| {
-                let address = socket.local_addr()?;
+        for (number, (opened, place)) in workers.into_iter().zip(places).enumerate() {
+            let listener = |(socket, group): (TcpListener, Group)| {
+                let (address, door) = (socket.local_addr()?, group.door);
+                let tls = (group.transport == Transport::Tls).then(|| tls.clone());
                 let protocols = match tls {
                     None => [Protocol::Http, Protocol::Ws],
                     Some(_) => [Protocol::Https, Protocol::Wss],
                 };
-                let [http, web] =
-                    protocols.map(|protocol| self.board.register(Listener { protocol, address }));
-                anyhow::Ok(HttpListener { socket, tls, http, web })
+                let [http, web] = protocols
+                    .map(|protocol| self.board.register(Listener { protocol, address, door }));
+                anyhow::Ok(HttpListener { socket, tls, options: group.http, http, web })
             };
             let worker = HttpWorker {
                 tracker: Arc::clone(&self.tracker),
-                listeners: sockets.into_iter().map(with_ledgers).collect::<Result<_>>()?,
-                options: config.http.clone(),
+                listeners: opened.into_iter().map(listener).collect::<Result<_>>()?,
                 clock: self.clock,
                 seed: seed()?,
                 place,
@@ -267,12 +265,12 @@ fn seed() -> Result<u64> {
 
 /// From a list for each listener to a list for each of at most `count` workers. A listener may have
 /// more sockets than there are workers, or fewer, if they were handed over.
-fn deal<S>(listeners: Vec<Vec<S>>, count: usize) -> Vec<Vec<S>> {
-    let mut workers: Vec<Vec<S>> = Vec::new();
+fn deal<S>(listeners: Vec<Open<S>>, count: usize) -> Vec<Vec<(S, Group)>> {
+    let mut workers: Vec<Vec<(S, Group)>> = Vec::new();
     workers.resize_with(count, Vec::new);
-    for sockets in listeners {
+    for Open { sockets, group } in listeners {
         for (number, socket) in sockets.into_iter().enumerate() {
-            workers[number % count].push(socket);
+            workers[number % count].push((socket, group.clone()));
         }
     }
     workers.retain(|sockets| !sockets.is_empty());
@@ -282,13 +280,26 @@ fn deal<S>(listeners: Vec<Vec<S>>, count: usize) -> Vec<Vec<S>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Settings;
 
     #[test]
     fn every_worker_gets_a_socket_of_every_listener() {
-        assert_eq!(deal(vec![vec![1, 2], vec![3, 4]], 2), [[1, 3], [2, 4]]);
-        assert_eq!(deal(vec![vec![1, 2, 3], vec![4]], 2), [vec![1, 3, 4], vec![2]]);
-        assert_eq!(deal(vec![vec![1]], 4), [[1]]);
-        assert!(deal::<()>(Vec::new(), 3).is_empty());
+        let config = Config::from_settings(&Settings::default()).unwrap();
+        let dealt = |listeners: &[&[u32]], count| -> Vec<Vec<u32>> {
+            let open = |sockets: &&[u32]| Open {
+                sockets: sockets.to_vec(),
+                group: config.groups[0].clone(),
+            };
+            let workers = deal(listeners.iter().map(open).collect(), count);
+            workers
+                .into_iter()
+                .map(|all| all.into_iter().map(|(socket, _)| socket).collect())
+                .collect()
+        };
+        assert_eq!(dealt(&[&[1, 2], &[3, 4]], 2), [[1, 3], [2, 4]]);
+        assert_eq!(dealt(&[&[1, 2, 3], &[4]], 2), [vec![1, 3, 4], vec![2]]);
+        assert_eq!(dealt(&[&[1]], 4), [[1]]);
+        assert!(dealt(&[], 3).is_empty());
         assert!(count(0) >= 1 && count(3) == 3);
     }
 }

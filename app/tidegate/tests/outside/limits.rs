@@ -52,6 +52,32 @@ fn a_signal_changes_the_rates() {
 }
 
 #[test]
+fn a_signal_has_intervals_enforced() {
+    let tracker = Tracker::start(Directory::new(), "");
+    let udp = Udp::connect(tracker.v4());
+    let why = "you have announced this torrent already";
+    let are_refused = || {
+        let body = http_announce(tracker.v4(), 0xaa, 1001);
+        let both = [has(&udp.announce(0xaa, 1001), why), has(&body, why)];
+        assert!(!both[1] || has(&body, "8:retry ini10ee"), "{}", body.escape_ascii());
+        both
+    };
+    assert_eq!([are_refused(), are_refused()], [[false; 2]; 2]);
+    reload(&tracker, "[tracker]\nenforce_interval_min = true\ninterval_min_s = 600\n");
+    assert_eq!(are_refused(), [true; 2]);
+    for protocol in ["udp", "http"] {
+        let series = format!(
+            "tidegate_refusals_total{{listener=\"{}\",protocol=\"{protocol}\",\
+             reason=\"too_soon\"}}",
+            tracker.v4()
+        );
+        tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
+    }
+    reload(&tracker, "");
+    assert_eq!(are_refused(), [false; 2]);
+}
+
+#[test]
 fn a_signal_changes_how_many_connections_a_prefix_may_hold() {
     let tracker = Tracker::start(Directory::new(), "[limits]\nexempt = []\n");
     let hold = || {

@@ -2,12 +2,13 @@
 
 use types::{
     AnnounceSink, Chosen, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, Tick,
+    TooSoon,
 };
 
 use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
 use crate::entry::Entry;
 use crate::index::tag;
-use crate::mark::Mark;
+use crate::mark::{Mark, UNIT_S, age_min};
 use crate::record::{FEW, Record};
 use crate::set::{PeerSet, Place};
 use crate::{Action, Job, Random};
@@ -31,6 +32,35 @@ impl<'a> Draft<'a> {
     #[inline]
     pub(crate) fn new(at: usize, job: &'a Job, hash: u64, dice: u64) -> Self {
         Self { at, job, hash, dice, guess: None }
+    }
+}
+
+/// What an announce makes of its peer's mark.
+#[derive(Clone, Copy)]
+pub(super) struct Stamp {
+    pub(super) now: Tick,
+    /// The peer has just ended its download.
+    pub(super) completed: bool,
+    pub(super) partial: bool,
+    /// As in [`Job`].
+    pub(super) spacing_s: u32,
+}
+
+impl Stamp {
+    /// The mark of a peer whose download was counted, or not.
+    #[inline]
+    pub(super) fn mark(self, counted: bool) -> Mark {
+        Mark::new(self.now, counted | self.completed, self.partial)
+    }
+
+    /// The mark that comes after `old`, for a peer whose role stays. If it is too soon, that is said.
+    #[inline]
+    pub(super) fn renew(self, old: Mark) -> Result<Mark, TooSoon> {
+        let age = old.age(self.now);
+        if age < age_min(self.spacing_s) && old.is_partial() == self.partial {
+            return Err(TooSoon { age_s: age * UNIT_S });
+        }
+        Ok(self.mark(old.is_counted()))
     }
 }
 
@@ -209,20 +239,24 @@ impl Shard {
             self.totals.refused_for_memory += 1;
             return sink.chosen(draft.at, &Chosen::default());
         };
-        let mark =
-            |counted: bool| Mark::new(now, counted | completed, job.role == Role::PartialSeed);
+        let partial = job.role == Role::PartialSeed;
+        let stamp = Stamp { now, completed, partial, spacing_s: job.spacing_s };
         let (own, _) = interest(job);
-        let (spot, was_counted) = match job.peer {
+        let updated = match job.peer {
             PeerKey::V4(key) if self.records.at(number).is_many == 0 => {
-                self.update_few(number, own, key, mark, random)
+                self.update_few(number, own, key, stamp, random)
             }
-            PeerKey::V4(key) => self.update_many::<PackedV4>(number, own, key, mark, random),
+            PeerKey::V4(key) => self.update_many::<PackedV4>(number, own, key, stamp, random),
             PeerKey::V6(key) => {
                 if self.records.at(number).is_many == 0 {
                     self.spread(number, random);
                 }
-                self.update_many::<PackedV6>(number, own, key, mark, random)
+                self.update_many::<PackedV6>(number, own, key, stamp, random)
             }
+        };
+        let (spot, was_counted) = match updated {
+            Ok(updated) => updated,
+            Err(too_soon) => return sink.too_soon(draft.at, too_soon),
         };
         //= bep3#announce-completed-once
         if completed && !was_counted {
@@ -239,43 +273,43 @@ impl Shard {
     }
 
     /// Enters or refreshes a peer of a torrent whose peers are in its record. Says where it is, and
-    /// whether its download had been counted.
+    /// whether its download had been counted; or that it came too soon, and nothing was done.
     fn update_few(
         &mut self,
         number: u32,
         own: usize,
         key: [u8; 6],
-        mark: impl Fn(bool) -> Mark + Copy,
+        stamp: Stamp,
         random: &mut Random,
-    ) -> (Spot, bool) {
+    ) -> Result<(Spot, bool), TooSoon> {
         let record = self.records.at_mut(number);
         let known = record.few().iter().position(|peer| peer.wire() == key);
         if let Some(at) = known {
             let role = if at < record.few_seeders.into() { SEEDERS } else { LEECHERS };
             let old = record.few()[at].mark();
-            let new = mark(old.is_counted());
-            if role == own && old.is_partial() == new.is_partial() {
-                record.few_mut()[at].set_mark(new);
-                return (Spot::Few(at), old.is_counted());
+            if role == own && old.is_partial() == stamp.partial {
+                record.few_mut()[at].set_mark(stamp.renew(old)?);
+                return Ok((Spot::Few(at), old.is_counted()));
             }
+            let new = stamp.mark(old.is_counted());
             take_few(record, at);
             let at = put_few(record, own, PackedV4::new(key, new));
             self.count_gone::<PackedV4>(number, role, old);
             self.count_come::<PackedV4>(number, own, new);
-            return (Spot::Few(at), old.is_counted());
+            return Ok((Spot::Few(at), old.is_counted()));
         }
         if usize::from(record.few) == FEW {
             if self.is_full() {
                 self.totals.refused_for_memory += 1;
-                return (Spot::Nowhere, true);
+                return Ok((Spot::Nowhere, true));
             }
             self.spread(number, random);
-            return self.update_many::<PackedV4>(number, own, key, mark, random);
+            return self.update_many::<PackedV4>(number, own, key, stamp, random);
         }
-        let new = mark(false);
+        let new = stamp.mark(false);
         let at = put_few(record, own, PackedV4::new(key, new));
         self.count_come::<PackedV4>(number, own, new);
-        (Spot::Few(at), false)
+        Ok((Spot::Few(at), false))
     }
 
     /// Moves a record's few peers into sets.
@@ -299,20 +333,19 @@ impl Shard {
         number: u32,
         own: usize,
         key: E::Key,
-        mark: impl Fn(bool) -> Mark + Copy,
+        stamp: Stamp,
         random: &mut Random,
-    ) -> (Spot, bool) {
+    ) -> Result<(Spot, bool), TooSoon> {
         let hash = peer_hash(&self.key);
         let mut sets = *E::sets(self.records.at(number).sets());
         if let Some(place) = sets[own].find(&self.arena, key, hash) {
-            let renew = |old: Mark| mark(old.is_counted());
-            let (old, place) = sets[own].refresh(&mut self.arena, place, renew, random);
-            let new = renew(old);
-            if old.is_partial() != new.is_partial() {
+            let renew = |old| stamp.renew(old);
+            let (old, place) = sets[own].refresh(&mut self.arena, place, renew, random)?;
+            if old.is_partial() != stamp.partial {
                 self.count_gone::<E>(number, own, old);
-                self.count_come::<E>(number, own, new);
+                self.count_come::<E>(number, own, stamp.mark(old.is_counted()));
             }
-            return (Spot::Set(own, place), old.is_counted());
+            return Ok((Spot::Set(own, place), old.is_counted()));
         }
         let mut was_counted = false;
         let other = 1 - own;
@@ -322,13 +355,13 @@ impl Shard {
             self.count_gone::<E>(number, other, old);
         } else if self.is_full() {
             self.totals.refused_for_memory += 1;
-            return (Spot::Nowhere, true);
+            return Ok((Spot::Nowhere, true));
         }
-        let new = mark(was_counted);
+        let new = stamp.mark(was_counted);
         let place = sets[own].insert(&mut self.arena, E::new(key, new), hash, random);
         *E::sets_mut(self.records.at_mut(number).sets_mut()) = sets;
         self.count_come::<E>(number, own, new);
-        (Spot::Set(own, place), was_counted)
+        Ok((Spot::Set(own, place), was_counted))
     }
 
     /// Chooses peers, and says so.

@@ -1,8 +1,8 @@
 //! WebTorrent announces.
 
-use types::{InfoHash, Role, SwarmCounts, Tick, WebPeer};
+use types::{InfoHash, Role, SwarmCounts, Tick, TooSoon, WebPeer};
 
-use super::announce::split;
+use super::announce::{Stamp, split};
 use super::{LEECHERS, SEEDERS, Shard};
 use crate::mark::Mark;
 use crate::web::{WebChosen, WebSwarm};
@@ -19,10 +19,10 @@ impl Shard {
         job: &WebJob,
         hash: u64,
         chosen: &mut WebChosen,
-    ) -> SwarmCounts {
+    ) -> Result<SwarmCounts, TooSoon> {
         let Action::Update { completed } = job.action else {
             self.leave_web(&job.info_hash, job.peer, hash);
-            return self.counts(&job.info_hash, hash);
+            return Ok(self.counts(&job.info_hash, hash));
         };
         let found = self.find(&job.info_hash, hash);
         let found =
@@ -30,9 +30,9 @@ impl Shard {
         let is_new = self.web.get(&job.info_hash).is_none_or(|swarm| !swarm.holds(&job.peer));
         let Some(number) = found.filter(|_| !is_new || !self.is_full()) else {
             self.totals.refused_for_memory += 1;
-            return self.counts(&job.info_hash, hash);
+            return Ok(self.counts(&job.info_hash, hash));
         };
-        self.enter(now, number, job, completed);
+        self.enter(now, number, job, completed)?;
         if let Some(swarm) = self.web.get(&job.info_hash) {
             // Who has everything needs no seeders.
             let seeders =
@@ -43,11 +43,17 @@ impl Shard {
                 swarm.choose(role, takes[role], &job.peer, random, chosen);
             }
         }
-        self.counts_at(number)
+        Ok(self.counts_at(number))
     }
 
-    /// Adds the peer or refreshes it.
-    fn enter(&mut self, now: Tick, number: u32, job: &WebJob, completed: bool) {
+    /// Adds the peer or refreshes it, unless it comes too soon.
+    fn enter(
+        &mut self,
+        now: Tick,
+        number: u32,
+        job: &WebJob,
+        completed: bool,
+    ) -> Result<(), TooSoon> {
         let (own, other) = match job.role {
             Role::Seeder => (SEEDERS, LEECHERS),
             Role::Leecher | Role::PartialSeed => (LEECHERS, SEEDERS),
@@ -55,11 +61,15 @@ impl Shard {
         self.records.at_mut(number).has_web = 1;
         let key = self.key;
         let swarm = self.web.entry(job.info_hash).or_insert_with(|| WebSwarm::new(key));
+        let is_partial = job.role == Role::PartialSeed;
+        let stamp = Stamp { now, completed, partial: is_partial, spacing_s: job.spacing_s };
         let was_own = swarm.peers[own].get(&job.peer).copied();
+        if let Some(old) = was_own {
+            stamp.renew(old)?;
+        }
         let was_other = swarm.peers[other].swap_remove(&job.peer);
         let was_counted = was_own.or(was_other).is_some_and(Mark::is_counted);
-        let is_partial = job.role == Role::PartialSeed;
-        let mark = Mark::new(now, was_counted || completed, is_partial);
+        let mark = stamp.mark(was_counted);
         swarm.peers[own].insert(job.peer, mark);
         if let Some(old) = was_own {
             self.count_web_gone(number, own, old);
@@ -76,6 +86,7 @@ impl Shard {
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
         }
+        Ok(())
     }
 
     pub(crate) fn leave_web(&mut self, info_hash: &InfoHash, peer: WebPeer, hash: u64) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use types::{
     AnnounceSink, Chosen, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
-    Role, SwarmCounts, Tick, WebPeer,
+    Role, SwarmCounts, Tick, TooSoon, WebPeer,
 };
 
 use super::WebChosen;
@@ -29,6 +29,9 @@ fn store() -> Store {
 struct Figures(SwarmCounts);
 
 impl AnnounceSink for Figures {
+    fn too_soon(&mut self, _: usize, _: TooSoon) {
+        unreachable!("no spacing is asked for");
+    }
     fn chosen(&mut self, _: usize, chosen: &Chosen) {
         self.0 = chosen.counts;
     }
@@ -45,6 +48,7 @@ fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> Swar
         peer_id: PeerId::default(),
         role: Role::Leecher,
         action,
+        spacing_s: 0,
         want: 50,
         families: Families::Own,
         with_ids: false,
@@ -59,7 +63,8 @@ fn peer(connection: u64, id: u8) -> WebPeer {
 }
 
 fn web_job(torrent: u8, peer: WebPeer, role: Role, action: Action, want: u16) -> WebJob {
-    WebJob { info_hash: InfoHash([torrent; 20]), peer, role, action, want }
+    let info_hash = InfoHash([torrent; 20]);
+    WebJob { info_hash, peer, role, action, spacing_s: 0, want }
 }
 
 /// What the store should know: role, and whether the download has been counted.
@@ -130,7 +135,7 @@ fn agrees_with_a_naive_model() {
         };
         model.take(&job);
         let mut chosen = WebChosen::new();
-        let counts = store.announce_web(Tick(0), &mut random, &job, &mut chosen);
+        let counts = store.announce_web(Tick(0), &mut random, &job, &mut chosen).unwrap();
         model.check(&job, counts, &chosen);
         if round % 100 == 0 {
             store.sweep(Tick(0), 10);
@@ -150,7 +155,7 @@ fn silent_peers_go_in_their_own_time_and_empty_torrents_with_them() {
     let (store, mut random) = (store(), Random::new(1));
     let mut announce = |now: u32, connection: u64| {
         let job = web_job(1, peer(connection, 0), Role::Leecher, UPDATE, 0);
-        store.announce_web(Tick(now), &mut random, &job, &mut WebChosen::new())
+        store.announce_web(Tick(now), &mut random, &job, &mut WebChosen::new()).unwrap()
     };
     (0..1000).for_each(|connection| _ = announce(0, connection));
     announce_plain(&store, Tick(0), 1, UPDATE);
@@ -174,10 +179,10 @@ fn figures_of_plain_and_web_peers_add_up_on_both_sides() {
     let (store, mut random, now) = (store(), Random::new(1), Tick(0));
     let job = web_job(3, peer(1, 1), Role::Seeder, Action::Update { completed: true }, 9);
     let mut chosen = WebChosen::new();
-    store.announce_web(now, &mut random, &job, &mut chosen);
+    store.announce_web(now, &mut random, &job, &mut chosen).unwrap();
     let counts = announce_plain(&store, now, 3, UPDATE);
     assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
-    let counts = store.announce_web(now, &mut random, &job, &mut chosen);
+    let counts = store.announce_web(now, &mut random, &job, &mut chosen).unwrap();
     assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
     assert!(chosen.is_empty(), "a plain peer cannot speak WebRTC");
     let counts = announce_plain(&store, now, 3, Action::Stop);
@@ -188,18 +193,38 @@ fn figures_of_plain_and_web_peers_add_up_on_both_sides() {
 }
 
 #[test]
+fn who_comes_too_soon_with_nothing_new_stays_as_it_is() {
+    let (store, mut random) = (store(), Random::new(1));
+    let mut announce = |now: u32, role, action| {
+        let spaced = WebJob { spacing_s: 45, ..web_job(1, peer(1, 0), role, action, 0) };
+        store.announce_web(Tick(now), &mut random, &spaced, &mut WebChosen::new())
+    };
+    let leecher = Role::Leecher;
+    assert_eq!(announce(0, leecher, UPDATE).unwrap().web.leechers, 1);
+    assert_eq!(announce(15, leecher, UPDATE), Err(TooSoon { age_s: 0 }));
+    assert_eq!(announce(31, leecher, UPDATE), Err(TooSoon { age_s: 16 }));
+    assert!(announce(32, leecher, UPDATE).is_ok(), "refused ones have not made it younger");
+    assert_eq!(announce(33, Role::PartialSeed, UPDATE).unwrap().partial_seeds, 1);
+    assert_eq!(announce(34, Role::PartialSeed, UPDATE), Err(TooSoon { age_s: 0 }));
+    assert_eq!(announce(34, Role::Seeder, UPDATE).unwrap().web.seeders, 1);
+    assert_eq!(announce(35, Role::Seeder, Action::Stop).unwrap().web.seeders, 0);
+    assert!(announce(35, leecher, UPDATE).is_ok(), "it is new");
+    assert_eq!(store.totals().web.leechers, 1);
+}
+
+#[test]
 fn every_peer_is_chosen_alike() {
     let (store, mut random) = (store(), Random::new(2));
     for connection in 0..20 {
         let role = if connection % 3 == 0 { Role::Seeder } else { Role::Leecher };
         let job = web_job(9, peer(connection, 1), role, UPDATE, 0);
-        store.announce_web(Tick(0), &mut random, &job, &mut WebChosen::new());
+        store.announce_web(Tick(0), &mut random, &job, &mut WebChosen::new()).unwrap();
     }
     let mut seen = [0_u32; 20];
     for _ in 0..20_000 {
         let mut chosen = WebChosen::new();
         let job = web_job(9, peer(99, 1), Role::Leecher, UPDATE, 5);
-        store.announce_web(Tick(0), &mut random, &job, &mut chosen);
+        store.announce_web(Tick(0), &mut random, &job, &mut chosen).unwrap();
         chosen.iter().for_each(|peer| seen[peer.connection.0 as usize] += 1);
     }
     // 5 of 20 in 20,000 rounds: 5000 each, give or take five standard deviations.

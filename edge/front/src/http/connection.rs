@@ -42,7 +42,8 @@ impl Connection {
         first: Turn,
     ) {
         // The first request has no longer than any other, even before its first byte.
-        let deadline = shared.desk.borrow().clock.now().after(shared.options.head_timeout_s);
+        let wait_s = shared.options[client.listener].head_timeout_s;
+        let deadline = shared.desk.borrow().clock.now().after(wait_s);
         let connection = Rc::new(Self {
             stream,
             client: Cell::new(client),
@@ -86,7 +87,7 @@ impl Connection {
             Greeted::Gone => return Ok(None),
             Greeted::Named => {
                 let Client { listener, caller, .. } = self.client.get();
-                let Some(seat) = shared.desk.borrow().seat(caller.ip()) else {
+                let Some(seat) = shared.desk.borrow().seat(listener, caller.ip()) else {
                     shared.count_drop(listener, Drop::PrefixConnectionLimit);
                     return Ok(None);
                 };
@@ -97,7 +98,7 @@ impl Connection {
     }
 
     async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
-        let options = &shared.options;
+        let options = &shared.options[self.client.get().listener];
         let now = || shared.desk.borrow().clock.now();
         let mut turn = first;
         let mut handshaking = self.stream.is_handshaking();

@@ -4,25 +4,25 @@
 use std::io;
 use std::mem::take;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tracker::counters::{Drop, Kind, Ledger};
-use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, Networks, Random, Seat, Tracker};
+use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, DoorNumber, Random, Seat, Tracker};
 use types::{
     Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits,
 };
 use wire::http::{
-    self, AnnounceReply, Fault, ForwardedHeader, Head, PeerModel, Request, Response, ScrapeQuery,
-    Status, Target, Upgrade,
+    self, AnnounceReply, Fault, Head, PeerModel, Request, Response, ScrapeQuery, Status, Target,
+    Upgrade,
 };
 use wire::proxy;
 use wire::ws::switching_protocols;
 
-use super::{Challenges, HttpOptions};
+use super::HttpOptions;
 use crate::Clock;
 use crate::client::Caller;
 use crate::stream::Stream;
-use crate::web::WebOptions;
 
 /// Answers collected before they must leave: pipelined requests behind them wait their turn.
 const OUT_MAX: usize = 256 * 1024;
@@ -38,15 +38,18 @@ pub(super) struct Desk {
     pub(super) clock: Clock,
     tracker: Arc<Tracker>,
     random: Random,
-    ledgers: Vec<Ledger>,
-    proxies: Networks,
-    forwarded_header: ForwardedHeader,
-    dict_model: bool,
-    web: Option<WebOptions>,
-    challenges: Arc<Challenges>,
+    listeners: Vec<DeskListener>,
     read_buffer: Box<[u8]>,
     out: Vec<u8>,
     body: Vec<u8>,
+}
+
+/// What a desk knows of one of the worker's listeners.
+pub(super) struct DeskListener {
+    /// The account of its requests.
+    pub(super) ledger: Ledger,
+    /// How they are answered.
+    pub(super) options: Rc<HttpOptions>,
 }
 
 /// What is to become of a connection.
@@ -104,19 +107,13 @@ impl Desk {
         tracker: Arc<Tracker>,
         clock: Clock,
         random: Random,
-        ledgers: Vec<Ledger>,
-        options: &HttpOptions,
+        listeners: Vec<DeskListener>,
     ) -> Self {
         Self {
             clock,
             tracker,
             random,
-            ledgers,
-            proxies: options.trusted_proxies.clone(),
-            forwarded_header: options.forwarded_header,
-            dict_model: options.dict_model,
-            web: options.web.clone(),
-            challenges: Arc::clone(&options.challenges),
+            listeners,
             read_buffer: vec![0; READ_MAX].into(),
             out: Vec::with_capacity(READ_MAX),
             body: Vec::with_capacity(READ_MAX),
@@ -125,13 +122,20 @@ impl Desk {
 
     /// The account of a listener.
     pub(super) fn ledger(&mut self, listener: usize) -> &mut Ledger {
-        // Listeners are numbered by the worker that made the ledgers.
-        &mut self.ledgers[listener]
+        // Listeners are numbered by the worker that made them.
+        &mut self.listeners[listener].ledger
     }
 
-    /// A seat for a connection from `ip`. Networks bring other people's connections, and need none.
-    pub(super) fn seat(&self, ip: IpAddr) -> Option<Seat> {
-        if self.proxies.contains(ip) {
+    /// Connections held at a listener.
+    pub(super) fn held(&self, listener: usize) -> u64 {
+        let counters = &self.listeners[listener].ledger.now;
+        counters.connections_opened - counters.connections_closed
+    }
+
+    /// A seat for a connection from `ip` to a listener. Its proxies bring other people's connections, and
+    /// need none.
+    pub(super) fn seat(&self, listener: usize, ip: IpAddr) -> Option<Seat> {
+        if self.listeners[listener].options.trusted_proxies.contains(ip) {
             return Some(Seat::free());
         }
         self.tracker.limiter().seat(ip)
@@ -139,7 +143,7 @@ impl Desk {
 
     /// Lets others see the figures.
     pub(super) fn publish(&mut self) {
-        self.ledgers.iter_mut().for_each(Ledger::publish);
+        self.listeners.iter_mut().for_each(|listener| listener.ledger.publish());
     }
 
     /// One turn: reads once, unless whole requests are waiting already, answers what is there, and
@@ -250,10 +254,12 @@ impl Desk {
 
     /// Answers a request.
     fn answer(&mut self, client: Client, request: &Request<'_>) -> Next {
-        let ip = client.caller.client(request, &self.proxies, self.forwarded_header);
-        let takes_upgrades = self.web.as_ref().is_some_and(|web| web.serves(request));
+        let options = Rc::clone(&self.listeners[client.listener].options);
+        let proxies = &options.trusted_proxies;
+        let ip = client.caller.client(request, proxies, options.forwarded_header);
+        let takes_upgrades = options.web.as_ref().is_some_and(|web| web.serves(request));
         if takes_upgrades && request.upgrade != Upgrade::None {
-            return self.upgrade(client, request, ip);
+            return self.upgrade(client, &options, request, ip);
         }
         let keep_alive = request.keep_alive && client.may_stay;
         let response = Response { method: request.method, keep_alive };
@@ -267,12 +273,12 @@ impl Desk {
         self.body.clear();
         let answered = match request.target {
             Target::Announce(query) => self.announce(client, request.key, query, ip),
-            Target::Scrape(query) => self.scrape(request.key, query, ip),
+            Target::Scrape(query) => self.scrape(options.door, request.key, query, ip),
             Target::Unknown => {
                 self.ledger(client.listener).now.response(family(ip), Kind::Other);
-                if let Some(answer) = self.challenges.answer(request.path) {
+                if let Some(answer) = options.challenges.answer(request.path) {
                     response.ok(&mut self.out, answer.as_bytes());
-                } else if self.web.as_ref().is_some_and(|web| web.names(request)) {
+                } else if options.web.as_ref().is_some_and(|web| web.names(request)) {
                     response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
                 } else {
                     response.not_found(&mut self.out);
@@ -280,7 +286,7 @@ impl Desk {
                 return next;
             }
         };
-        let counters = &mut self.ledgers[client.listener].now;
+        let counters = &mut self.listeners[client.listener].ledger.now;
         match answered {
             Ok(()) => counters.response(family(ip), kind),
             //= bep3#failure-reason
@@ -297,8 +303,14 @@ impl Desk {
     }
 
     /// Answers a request for a WebSocket.
-    fn upgrade(&mut self, client: Client, request: &Request<'_>, ip: IpAddr) -> Next {
-        let counters = &mut self.ledgers[client.listener].now;
+    fn upgrade(
+        &mut self,
+        client: Client,
+        options: &HttpOptions,
+        request: &Request<'_>,
+        ip: IpAddr,
+    ) -> Next {
+        let counters = &mut self.listeners[client.listener].ledger.now;
         counters.request(family(ip), Kind::Other);
         counters.response(family(ip), Kind::Other);
         let (key, origin) = match request.upgrade {
@@ -311,12 +323,12 @@ impl Desk {
             Upgrade::None => return Next::Close,
         };
         let last = Response { method: request.method, keep_alive: false };
-        if !self.web.as_ref().is_some_and(|web| web.admits(origin)) {
+        if !options.web.as_ref().is_some_and(|web| web.admits(origin)) {
             //= rfc6455#origin
             counters.drop(Drop::ForbiddenOrigin);
             http::forbidden_origin(&mut self.out);
         } else if let Err(refusal) =
-            self.tracker.admit(self.clock.now(), ip, Asked::Socket, request.key)
+            self.tracker.admit(options.door, self.clock.now(), ip, Asked::Socket, request.key)
         {
             counters.refuse(refusal);
             last.text(&mut self.out, Status::Forbidden, refusal.text());
@@ -341,9 +353,10 @@ impl Desk {
         ip: IpAddr,
     ) -> Result<(), Refusal> {
         let now = self.clock.now();
-        let pass = self.tracker.admit(now, ip, Asked::Announce, key)?;
+        let HttpOptions { door, dict_model, .. } = *self.listeners[client.listener].options;
+        let pass = self.tracker.admit(door, now, ip, Asked::Announce, key)?;
         let query = http::announce_query(query)?;
-        let model = match (query.compact || !self.dict_model, query.no_peer_id) {
+        let model = match (query.compact || !dict_model, query.no_peer_id) {
             (true, _) => PeerModel::Compact,
             (false, true) => PeerModel::DictNoIds,
             (false, false) => PeerModel::Dict,
@@ -365,8 +378,14 @@ impl Desk {
         Ok(())
     }
 
-    fn scrape(&mut self, key: Option<&[u8]>, query: &[u8], ip: IpAddr) -> Result<(), Refusal> {
-        let pass = self.tracker.admit(self.clock.now(), ip, Asked::Scrape, key)?;
+    fn scrape(
+        &mut self,
+        door: DoorNumber,
+        key: Option<&[u8]>,
+        query: &[u8],
+        ip: IpAddr,
+    ) -> Result<(), Refusal> {
+        let pass = self.tracker.admit(door, self.clock.now(), ip, Asked::Scrape, key)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let hashes = ScrapeQuery::new(query).read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_HTTP_MAX];

@@ -43,11 +43,10 @@ impl Server {
         let socket = socket.unwrap().remove(0);
         let address = socket.local_addr().unwrap();
         let [http, web] = [Protocol::Http, Protocol::Ws]
-            .map(|protocol| board.register(Listener { protocol, address }));
+            .map(|protocol| board.register(Listener { protocol, address, door: DoorNumber(0) }));
         let worker = HttpWorker {
             tracker,
-            listeners: vec![HttpListener { socket, tls: None, http, web }],
-            options,
+            listeners: vec![HttpListener { socket, tls: None, options, http, web }],
             clock: Clock::start(),
             seed: 1,
             place: Place::for_workers(1).remove(0),

@@ -22,7 +22,7 @@ use rustls::{
 };
 use tokio::sync::watch;
 use tracker::counters::{Board, Counters, Drop, Listener, Protocol};
-use tracker::{Keys, Networks, Options, Policy, StoreOptions, Tracker};
+use tracker::{DoorNumber, Keys, Networks, Options, Policy, StoreOptions, Tracker};
 
 use crate::Clock;
 use crate::http::{HttpListener, HttpOptions, HttpWorker, serve};
@@ -96,16 +96,16 @@ impl Server {
                 Some(_) => [Protocol::Https, Protocol::Wss],
                 None => [Protocol::Http, Protocol::Ws],
             };
-            let [http, web] =
-                protocols.map(|protocol| board.register(Listener { protocol, address }));
-            (address, HttpListener { socket, tls, http, web })
+            let [http, web] = protocols.map(|protocol| {
+                board.register(Listener { protocol, address, door: DoorNumber(0) })
+            });
+            (address, HttpListener { socket, tls, options: options.clone(), http, web })
         };
         let (address, tls) = listener(Some(TlsConfig::new(&certificates)));
         let (plain, bare) = listener(None);
         let worker = HttpWorker {
             tracker: Arc::clone(&tracker),
             listeners: vec![tls, bare],
-            options,
             clock: Clock::start(),
             seed: 7,
             place: Place::for_workers(1).remove(0),

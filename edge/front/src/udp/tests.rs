@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tracker::access::{AccessLists, HashList, Mode};
 use tracker::counters::{Board, Listener, Protocol};
-use tracker::{Keys, Options, Policy, StoreOptions};
+use tracker::{Door, Keys, Options, Policy, StoreOptions};
 
 const HASH: [u8; 20] = [0xab; 20];
 const CONNECT: u32 = 0;
@@ -39,9 +39,15 @@ fn tracker() -> Arc<Tracker> {
 
 /// A handler for one socket, and where its figures go.
 fn front(tracker: &Arc<Tracker>, board: &Board) -> UdpFront {
+    front_behind(tracker, board, None)
+}
+
+/// The same behind proxies, if there are any.
+fn front_behind(tracker: &Arc<Tracker>, board: &Board, proxies: Option<Networks>) -> UdpFront {
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
-    let ledger = board.register(Listener { protocol: Protocol::Udp, address });
-    UdpFront::new(Arc::clone(tracker), vec![ledger], Clock::start(), 7)
+    let ledger = board.register(Listener { protocol: Protocol::Udp, address, door: DoorNumber(0) });
+    let listener = UdpListener { ledger, door: DoorNumber(0), proxies };
+    UdpFront::new(Arc::clone(tracker), vec![listener], Clock::start(), 7)
 }
 
 /// What all workers have counted, published by their end.
@@ -62,15 +68,15 @@ struct Server {
 
 impl Server {
     fn start(listen: &str) -> Self {
-        Self::with(listen, |front| front)
+        Self::with(listen, None)
     }
 
-    fn with(listen: &str, change: impl FnOnce(UdpFront) -> UdpFront) -> Self {
+    fn with(listen: &str, proxies: Option<Networks>) -> Self {
         let options = UdpOptions { engine: Engine::Auto, ..UdpOptions::default() };
         let sockets = bind_udp(listen.parse().unwrap(), 1, &options).unwrap();
         let address = sockets[0].local_addr();
         let (tracker, board) = (tracker(), Arc::new(Board::default()));
-        let mut handler = change(front(&tracker, &board));
+        let mut handler = front_behind(&tracker, &board, proxies);
         let stop = Arc::new(AtomicBool::new(false));
         let worker = std::thread::spawn({
             let stop = Arc::clone(&stop);
@@ -534,7 +540,8 @@ fn access_lists_gate_announces_and_scrapes_alike() {
     let server = Server::start("127.0.0.1:0");
     let line = InfoHash(HASH).to_string();
     let deny = Arc::new(HashList::parse(line.as_bytes()).unwrap());
-    server.tracker.access().replace(AccessLists { mode: Mode::Deny, deny, ..Default::default() });
+    let lists = AccessLists { mode: Mode::Deny, deny, ..Default::default() };
+    server.tracker.doors().replace(vec![Door { lists, ..Door::default() }]);
     let client = Client::new("127.0.0.1", &server);
     let id = client.connect();
     assert!(is_error(&client.ask(&announce(id, LEECHER)), Refusal::Denied));

@@ -11,13 +11,13 @@ use std::mem::take;
 use std::rc::Rc;
 
 use slab::Slab;
-use tracker::Offers;
-use tracker::counters::{Counters, Drop, Ledger};
+use tracker::counters::{Counters, Drop};
+use tracker::{DoorNumber, Offers};
 use types::{ConnectionKey, Tick, limits};
 use wire::ws::{self, CloseCode};
 
-use super::WebOptions;
 use super::exchange::{Content, Exchange, Letter, Packet, Place};
+use super::{WebListener, WebOptions};
 use crate::stream::{Socket, Stream};
 
 /// The mailboxes of a worker's connections, and the packets for other workers.
@@ -33,8 +33,7 @@ pub(super) struct Hub {
     scans: usize,
     /// Memory for mailboxes.
     spare: Vec<Vec<u8>>,
-    options: WebOptions,
-    ledgers: Vec<Ledger>,
+    listeners: Vec<WebListener>,
 }
 
 struct Mailbox {
@@ -74,7 +73,7 @@ const SCAN_PARTS: usize = 4;
 const CLOSE_S: u32 = 3;
 
 impl Hub {
-    pub(super) fn new(place: &Place, options: WebOptions, ledgers: Vec<Ledger>) -> Self {
+    pub(super) fn new(place: &Place, listeners: Vec<WebListener>) -> Self {
         Self {
             number: place.number,
             mailboxes: Slab::new(),
@@ -83,8 +82,7 @@ impl Hub {
             outgoing: (0..place.exchange.workers()).map(|_| Packet::default()).collect(),
             scans: 0,
             spare: Vec::new(),
-            options,
-            ledgers,
+            listeners,
         }
     }
 
@@ -93,7 +91,23 @@ impl Hub {
     }
 
     pub(super) fn counters(&mut self, listener: usize) -> &mut Counters {
-        &mut self.ledgers[listener].now
+        &mut self.listeners[listener].ledger.now
+    }
+
+    /// Connections held that have come by a listener.
+    pub(super) fn held(&self, listener: usize) -> u64 {
+        let counters = &self.listeners[listener].ledger.now;
+        counters.connections_opened - counters.connections_closed
+    }
+
+    /// What is decided for a listener.
+    pub(super) fn door(&self, listener: usize) -> DoorNumber {
+        self.listeners[listener].door
+    }
+
+    /// How a listener's connections are served.
+    pub(super) fn options(&self, listener: usize) -> &WebOptions {
+        &self.listeners[listener].options
     }
 
     /// A mailbox for a new connection, with what could not be sent to it yet.
@@ -172,7 +186,7 @@ impl Hub {
             self.due.push(at);
         }
         write(&mut mailbox.unsent);
-        if mailbox.unsent.len() > self.options.unread_max {
+        if mailbox.unsent.len() > self.listeners[mailbox.listener].options.unread_max {
             self.relieve(now, at);
         }
         true
@@ -311,7 +325,7 @@ impl Hub {
             // Not waited for by anybody: the flush tries again.
             let Some(mailbox) = self.mailboxes.get_mut(at) else { return };
             mailbox.blocked = None;
-            if mailbox.unsent.len() <= self.options.unread_max {
+            if mailbox.unsent.len() <= self.listeners[listener].options.unread_max {
                 return;
             }
         }
@@ -328,17 +342,17 @@ impl Hub {
         self.scans += 1;
         for at in (self.scans % SCAN_PARTS..self.mailboxes.capacity()).step_by(SCAN_PARTS) {
             let Some(mailbox) = self.mailboxes.get_mut(at) else { continue };
-            let counters = &mut self.ledgers[mailbox.listener].now;
-            let stuck = mailbox
-                .blocked
-                .is_some_and(|since| now > since.after(self.options.write_timeout_s));
+            let WebListener { ledger, options, .. } = &mut self.listeners[mailbox.listener];
+            let counters = &mut ledger.now;
+            let stuck =
+                mailbox.blocked.is_some_and(|since| now > since.after(options.write_timeout_s));
             let is_overdue = match mailbox.ends {
                 Some(ends) => now > ends,
                 None if stuck => {
                     counters.drop(Drop::SlowReader);
                     true
                 }
-                None if now > mailbox.heard.after(self.options.idle_timeout_s) => {
+                None if now > mailbox.heard.after(options.idle_timeout_s) => {
                     counters.drop(Drop::TimedOut);
                     true
                 }
@@ -348,7 +362,7 @@ impl Hub {
                 // Its task wakes up and finds the stream closed. One closed already needs no ending.
                 mailbox.ends = Some(Tick(u32::MAX));
                 let _ = mailbox.stream.hang_up();
-            } else if !mailbox.pinged && now >= mailbox.heard.after(self.options.ping_s) {
+            } else if !mailbox.pinged && now >= mailbox.heard.after(options.ping_s) {
                 mailbox.pinged = true;
                 silent.push(mailbox.key);
             }
@@ -357,7 +371,7 @@ impl Hub {
         for key in silent {
             self.put(now, key, |out| ws::ping(out, b""));
         }
-        self.ledgers.iter_mut().for_each(Ledger::publish);
+        self.listeners.iter_mut().for_each(|listener| listener.ledger.publish());
     }
 
     #[inline]

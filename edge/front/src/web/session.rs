@@ -4,7 +4,7 @@ use std::mem::take;
 use std::net::IpAddr;
 
 use tracker::counters::{Drop, Kind};
-use tracker::{Asked, WebAsk, WebChosen};
+use tracker::{Asked, Pass, WebAsk, WebChosen};
 use types::{ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits};
 use wire::webtorrent::{self, Announce, Answer, BadMessage, Message, Relay, Scrape};
 use wire::ws::{self, CloseCode, Fault, Reader};
@@ -91,10 +91,11 @@ impl Session {
     fn serve(&mut self, worker: &mut Worker, now: Tick, input: &mut [u8]) -> (usize, Next) {
         let mut at = 0;
         while let Some(input) = input.get_mut(at..).filter(|input| !input.is_empty()) {
-            if !self.pace.admits(now, worker.options.messages_per_s) {
+            if !self.pace.admits(now, worker.hub.options(self.listener).messages_per_s) {
                 return (at, Next::Pause);
             }
-            let read = self.reader.read(input, worker.options.message_max);
+            let message_max = worker.hub.options(self.listener).message_max;
+            let read = self.reader.read(input, message_max);
             at += read.consumed;
             match read.event {
                 ws::Event::Partial { .. } => break,
@@ -174,12 +175,12 @@ impl Session {
         let place = self.peers.binary_search(&(info_hash, peer_id));
         if place.is_err()
             && event != Event::Stopped
-            && self.peers.len() >= worker.options.torrents_max
+            && self.peers.len() >= worker.hub.options(self.listener).torrents_max
         {
             return Err(Refusal::TooManyTorrents);
         }
         let ask = WebAsk {
-            pass: worker.tracker.admit(now, self.ip, Asked::Announce, None)?,
+            pass: self.ask_leave(worker, now, Asked::Announce)?,
             info_hash,
             peer: WebPeer { connection: self.key, peer_id },
             event,
@@ -240,7 +241,7 @@ impl Session {
         now: Tick,
         scrape: &Scrape<'_>,
     ) -> Result<(), Refusal> {
-        let pass = worker.tracker.admit(now, self.ip, Asked::Scrape, None)?;
+        let pass = self.ask_leave(worker, now, Asked::Scrape)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let hashes = scrape.read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
@@ -251,6 +252,11 @@ impl Session {
         });
         worker.hub.counters(self.listener).response(family(self.ip), Kind::Scrape);
         Ok(())
+    }
+
+    fn ask_leave(&self, worker: &Worker, now: Tick, asked: Asked) -> Result<Pass, Refusal> {
+        let door = worker.hub.door(self.listener);
+        worker.tracker.admit(door, now, self.ip, asked, None)
     }
 
     fn count(&self, worker: &mut Worker, kind: Kind) {

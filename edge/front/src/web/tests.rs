@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
 use tracker::counters::{Board, Counters, Drop, Kind, Listener, Protocol};
-use tracker::{Asked, Keys, Options, Policy, StoreOptions};
+use tracker::{Asked, Door, Keys, Options, Policy, StoreOptions};
 use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick};
 use wire::webtorrent::client::{File, Reply};
 use wire::webtorrent::{Announce, Answer, Offer, client};
@@ -53,12 +53,18 @@ impl Server {
             let listen = ([127, 0, 0, 1], 0).into();
             let socket = bind_tcp(listen, 1, &TcpOptions::default()).unwrap().remove(0);
             let address = socket.local_addr().unwrap();
-            let [http, web] = [Protocol::Http, Protocol::Ws]
-                .map(|protocol| board.register(Listener { protocol, address }));
+            let [http, web] = [Protocol::Http, Protocol::Ws].map(|protocol| {
+                board.register(Listener { protocol, address, door: DoorNumber(0) })
+            });
             let worker = HttpWorker {
                 tracker: Arc::clone(&tracker),
-                listeners: vec![HttpListener { socket, tls: None, http, web }],
-                options: options.clone(),
+                listeners: vec![HttpListener {
+                    socket,
+                    tls: None,
+                    options: options.clone(),
+                    http,
+                    web,
+                }],
                 clock: Clock::start(),
                 seed: 1,
                 place,
@@ -89,7 +95,8 @@ impl Server {
     /// The torrent's figures.
     fn counts(&self) -> SwarmCounts {
         let mut counts = [SwarmCounts::default()];
-        let pass = self.tracker.admit(Tick(0), [127, 0, 0, 1].into(), Asked::Scrape, None);
+        let pass =
+            self.tracker.admit(DoorNumber(0), Tick(0), [127, 0, 0, 1].into(), Asked::Scrape, None);
         self.tracker.scrape(pass.unwrap(), &[HASH], &mut counts).unwrap();
         counts[0]
     }

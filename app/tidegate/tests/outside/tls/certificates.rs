@@ -130,3 +130,53 @@ fn make_of_version_1(directory: &Directory) {
     let files = ["-in", "v1.csr", "-signkey", "version1.key", "-out", "version1.pem"];
     openssl(directory, &[["x509", "-req"].as_slice(), &files].concat());
 }
+
+/// Keys as openssl writes them, today and in former times, in one file with the chain and apart.
+#[test]
+fn keys_in_every_form_are_served() {
+    const KINDS: &[(&str, &[&str])] = &[
+        ("rsa", RSA),
+        ("rsa4096", &["-newkey", "rsa:4096"]),
+        ("p256", ECDSA),
+        ("p384", &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384"]),
+        ("ed25519", &["-newkey", "ed25519"]),
+    ];
+    let directory = Directory::new();
+    make_authority(&directory);
+    let mut names: Vec<String> = Vec::new();
+    for (name, kind) in KINDS {
+        make(&directory, name, kind, "30");
+        names.push((*name).into());
+        if *name == "ed25519" {
+            continue;
+        }
+        let old = format!("old-{name}");
+        let (from, to) = (format!("{name}.key"), format!("{old}.key"));
+        openssl(&directory, &["pkey", "-in", &from, "-traditional", "-out", &to]);
+        let read = |name: &str| std::fs::read_to_string(directory.path(name)).unwrap();
+        let label = if name.starts_with("rsa") { "RSA PRIVATE KEY" } else { "EC PRIVATE KEY" };
+        assert!(read(&to).contains(label) && read(&from).contains("BEGIN PRIVATE KEY"));
+        // The same key for another host, with the certificate in the key's file.
+        let host = format!("subjectAltName=DNS:{old}.test");
+        let chain = format!("{old}.pem");
+        let issuer = ["req", "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-key", &to];
+        let subject =
+            ["-subj", "/CN=host", "-addext", &host, "-addext", "basicConstraints=CA:FALSE"];
+        openssl(&directory, &[issuer.as_slice(), &subject, &["-out", &chain]].concat());
+        let both = read(&to) + &read(&chain);
+        directory.write(&to, &both);
+        directory.write(&chain, &both);
+        names.push(old);
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let secure = Secure::start(directory, &names);
+    for name in names {
+        assert_eq!(
+            secure.serial(&format!("{name}.test")),
+            secure.serial_of(&format!("{name}.pem"))
+        );
+        let options = ["-servername", &format!("{name}.test"), "-verify_return_error"];
+        let text = secure.s_client(&options, "");
+        assert!(text.contains("Verify return code: 0 (ok)"), "{name}: {text}");
+    }
+}

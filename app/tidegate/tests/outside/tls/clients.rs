@@ -1,5 +1,7 @@
 //! What is offered, and what is not.
 
+use std::net::TcpStream;
+
 use super::*;
 
 fn start() -> Secure {
@@ -132,4 +134,115 @@ fn nobody_renegotiates() {
     assert!(text.contains("RENEGOTIATING"), "{text}");
     assert!(text.contains("no renegotiation"), "{text}");
     secure.tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
+}
+
+/// What scanners look for besides versions and ciphers.
+#[test]
+fn what_is_agreed_on_is_sound() {
+    let secure = start();
+    let text = secure.s_client(&["-tls1_2"], "");
+    for expected in
+        ["Secure Renegotiation IS supported", "Compression: NONE", "Extended master secret: yes"]
+    {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    for version in ["-tls1_2", "-tls1_3"] {
+        for (group, is_there) in [
+            ("X25519", true),
+            ("P-256", true),
+            ("P-384", true),
+            ("P-521", false),
+            ("X448", false),
+            ("ffdhe2048", false),
+        ] {
+            // With an RSA key, whose certificate needs no group.
+            let options = [version, "-brief", "-servername", "old.test", "-groups", group];
+            let text = secure.s_client(&options, "");
+            assert_eq!(brief(&text, "Protocol version").is_some(), is_there, "{group}: {text}");
+        }
+        for (algorithms, is_there) in [
+            ("ecdsa_secp256r1_sha256", true),
+            ("rsa_pss_rsae_sha256", true),
+            ("RSA+SHA1:ECDSA+SHA1:RSA+SHA224", false),
+        ] {
+            let options = [version, "-brief", "-cipher", "ALL:@SECLEVEL=0", "-sigalgs", algorithms];
+            let text = secure.s_client(&options, "");
+            assert_eq!(brief(&text, "Protocol version").is_some(), is_there, "{text}");
+        }
+    }
+    // PKCS#1 signatures are for TLS 1.2, in which old clients know nothing better.
+    let pkcs_1 = ["-brief", "-sigalgs", "rsa_pkcs1_sha256"];
+    let agreed = |version| {
+        let text = secure.s_client(&[pkcs_1.as_slice(), &[version]].concat(), "");
+        brief(&text, "Protocol version").is_some()
+    };
+    assert!(agreed("-tls1_2") && !agreed("-tls1_3"));
+}
+
+#[test]
+fn a_name_that_no_certificate_is_for_is_for_the_client_to_judge() {
+    let secure = start();
+    let judged = |host: &str| {
+        let options = ["-servername", host, "-verify_hostname", host, "-verify_return_error"];
+        secure.s_client(&options, "")
+    };
+    assert!(judged("host.test").contains("Verify return code: 0 (ok)"));
+    assert!(judged("old.test").contains("Verify return code: 0 (ok)"));
+    let text = judged("stranger.test");
+    assert!(text.to_lowercase().contains("hostname mismatch"), "{text}");
+    let text = secure.s_client(&["-noservername", "-verify_return_error"], "");
+    assert!(text.contains("Verify return code: 0 (ok)"), "{text}");
+}
+
+#[test]
+fn half_handshakes_by_the_thousand_stop_nobody() {
+    const HELD: usize = 5000;
+    const MORE: usize = 500;
+    net::process::raise_descriptor_limit().unwrap();
+    let directory = Directory::new();
+    make_authority(&directory);
+    make(&directory, "host", ECDSA, "30");
+    let (port, behind) = (free_port(), free_port());
+    // Clients of a proxy are counted by their own addresses, of which there are several here.
+    let table = format!(
+        "[[listener]]\nprotocol = \"tls\"\nlisten = [\"127.0.0.1:{behind}\"]\n\
+         http.proxy_protocol = \"v1v2\"\nhttp.trusted_proxies = [\"127.0.0.1\"]\n\
+         http.head_timeout_s = 3600\n"
+    );
+    let more = Secure::configuration(&directory, port, &["host"]) + &table;
+    let secure = Secure { tracker: Tracker::start(directory, &more), port };
+    let resident = || secure.tracker.metric("tidegate_process_resident_memory_bytes");
+    let before = resident();
+    let open = |number: usize| {
+        let mut stream = TcpStream::connect(("127.0.0.1", behind)).unwrap();
+        let host = 1 + number % 2;
+        // The beginning of a hello that has 512 bytes.
+        let line =
+            format!("PROXY TCP4 192.0.2.{host} 192.0.2.200 4711 443\r\n\x16\x03\x01\x02\0\x01");
+        // One that is too much may be closed already.
+        let _ = stream.write_all(line.as_bytes());
+        stream
+    };
+    let streams: Vec<TcpStream> = (0..2 * (HELD + MORE)).map(open).collect();
+    let figure = |name: &str, more: &str| {
+        let labels = format!("listener=\"127.0.0.1:{behind}\",protocol=\"https\"{more}");
+        secure.tracker.metric(&format!("tidegate_{name}{{{labels}}}"))
+    };
+    let refused = || figure("drops_total", ",reason=\"prefix_connection_limit\"");
+    secure.tracker.wait_until("two addresses have all they may", |_| {
+        refused() == 2.0 * MORE as f64 && figure("connections_open", "") == 2.0 * HELD as f64
+    });
+    let each = (resident() - before) / (2 * HELD) as f64;
+    assert!(each < 32.0 * 1024.0, "{each} bytes for each");
+    // Others are served, behind the same proxy as elsewhere.
+    for (port, options) in [(behind, ["--haproxy-protocol"].as_slice()), (port, &[])] {
+        let output = secure.curl("https", port, options);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(text.matches("8:intervali1800e").count(), 2, "{text}{}", stderr(&output));
+    }
+    drop(streams);
+    secure.tracker.wait_until("all are gone", |_| figure("connections_open", "") == 0.0);
+    let left =
+        figure("drops_total", ",reason=\"bad_tls\"") + figure("drops_total", ",reason=\"reset\"");
+    assert_eq!(left, 2.0 * HELD as f64, "who leaves in a handshake is counted");
 }

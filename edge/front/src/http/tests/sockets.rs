@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use net::{TcpOptions, bind_tcp};
 use tracker::counters::{Board, Counters, Listener, Protocol};
-use tracker::{Keys, Options, Policy, StoreOptions};
+use tracker::{Door, Keys, Options, Policy, StoreOptions};
 use types::Refusal;
 
 use super::super::*;
@@ -41,11 +41,10 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (tracker, board) = (tracker(options.dict_model), Arc::new(Board::default()));
         let [http, web] = [Protocol::Http, Protocol::Ws]
-            .map(|protocol| board.register(Listener { protocol, address }));
+            .map(|protocol| board.register(Listener { protocol, address, door: DoorNumber(0) }));
         let worker = HttpWorker {
             tracker: Arc::clone(&tracker),
-            listeners: vec![HttpListener { socket: listener, tls: None, http, web }],
-            options,
+            listeners: vec![HttpListener { socket: listener, tls: None, options, http, web }],
             clock: Clock::start(),
             seed: 7,
             place: Place::for_workers(1).remove(0),

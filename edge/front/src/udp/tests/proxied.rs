@@ -7,7 +7,7 @@ use super::*;
 /// A server behind whoever speaks from this host's loopback addresses.
 fn behind_proxy(listen: &str) -> Server {
     let proxies = Networks::parse(["127.0.0.1", "::1"]).unwrap();
-    Server::with(listen, |front| front.behind(proxies))
+    Server::with(listen, Some(proxies))
 }
 
 /// The 38 bytes with which a proxy at 192.0.2.200 speaks for `client`, put together by hand.
@@ -167,7 +167,8 @@ fn strangers_cannot_speak_for_others() {
 fn unverified_wrapped_bytes_out_never_exceed_bytes_in() {
     let (tracker, board) = (tracker(), Board::default());
     populate(&tracker, Family::V4, 200);
-    let mut front = front(&tracker, &board).behind(Networks::parse(["10.9.9.9"]).unwrap());
+    let proxies = Networks::parse(["10.9.9.9"]).unwrap();
+    let mut front = front_behind(&tracker, &board, Some(proxies));
     let mut random = Random::new(11);
     let from = SocketAddr::from(([10, 9, 9, 9], 5));
     let mut answered = 0;
@@ -213,8 +214,9 @@ fn direct_clients_from_private_addresses_are_taken_as_the_policy_says() {
         let client = Client::new(host, &server);
         let packet = announce(client.connect(), LEECHER);
         answer(&client.ask(&packet));
-        let policy = Policy { private_addresses: PrivateAddresses::Deny, ..Policy::default() };
-        server.tracker.reconfigure(&policy);
+        let private_addresses = PrivateAddresses::Deny;
+        let deny = Door { private_addresses, ..Door::default() };
+        server.tracker.doors().replace(vec![deny]);
         assert!(is_error(&client.ask(&packet), Refusal::AddressNotPublic), "{listen}");
     }
 }

@@ -99,3 +99,27 @@ fn who_floods_is_shut_out() {
     assert!(counters.drops[Drop::RequestRate.index()] > 10);
     assert_eq!(counters.shut_outs, 1);
 }
+
+#[test]
+fn who_comes_too_soon_with_nothing_new_is_told_so() {
+    let server = Server::start("127.0.0.1:0");
+    let client = Client::new("127.0.0.1", &server);
+    let id = client.connect();
+    let again = Say { event: 0, ..LEECHER };
+    answer(&client.ask(&announce(id, again)));
+    answer(&client.ask(&announce(id, again)));
+    let policy = Policy { enforce_interval_min: true, ..Policy::default() };
+    server.tracker.reconfigure(&policy);
+    let is_refused =
+        |say| is_error(&client.ask(&announce(id, say)), Refusal::TooSoon { wait_min: 0 });
+    assert!(is_refused(again) && is_refused(again));
+    // News are welcome: that it has started anew, that it is done, even without an event, or leaves.
+    assert!(!is_refused(LEECHER) && is_refused(again));
+    assert!(!is_refused(Say { event: 1, ..again }));
+    assert!(!is_refused(again) && is_refused(again), "it is a leecher again");
+    assert!(!is_refused(Say { left: 0, ..again }) && is_refused(Say { left: 0, ..again }));
+    assert!(!is_refused(Say { port: 6882, ..again }), "another peer");
+    assert_eq!(answer(&client.ask(&announce(id, Say { event: 3, ..again }))).0, 1);
+    assert!(!is_refused(again) && is_refused(again), "it had left");
+    assert_eq!(server.finish().refusals[Refusal::TooSoon { wait_min: 0 }.index()], 6);
+}

@@ -193,7 +193,7 @@ fn lists_gate_announces_and_scrapes() {
     let server = Server::start(WebOptions::default());
     let deny = HashList::parse("6868686868686868686868686868686868686868\n".as_bytes()).unwrap();
     let lists = AccessLists { mode: Mode::Deny, deny: deny.into(), ..AccessLists::default() };
-    server.tracker.access().replace(lists);
+    server.tracker.doors().replace(vec![Door { lists, ..Door::default() }]);
     let mut client = server.client();
     let denied = Heard::Failure(Refusal::Denied.text().into());
     assert_eq!(client.join(1), denied);

@@ -91,3 +91,24 @@ fn behind_a_proxy_websockets_are_counted_by_their_clients() {
     }
     upgrade_from(&server, "192.0.2.1").expect_upgrade();
 }
+
+#[test]
+fn who_comes_too_soon_with_nothing_new_is_told_so_and_stays() {
+    let server = Server::start(WebOptions::default());
+    let policy = Policy { enforce_interval_min: true, ..Policy::default() };
+    server.tracker.reconfigure(&policy);
+    let mut client = server.client();
+    let again = |client: &mut Client| {
+        client.announce(&Announce { event: Event::None, ..leecher(1) });
+        client.hear()
+    };
+    let too_soon = Heard::Failure(Refusal::TooSoon { wait_min: 0 }.text().into());
+    assert_eq!(again(&mut client), announced(0, 1));
+    assert_eq!([again(&mut client), again(&mut client)], [too_soon.clone(), too_soon]);
+    assert_eq!(client.join(1), announced(0, 1), "it has started anew");
+    client.announce(&Announce { event: Event::Completed, left: Some(0), ..leecher(1) });
+    assert_eq!(client.hear(), announced(1, 0));
+    // Whoever comes by another connection is another.
+    assert_eq!(again(&mut server.client()), announced(1, 1));
+    assert_eq!(server.end().refusals[Refusal::TooSoon { wait_min: 0 }.index()], 2);
+}

@@ -211,8 +211,9 @@ fn private_clients_are_taken_where_they_have_reached_a_private_address() {
         server.address.set_ip(host.into());
         let mut client = server.client();
         assert!(!client.ask(forwarded(1, "10.0.0.1")).has("failure"));
-        let policy = Policy { private_addresses: PrivateAddresses::Deny, ..Policy::default() };
-        server.tracker.reconfigure(&policy);
+        let private_addresses = PrivateAddresses::Deny;
+        let deny = Door { private_addresses, ..Door::default() };
+        server.tracker.doors().replace(vec![deny]);
         assert!(client.ask(forwarded(1, "10.0.0.1")).has(Refusal::AddressNotPublic.text()));
         assert!(!client.ask(forwarded(1, "9.9.9.9")).has("failure"));
     }

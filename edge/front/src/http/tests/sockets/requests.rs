@@ -184,7 +184,7 @@ fn refusals_are_good_responses_with_a_reason() {
     let server = Server::start();
     let deny: HashList = [InfoHash([b'd'; 20])].into_iter().collect();
     let lists = AccessLists { mode: Mode::Deny, allow: Arc::default(), deny: Arc::new(deny) };
-    server.tracker.access().replace(lists);
+    server.tracker.doors().replace(vec![Door { lists, ..Door::default() }]);
     let denied = announce(1, "").replace("aaaaaaaaaaaaaaaaaaaa", "dddddddddddddddddddd");
     let cases = [
         (denied, Refusal::Denied, "8:retry in5:never"),
@@ -208,7 +208,7 @@ fn refusals_are_good_responses_with_a_reason() {
         assert_eq!(response.text(), body, "{target}");
     }
     let allow = AccessLists { mode: Mode::Allow, ..AccessLists::default() };
-    server.tracker.access().replace(allow);
+    server.tracker.doors().replace(vec![Door { lists: allow, ..Door::default() }]);
     let response = client.ask(get(&announce(1, ""), ""));
     assert!(response.text().ends_with("8:retry ini60ee"), "{}", response.text());
     let counters = server.finish();

@@ -110,3 +110,21 @@ fn connections_of_one_prefix_are_bounded() {
     assert_eq!(counters.drops[Drop::PrefixConnectionLimit.index()], 1);
     assert_eq!(counters.drops[Drop::ConnectionLimit.index()], 0);
 }
+
+//= bep31#retry-in
+//= type=test
+#[test]
+fn who_comes_too_soon_with_nothing_new_is_told_when_to_come_back() {
+    let server = Server::start();
+    let policy = Policy { enforce_interval_min: true, ..Policy::default() };
+    server.tracker.reconfigure(&policy);
+    let mut client = server.client();
+    let reason = Refusal::TooSoon { wait_min: 0 }.text();
+    let refusal = format!("d14:failure reason{}:{reason}8:retry ini15ee", reason.len());
+    let mut ask = |more: &str| client.ask(get(&announce(1, more), "")).text();
+    assert!(ask("").contains("8:complete"));
+    assert_eq!([ask(""), ask("")], [refusal.clone(), refusal]);
+    assert!(ask("&event=started").contains("8:complete"));
+    assert!(ask("&event=paused").contains("8:complete"), "it is a partial seed now");
+    assert_eq!(server.finish().refusals[Refusal::TooSoon { wait_min: 0 }.index()], 2);
+}

@@ -1,0 +1,307 @@
+//! `tidegate announce`: what a tracker says to a peer.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use client::{Announced, Fault, Manner, Session, Url, peer_id};
+use serde_json::{Value, json};
+use types::{Event, Family, InfoHash, PeerId, Want};
+
+use crate::ask::{self, Way, WrongUse, printable};
+
+/// The peers are printed, one a line. Unless an event is named, the announce is of a peer that starts,
+/// and that leaves in the end, so that no trace of it is left.
+#[derive(Args)]
+#[command(override_usage = "tidegate announce [OPTIONS] [URL] TORRENT")]
+pub(crate) struct Announce {
+    /// The tracker's announce URL (udp, http, https, ws, wss), without which, or with `-`, all of the
+    /// torrent's own trackers are told; then the torrent: a hash of 40 or 64 digits, a .torrent file, a
+    /// magnet link. Of a hybrid torrent, both hashes are announced.
+    #[arg(required = true, num_args = 1..=2, value_name = "[URL] TORRENT")]
+    words: Vec<String>,
+    /// Why the peer announces.
+    #[arg(long, value_enum)]
+    event: Option<EventWord>,
+    /// The peer stays in the swarm until the tracker forgets it.
+    #[arg(long)]
+    stay: bool,
+    /// Bytes that the peer misses [default: the torrent's length if that is known, else 1].
+    #[arg(long, value_name = "BYTES")]
+    left: Option<u64>,
+    /// Bytes that it has sent.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    uploaded: u64,
+    /// Bytes that it has received.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    downloaded: u64,
+    /// Peers that it asks for [default: what the tracker likes].
+    #[arg(long, value_name = "N")]
+    numwant: Option<u16>,
+    /// Where it says that it listens.
+    #[arg(long, default_value_t = 6881)]
+    port: u16,
+    /// What it calls itself: 20 characters, or 40 hex digits [default: -TG0100- and random digits].
+    #[arg(long, value_name = "ID", value_parser = peer_id_of)]
+    peer_id: Option<PeerId>,
+    /// Its own number: 8 hex digits at most [default: random].
+    #[arg(long, value_name = "HEX", value_parser = key_of)]
+    key: Option<u32>,
+    /// How often to announce. Between announces passes the longest interval that was given.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    count: u32,
+    #[command(flatten)]
+    way: Way,
+}
+
+/// Why a peer announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum EventWord {
+    /// Nothing in particular.
+    None,
+    Started,
+    Completed,
+    Stopped,
+    /// A partial seed (BEP 21).
+    Paused,
+}
+
+/// Announces of one torrent to one tracker.
+struct Course {
+    url: Url,
+    announce: types::Announce,
+    session: Option<(Session, SocketAddr)>,
+    /// Whether the tracker knows of the peer.
+    is_known: bool,
+}
+
+impl Announce {
+    /// Announces, and prints. False if something went wrong at a tracker.
+    pub(crate) fn run(&self) -> Result<bool, WrongUse> {
+        let mut manner = self.way.manner()?;
+        manner.key = self.key.unwrap_or(manner.key);
+        let mut courses = self.courses()?;
+        let mut is_well = true;
+        for round in 1..=self.count {
+            let mut pause = None;
+            for course in &mut courses {
+                match self.announce(course, &manner)? {
+                    Ok(announced) => pause = pause.max(Some(interval(&announced))),
+                    Err(_) => is_well = false,
+                }
+            }
+            match pause {
+                Some(pause) if round < self.count => thread::sleep(pause),
+                _ => break,
+            }
+            courses.iter_mut().for_each(|course| course.announce.event = Event::None);
+        }
+        if self.event.is_none() && !self.stay {
+            for course in courses.iter_mut().filter(|course| course.is_known) {
+                course.announce.event = Event::Stopped;
+                course.announce.want = Want::Peers(0);
+                is_well &= self.announce(course, &manner)?.is_ok();
+            }
+        }
+        Ok(is_well)
+    }
+
+    /// Announces once, and prints what came of it.
+    fn announce(
+        &self,
+        course: &mut Course,
+        manner: &Manner,
+    ) -> Result<Result<Announced, Fault>, WrongUse> {
+        let start = Instant::now();
+        let answer = course.announce(self.way.family(), manner);
+        let took = ask::milliseconds(start.elapsed());
+        let said = &course.announce;
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = match &answer {
+            _ if self.way.json => writeln!(text, "{}", course.json(took, &answer)),
+            Err(fault) => {
+                ask::complain(&format_args!("{}: {}", course.url, ask::fault_text(fault)));
+                Ok(())
+            }
+            // That the peer has left is not worth a line, if it is not what was asked for.
+            Ok(_) if said.event == Event::Stopped && self.event.is_none() => Ok(()),
+            Ok(announced) => write(&mut text, course, took, announced),
+        };
+        // Should nobody read it, the peer must leave all the same.
+        ask::print(&text)?;
+        Ok(answer)
+    }
+
+    fn courses(&self) -> Result<Vec<Course>, WrongUse> {
+        let peer_id = self.peer_id.unwrap_or_else(peer_id);
+        let mut courses = Vec::new();
+        for question in ask::questions(&self.words)? {
+            for info_hash in question.hashes {
+                let announce = types::Announce {
+                    info_hash,
+                    peer_id,
+                    port: self.port,
+                    event: self.event.unwrap_or(EventWord::Started).into(),
+                    left: Some(self.left.or(question.length).unwrap_or(1)),
+                    uploaded: self.uploaded,
+                    downloaded: self.downloaded,
+                    want: self.numwant.map_or(Want::Default, Want::Peers),
+                };
+                let url = question.url.clone();
+                courses.push(Course { url, announce, session: None, is_known: false });
+            }
+        }
+        Ok(courses)
+    }
+}
+
+impl Course {
+    fn announce(&mut self, family: Option<Family>, manner: &Manner) -> Result<Announced, Fault> {
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => Session::reach(&self.url, family, manner)?,
+        };
+        let announced = session.0.announce(&self.announce)?;
+        self.is_known = true;
+        self.session = Some(session);
+        Ok(announced)
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        self.session.as_ref().map(|(_, address)| *address)
+    }
+
+    fn json(&self, took: f64, answer: &Result<Announced, Fault>) -> Value {
+        let mut line = json!({
+            "tracker": self.url.to_string(),
+            "info_hash": self.announce.info_hash.to_string(),
+            "event": word(self.announce.event),
+            "ms": took,
+        });
+        let more = match answer {
+            Ok(it) => json!({
+                "address": self.address(),
+                "interval_s": it.interval_s,
+                "min_interval_s": it.min_interval_s,
+                "seeders": it.seeders,
+                "leechers": it.leechers,
+                "downloads": it.downloads,
+                "external_ip": it.external_ip,
+                "warning": it.warning,
+                "departure": it.departure,
+                "peers": it.peers,
+            }),
+            Err(fault) => json!({ "error": ask::fault_json(fault) }),
+        };
+        if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
+            line.extend(more);
+        }
+        line
+    }
+}
+
+/// How long to wait, as the tracker says.
+fn interval(announced: &Announced) -> Duration {
+    let interval = announced.interval_s.max(announced.min_interval_s);
+    Duration::from_secs(interval.unwrap_or(0)).clamp(INTERVAL_MIN, INTERVAL_MAX)
+}
+
+/// Whatever a tracker says, it is not asked more often.
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// Beyond, no tracker knows a peer any more.
+const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
+
+fn write(out: &mut String, course: &Course, took: f64, said: &Announced) -> std::fmt::Result {
+    write!(out, "{}", course.url)?;
+    if let Some(address) = course.address() {
+        write!(out, " at {address}")?;
+    }
+    writeln!(out, ": {} in {took} ms", course.announce.info_hash)?;
+    let number = |number: Option<u64>| number.map_or_else(|| "?".into(), |it| it.to_string());
+    let (seeders, leechers) = (number(said.seeders), number(said.leechers));
+    write!(out, "  {seeders} seeders, {leechers} leechers")?;
+    if let Some(downloads) = said.downloads {
+        write!(out, ", {downloads} downloads")?;
+    }
+    write!(out, "; again in {} s", number(said.interval_s))?;
+    if let Some(min) = said.min_interval_s {
+        write!(out, ", {min} s at least")?;
+    }
+    if let Some(ip) = said.external_ip {
+        write!(out, "; we are {ip}")?;
+    }
+    writeln!(out)?;
+    for (name, text) in [("warning", &said.warning), ("not as it should be", &said.departure)] {
+        if let Some(text) = text {
+            writeln!(out, "  {name}: {}", printable(text))?;
+        }
+    }
+    said.peers.iter().try_for_each(|peer| writeln!(out, "  {peer}"))
+}
+
+/// As it stands in announces.
+fn word(event: Event) -> &'static str {
+    match event {
+        Event::None => "none",
+        Event::Started => "started",
+        Event::Completed => "completed",
+        Event::Stopped => "stopped",
+        Event::Paused => "paused",
+    }
+}
+
+impl From<EventWord> for Event {
+    fn from(word: EventWord) -> Self {
+        match word {
+            EventWord::None => Self::None,
+            EventWord::Started => Self::Started,
+            EventWord::Completed => Self::Completed,
+            EventWord::Stopped => Self::Stopped,
+            EventWord::Paused => Self::Paused,
+        }
+    }
+}
+
+fn peer_id_of(text: &str) -> Result<PeerId, String> {
+    if let (40, Ok(InfoHash(bytes))) = (text.len(), text.parse()) {
+        return Ok(PeerId(bytes));
+    }
+    let bytes = text.as_bytes().try_into();
+    bytes.map(PeerId).map_err(|_| "20 characters or 40 hex digits are due".into())
+}
+
+fn key_of(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 16).map_err(|_| "at most 8 hex digits are due".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_keys_are_read() {
+        assert_eq!(peer_id_of("-TG0001-abcdefghijkl"), Ok(PeerId(*b"-TG0001-abcdefghijkl")));
+        assert_eq!(peer_id_of(&"0f".repeat(20)), Ok(PeerId([15; 20])));
+        for bad in ["", "-TG0001-", &"0g".repeat(20), "-TG0001-abcdefghijkl "] {
+            assert!(peer_id_of(bad).is_err(), "{bad}");
+        }
+        assert_eq!((key_of("DEADbeef"), key_of("1")), (Ok(0xdead_beef), Ok(1)));
+        assert!(key_of("100000000").is_err() && key_of("").is_err() && key_of("x").is_err());
+    }
+
+    #[test]
+    fn the_interval_is_respected_within_reason() {
+        let interval = |interval_s, min_interval_s| {
+            interval(&Announced { interval_s, min_interval_s, ..Announced::default() }).as_secs()
+        };
+        assert_eq!(interval(Some(1800), None), 1800);
+        assert_eq!(interval(Some(60), Some(90)), 90);
+        assert_eq!(interval(Some(0), None), 1);
+        assert_eq!(interval(None, None), 1);
+        assert_eq!(interval(Some(u64::MAX), None), 24 * 3600);
+    }
+}

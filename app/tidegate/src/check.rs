@@ -1,0 +1,271 @@
+//! `tidegate check`: verdicts on trackers, once or again and again.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, value_parser};
+use client::tls::{self, Trust};
+use client::{Item, Options, Report, Torrent, Url, Verdict};
+use serde_json::{Value, json};
+
+use crate::ask::{self, Way, WrongUse, printable};
+
+/// Of each tracker, at every address, all things are looked at that a client depends on, and each gets
+/// a verdict. What is announced is a torrent that nobody has, by two clients that leave again. The exit
+/// code is 0 if nothing failed, 1 if something did, 2 if the command makes no sense.
+#[derive(Args)]
+pub(crate) struct Check {
+    /// Announce URLs: udp, http, https, ws, wss.
+    #[arg(required_unless_present = "file", value_name = "URL")]
+    urls: Vec<String>,
+    /// More of them, one a line; # begins a comment.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Check again so many seconds after the last beginning, until stopped; what has changed is printed.
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..))]
+    watch: Option<u32>,
+    /// Print only trackers of which something failed: for cron.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Announce this torrent, a hash, a .torrent file or a magnet link, in place of one that nobody has:
+    /// for trackers that serve their own torrents only.
+    #[arg(long, value_name = "TORRENT")]
+    torrent: Option<String>,
+    /// Days for which a certificate should be good still.
+    #[arg(long, value_name = "DAYS", default_value_t = 14)]
+    expiry_days: u32,
+    /// Try a wrong connection id, too. Some trackers shut those out who do it often.
+    #[arg(long)]
+    thorough: bool,
+    #[command(flatten)]
+    way: Way,
+}
+
+/// Trackers that are looked at at a time.
+const AT_A_TIME: usize = 16;
+
+/// What was found the last time: the verdicts of each URL.
+type Memory = HashMap<String, Vec<(&'static str, Option<SocketAddr>, Verdict)>>;
+
+/// What came of checking every tracker once.
+#[derive(Default)]
+struct Round {
+    failed: usize,
+    /// Nobody reads any more.
+    is_unread: bool,
+}
+
+impl Check {
+    /// Checks, and prints. False if something failed.
+    pub(crate) fn run(&self) -> Result<bool, WrongUse> {
+        let urls = self.urls()?;
+        let options = self.options()?;
+        let mut memory = Memory::new();
+        loop {
+            let start = Instant::now();
+            let round = self.round(&urls, &options, &mut memory)?;
+            let Some(pause) = self.watch.filter(|_| !round.is_unread) else {
+                return Ok(round.failed == 0);
+            };
+            let pause = Duration::from_secs(pause.into());
+            thread::sleep(pause.saturating_sub(start.elapsed()));
+        }
+    }
+
+    fn round(
+        &self,
+        urls: &[Url],
+        options: &Options,
+        memory: &mut Memory,
+    ) -> Result<Round, WrongUse> {
+        let (mut round, mut printed) = (Round::default(), Ok(true));
+        check_all(urls, options, |report| {
+            round.failed += usize::from(report.verdict() == Verdict::Failed);
+            let text = self.told(&report, memory);
+            if let Ok(true) = printed {
+                printed = ask::print(&text);
+            }
+        });
+        if self.watch.is_some() && !self.way.json && !self.quiet && matches!(printed, Ok(true)) {
+            let line = format!("{}: {} of {} failed\n", utc_now(), round.failed, urls.len());
+            printed = ask::print(&line);
+        }
+        round.is_unread = !printed?;
+        Ok(round)
+    }
+
+    /// What is printed of a report.
+    fn told(&self, report: &Report, memory: &mut Memory) -> String {
+        let verdicts = report.items.iter().map(|it| (it.name, it.address, it.verdict)).collect();
+        let before = memory.insert(report.url.clone(), verdicts);
+        let is_changed = before.as_ref() != memory.get(&report.url);
+        let had_failed = before.is_some_and(|it| it.iter().any(|it| it.2 == Verdict::Failed));
+        let has_failed = report.verdict() == Verdict::Failed;
+        if self.quiet && !has_failed && !had_failed {
+            return String::new();
+        }
+        if self.way.json {
+            return format!("{}\n", json(report));
+        }
+        if is_changed { text(report) } else { String::new() }
+    }
+
+    fn urls(&self) -> Result<Vec<Url>, WrongUse> {
+        let given = self.urls.iter().map(|url| Url::parse(url).map_err(|bad| bad.to_string()));
+        let mut urls = given.collect::<Result<Vec<Url>, String>>().map_err(WrongUse)?;
+        if let Some(file) = &self.file {
+            urls.extend(listed(file).map_err(WrongUse)?);
+        }
+        Ok(urls)
+    }
+
+    fn options(&self) -> Result<Options, WrongUse> {
+        let torrent = match &self.torrent {
+            Some(text) => {
+                let read = Torrent::read(text);
+                let read = read.map_err(|bad| WrongUse(format!("--torrent: {bad}")))?;
+                read.hashes.first().copied()
+            }
+            None => None,
+        };
+        // The check looks at certificates itself, so that it can say what is wrong with them.
+        let tls = tls::config(&Trust::KeyHolder).map_err(|error| WrongUse(error.to_string()))?;
+        Ok(Options {
+            timeout: self.way.timeout(),
+            tls: Arc::new(tls),
+            authorities: self.way.authorities()?,
+            expiry_days: self.expiry_days,
+            torrent,
+            family: self.way.family(),
+            thorough: self.thorough,
+        })
+    }
+}
+
+/// The URLs in a file.
+fn listed(file: &Path) -> Result<Vec<Url>, String> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| format!("{name}: cannot be read: {error}"))?;
+    let mut urls = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        // A # within a URL is a fragment, which trackers never see.
+        let url = text.split('#').next().unwrap_or_default().trim();
+        if !url.is_empty() {
+            urls.push(Url::parse(url).map_err(|bad| format!("{name}:{line}: {bad}"))?);
+        }
+    }
+    if urls.is_empty() {
+        return Err(format!("{name}: it names no tracker"));
+    }
+    Ok(urls)
+}
+
+/// Gives a report of each tracker, in order, each as soon as it is there.
+fn check_all(urls: &[Url], options: &Options, mut give: impl FnMut(Report)) {
+    let next = AtomicUsize::new(0);
+    let (done, reports) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..AT_A_TIME.min(urls.len()) {
+            let (done, next) = (done.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(url) = urls.get(at) else { break };
+                    // It is waited for until all are done.
+                    let _ = done.send((at, client::check(url, options)));
+                }
+            });
+        }
+        drop(done);
+        let (mut waiting, mut given) = (HashMap::new(), 0);
+        for (at, report) in reports {
+            waiting.insert(at, report);
+            while let Some(report) = waiting.remove(&given) {
+                given += 1;
+                give(report);
+            }
+        }
+    });
+}
+
+fn json(report: &Report) -> Value {
+    let item = |item: &Item| {
+        json!({
+            "item": item.name,
+            "address": item.address,
+            "verdict": item.verdict.word(),
+            "text": item.text,
+        })
+    };
+    json!({
+        "url": report.url,
+        "verdict": report.verdict().word(),
+        "at": utc_now(),
+        "ms": ask::milliseconds(report.took),
+        "items": report.items.iter().map(item).collect::<Vec<_>>(),
+    })
+}
+
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{}: {}", report.url, report.verdict());
+    let mut address = None;
+    for item in &report.items {
+        if item.address != address {
+            address = item.address;
+            let _ = address.map(|address| writeln!(text, "  at {address}"));
+        }
+        let (verdict, name) = (item.verdict, item.name);
+        let _ = writeln!(text, "  {verdict:<7}  {name:<13}  {}", printable(&item.text));
+    }
+    text
+}
+
+/// The time, as RFC 3339 has it.
+fn utc_now() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    utc(now.as_secs())
+}
+
+/// Seconds since 1970 as a date: with years that begin in March, leap days come last.
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = year + era * 400 + next;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, date) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_709_164_800, "2024-02-29T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(seconds), date);
+        }
+    }
+}

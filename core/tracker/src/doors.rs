@@ -1,0 +1,96 @@
+//! What is decided for each listener by itself: who may come in by it, and for which torrents.
+//!
+//! A door is a value, found by the number that its listeners know. All doors are replaced as a whole:
+//! every batch sees either the old ones or the new ones.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use types::{Refusal, Scope};
+
+use crate::access::AccessLists;
+
+/// The number of a listener's door. Several listeners may have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DoorNumber(pub u16);
+
+/// Who is served at a door, and what.
+#[derive(Clone, Debug, Default)]
+pub struct Door {
+    /// Which torrents.
+    pub lists: AccessLists,
+    /// Whether peers may have addresses that are not public.
+    pub private_addresses: PrivateAddresses,
+}
+
+/// Which peers with addresses that are not public are taken ([`Scope::Local`]). Such as no host can
+/// have are never taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrivateAddresses {
+    /// Those that have reached the tracker at such an address, too: their own network is its own.
+    #[default]
+    Auto,
+    /// All.
+    Allow,
+    /// None.
+    Deny,
+}
+
+impl Door {
+    /// Whether there may be a peer at `ip`, which has reached the tracker at an address that is
+    /// public, or `near`.
+    #[inline]
+    pub(crate) fn admit_address(&self, ip: IpAddr, near: bool) -> Result<(), Refusal> {
+        match (Scope::of(ip), self.private_addresses) {
+            (Scope::Public, _) | (Scope::Local, PrivateAddresses::Allow) => Ok(()),
+            (Scope::Local, PrivateAddresses::Auto) if near => Ok(()),
+            _ => Err(Refusal::AddressNotPublic),
+        }
+    }
+}
+
+/// The doors in force, by their numbers. There is always the first.
+#[derive(Debug)]
+pub struct Doors(ArcSwap<Vec<Door>>);
+
+impl Default for Doors {
+    fn default() -> Self {
+        Self(ArcSwap::from_pointee(vec![Door::default()]))
+    }
+}
+
+impl Doors {
+    /// The doors in force now.
+    #[inline]
+    pub fn load(&self) -> Guard<Arc<Vec<Door>>> {
+        self.0.load()
+    }
+
+    /// Puts other doors in force, for every worker from its next batch on. Those past the last of
+    /// `doors` stay as they are: no listener loses its own.
+    pub fn replace(&self, mut doors: Vec<Door>) {
+        let len = doors.len();
+        doors.extend(self.0.load().iter().skip(len).cloned());
+        self.0.store(Arc::new(doors));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Mode;
+
+    #[test]
+    fn replaced_as_a_whole() {
+        let doors = Doors::default();
+        let before = doors.load();
+        let lists = AccessLists { mode: Mode::Allow, ..AccessLists::default() };
+        doors.replace(vec![Door { lists, ..Door::default() }, Door::default()]);
+        assert!(before.len() == 1 && before[0].lists.is_open());
+        let after = doors.load();
+        assert!(!after[0].lists.is_open() && after[1].lists.is_open());
+        doors.replace(vec![Door::default()]);
+        assert!(doors.load().len() == 2 && doors.load()[0].lists.is_open());
+    }
+}

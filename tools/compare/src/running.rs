@@ -1,0 +1,225 @@
+//! A tracker that runs: started on its processors with its configuration, watched, and stopped with
+//! all that it has started.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use load::Usage;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::certificate::Certificate;
+use crate::cores;
+use crate::definition::Protocol;
+use crate::subject::{Found, Places, Subject};
+use crate::template::Words;
+
+/// What every start needs.
+pub(crate) struct Stage<'a> {
+    pub(crate) protocol: Protocol,
+    pub(crate) places: &'a Places,
+    /// Files of the run.
+    pub(crate) folder: &'a Path,
+    pub(crate) certificate: &'a Certificate,
+    /// Info hashes of the load, one a line.
+    pub(crate) hashes: &'a Path,
+}
+
+/// A tracker that runs until it is dropped, and what stands before it.
+pub(crate) struct Running {
+    /// The tracker; a shell if there are two programs, so that both are of one process.
+    child: Child,
+    /// Where it is asked.
+    pub(crate) address: SocketAddr,
+    log: PathBuf,
+}
+
+/// A command, and what is in its environment.
+struct Start {
+    words: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+/// How long a tracker may take until it listens.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What it gets to put things in order behind that.
+const SETTLE: Duration = Duration::from_millis(500);
+
+impl Running {
+    /// Starts it on these processors and waits until it listens.
+    pub(crate) fn start(
+        subject: &Subject,
+        stage: &Stage<'_>,
+        processors: &[usize],
+    ) -> Result<Self> {
+        let address = free_address()?;
+        let words = stage.words(address, processors.len());
+        let secure = stage.protocol.is_secure();
+        let mut listening = vec![address];
+        let (tracker, front) = match &subject.front {
+            None => (stage.prepare(&subject.tracker, words, secure)?, None),
+            Some(front) => {
+                let behind = free_address()?;
+                listening.push(behind);
+                let words =
+                    words.with("backend_host", behind.ip()).with("backend_port", behind.port());
+                let front = stage.prepare(front, words, true)?;
+                let words = stage.words(behind, processors.len());
+                (stage.prepare(&subject.tracker, words, false)?, Some(front))
+            }
+        };
+        let log = stage.folder.join("tracker.log");
+        let mut command = command(tracker, front)?;
+        let file = File::create(&log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        // A group of its own, so that what it starts ends with it, and Ctrl-C is ours alone to hear.
+        command.current_dir(stage.folder).process_group(0);
+        let child = cores::on(processors, || command.spawn())?;
+        let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        let mut running = Self { child, address, log };
+        running.wait_until_it_listens(&listening, stage.protocol)?;
+        Ok(running)
+    }
+
+    /// A TCP connection says when it listens; over UDP its socket is in the kernel's table.
+    fn wait_until_it_listens(&mut self, places: &[SocketAddr], protocol: Protocol) -> Result<()> {
+        let is_ready = |place: &SocketAddr| match protocol {
+            Protocol::Udp => has_udp_socket(place.port()),
+            _ => TcpStream::connect_timeout(place, Duration::from_millis(100)).is_ok(),
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            self.check()?;
+            if places.iter().all(is_ready) {
+                sleep(SETTLE);
+                return self.check();
+            }
+            sleep(Duration::from_millis(20));
+        }
+        let what = self.last_words();
+        bail!("it does not listen on {} after {} s{what}", self.address, PATIENCE.as_secs())
+    }
+
+    /// An error if it has ended.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("it ended by itself ({status}){}", self.last_words()),
+            None => Ok(()),
+        }
+    }
+
+    /// The end of what it wrote, for an error.
+    fn last_words(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let last = text.lines().rev().find(|line| !line.trim().is_empty());
+        last.map_or_else(String::new, |line| format!(": {}", line.trim()))
+    }
+
+    /// The process of which all its others are children.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What all its processes have used so far.
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        Usage::of(self.process()).context("the tracker is gone")
+    }
+}
+
+/// The tracker's command; of a tracker and a front, one that starts both and ends when one of them does.
+fn command(tracker: Start, front: Option<Start>) -> Result<Command> {
+    let Some(front) = front else {
+        let [program, arguments @ ..] = &*tracker.words else { bail!("`start` has no words") };
+        let mut command = Command::new(program);
+        command.args(arguments).envs(tracker.environment);
+        return Ok(command);
+    };
+    let quote = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
+    let one = |Start { words, environment }: &Start| {
+        let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
+        let words = std::iter::once("env".to_owned()).chain(variables).chain(words.iter().cloned());
+        let line = words.map(|word| quote(&word)).collect::<Vec<_>>().join(" ");
+        format!("{{ {line}; kill $$; }} &")
+    };
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("{} {} wait", one(&tracker), one(&front)));
+    Ok(command)
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The figures are taken; a group that is gone already is no loss.
+        if let Ok(group) = i32::try_from(self.child.id()) {
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+impl Stage<'_> {
+    /// Writes a program's configuration and tells how it is started.
+    fn prepare(&self, found: &Found, words: Words, secure: bool) -> Result<Start> {
+        let definition = &found.definition;
+        let file = self
+            .folder
+            .join(format!("{}.conf", if words.has("backend_port") { "front" } else { "tracker" }));
+        let words = words.with_path("program", &found.program).with_path("configuration", &file);
+        let text = definition.configuration_tls.as_ref().filter(|_| secure);
+        fs::write(&file, words.fill(text.unwrap_or(&definition.configuration))?)?;
+        let variable = |(name, value): (&String, &String)| Ok((name.clone(), words.fill(value)?));
+        Ok(Start {
+            words: words.fill_all(&definition.start)?,
+            environment: definition.environment.iter().map(variable).collect::<Result<_>>()?,
+        })
+    }
+
+    fn words(&self, address: SocketAddr, cores: usize) -> Words {
+        let Certificate { chain, key, both } = self.certificate;
+        let words = self.places.words().with("address", address).with("host", address.ip());
+        words
+            .with("port", address.port())
+            .with("cores", cores)
+            .with("protocol", self.protocol.without_tls())
+            .with_path("folder", self.folder)
+            .with_path("chain", chain)
+            .with_path("key", key)
+            .with_path("chain_and_key", both)
+            .with_path("hashes", self.hashes)
+    }
+}
+
+/// A port that is free for TCP and UDP alike. Each start has another: connections that one tracker has
+/// closed may keep the next from its port for a minute.
+fn free_address() -> io::Result<SocketAddr> {
+    let mut last = io::Error::other("no port is free");
+    for _ in 0..32 {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        match UdpSocket::bind(address) {
+            Ok(_) => return Ok(address),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn has_udp_socket(port: u16) -> bool {
+    let tables = ["/proc/net/udp", "/proc/net/udp6"].map(fs::read_to_string);
+    tables.iter().flatten().any(|table| lists_port(table, port))
+}
+
+/// Whether a line of the kernel's table is a socket on that port: `  12: 0100007F:1B39 00000000:0000 …`.
+fn lists_port(table: &str, port: u16) -> bool {
+    let port = format!(":{port:04X}");
+    table.lines().any(|line| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(&port)))
+}
+
+#[cfg(test)]
+mod tests;
