@@ -14,7 +14,7 @@ use ipnet::IpNet;
 /// What all load testers are told.
 #[derive(Args)]
 pub(super) struct Any {
-    /// Seconds of load before anything is counted; not for idle peers.
+    /// Seconds of load before anything is counted.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) warm_up: u32,
     /// Runs with the same seed have the same torrents and peers.
@@ -58,6 +58,20 @@ pub(super) struct Crowd {
     write_hashes: Option<PathBuf>,
 }
 
+/// What is told of a run.
+#[derive(Args)]
+pub(super) struct Telling {
+    /// Of so many answers one is looked at closely.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..))]
+    pub(super) check_every: u32,
+    /// Print the figures as one line of JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// A line a second on standard error, even if it is no terminal.
+    #[arg(long)]
+    pub(super) progress: bool,
+}
+
 /// How long a run takes, and what is told of it.
 #[derive(Args)]
 pub(super) struct Course {
@@ -67,15 +81,8 @@ pub(super) struct Course {
     /// How long to measure.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(super) seconds: u32,
-    /// Of so many announces' answers one is looked at closely.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..))]
-    pub(super) check_every: u32,
-    /// Print the figures as one line of JSON.
-    #[arg(long)]
-    pub(super) json: bool,
-    /// A line a second on standard error, even if it is no terminal.
-    #[arg(long)]
-    pub(super) progress: bool,
+    #[command(flatten)]
+    pub(super) telling: Telling,
 }
 
 /// Where load comes from.
@@ -167,7 +174,8 @@ impl Course {
     }
 }
 
-fn write_hashes(path: &Path, habits: &Habits) -> Result<()> {
+/// Writes the info hashes of all torrents, one a line.
+pub(super) fn write_hashes(path: &Path, habits: &Habits) -> Result<()> {
     let write = || {
         let mut file = BufWriter::new(File::create(path)?);
         for hash in habits.info_hashes() {
