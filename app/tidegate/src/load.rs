@@ -1,5 +1,7 @@
 //! `tidegate load`: its command line and what it prints. The load itself is in `tools/load`.
 
+mod arguments;
+mod http;
 mod udp;
 
 use std::fmt::Display;
@@ -8,10 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use ::load::ws::{self, Pace};
-use ::load::{Progress, Report, Url, http};
+use ::load::ws;
+use ::load::{Progress, Report, Url};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, value_parser};
+
+use arguments::Any;
 
 /// The load testers, by protocol.
 #[derive(Subcommand)]
@@ -19,54 +23,9 @@ pub(crate) enum Load {
     /// Connects, announces and scrapes over UDP.
     Udp(udp::Udp),
     /// Announces over HTTP or HTTPS, on connections that are kept or made anew for each.
-    Http(Http),
+    Http(http::Http),
     /// WebTorrent over WebSocket: busy peers with offers and answers, or idle ones.
     Ws(Ws),
-}
-
-/// On every connection one announce is under way at any time, each of a peer that nobody has seen
-/// before.
-#[derive(Args)]
-pub(crate) struct Http {
-    /// Where to announce: `http://HOST[:PORT]/announce` or `https://…`; certificates are not looked at.
-    url: String,
-    /// Connections at a time.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..))]
-    connections: u32,
-    /// Each announce has a connection of its own: over TLS, each is a handshake.
-    #[arg(long)]
-    close: bool,
-    /// Sessions of TLS go on where an earlier one ended.
-    #[arg(long)]
-    resume: bool,
-    /// Torrents that there are.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..))]
-    torrents: u32,
-    /// Peers that are asked for.
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    peers: u16,
-    /// How long to measure.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
-    seconds: u32,
-    #[command(flatten)]
-    any: Any,
-}
-
-/// What all load testers are told.
-#[derive(Args)]
-struct Any {
-    /// Seconds of load before anything is counted; not for idle peers.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    warm_up: u32,
-    /// Runs with the same seed have the same torrents and peers.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// The tracker's process on this machine: what it uses, and what it has started, is told, too.
-    #[arg(long, value_name = "NUMBER")]
-    pid: Option<u32>,
-    /// The tracker may be outside this machine and its private networks.
-    #[arg(long)]
-    i_own_this_tracker: bool,
 }
 
 /// Every connection is a peer of one torrent. A busy one announces with offers, answers the offers it
@@ -164,44 +123,6 @@ fn watch(always: bool) -> impl FnMut(&Progress) {
     }
 }
 
-impl Any {
-    /// Whether this tracker may be put under load.
-    fn admits(&self, url: &Url) -> Result<()> {
-        ensure!(
-            url.is_private() || self.i_own_this_tracker,
-            "{url} is outside this machine and its private networks: \
-             say --i-own-this-tracker if it is yours to load"
-        );
-        Ok(())
-    }
-}
-
-impl Http {
-    fn run(&self) -> Result<()> {
-        let report = http::run(&self.options()?)?;
-        print(&report)?;
-        ensure!(report.answers > 0, "the tracker answered nothing");
-        Ok(())
-    }
-
-    fn options(&self) -> Result<http::Options> {
-        let url = Url::http(&self.url)?;
-        self.any.admits(&url)?;
-        Ok(http::Options {
-            url,
-            connections: self.connections as usize,
-            close: self.close,
-            resume: self.resume,
-            torrents: self.torrents as usize,
-            peers: self.peers,
-            warm_up: Duration::from_secs(self.any.warm_up.into()),
-            duration: Duration::from_secs(self.seconds.into()),
-            seed: self.any.seed,
-            pid: self.any.pid,
-        })
-    }
-}
-
 impl Ws {
     fn run(&self) -> Result<()> {
         let options = self.options()?;
@@ -211,7 +132,7 @@ impl Ws {
         lost.context("cannot print the figures")?;
         print(&report)?;
         // Idle peers may well have nothing to say for as long as is measured.
-        if report.tally.messages() == 0 && matches!(options.pace, Pace::Busy { .. }) {
+        if report.tally.messages() == 0 && matches!(options.pace, ws::Pace::Busy { .. }) {
             bail!("the tracker answered nothing");
         }
         Ok(())
@@ -232,9 +153,9 @@ impl Ws {
         options.answers_percent = self.answers;
         options.scrapes_percent = self.scrapes;
         options.pace = match options.pace {
-            Pace::Busy { .. } => Pace::Busy { warm_up: seconds(self.any.warm_up) },
-            Pace::Idle { .. } => {
-                Pace::Idle { ping_every: (self.ping > 0).then(|| seconds(self.ping)) }
+            ws::Pace::Busy { .. } => ws::Pace::Busy { warm_up: seconds(self.any.warm_up) },
+            ws::Pace::Idle { .. } => {
+                ws::Pace::Idle { ping_every: (self.ping > 0).then(|| seconds(self.ping)) }
             }
         };
         options.duration = self.seconds.map_or(options.duration, seconds);
@@ -247,6 +168,7 @@ impl Ws {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ::load::Pace;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -266,19 +188,24 @@ mod tests {
         ws.options().map_err(|error| error.to_string())
     }
 
-    fn http(line: &str) -> Result<http::Options, String> {
+    fn http(line: &str) -> Result<::load::http::Options, String> {
         let Load::Http(http) = load(line)? else { panic!("{line}") };
         http.options().map_err(|error| error.to_string())
+    }
+
+    fn udp(line: &str) -> Result<::load::udp::Options, String> {
+        let Load::Udp(udp) = load(line)? else { panic!("{line}") };
+        udp.options().map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_url_is_enough() {
         let busy = options("ws ws://127.0.0.1:3000/").unwrap();
         assert_eq!((busy.connections, busy.torrents, busy.offers), (128, 4, 10));
-        assert_eq!(busy.pace, Pace::Busy { warm_up: Duration::from_secs(1) });
+        assert_eq!(busy.pace, ws::Pace::Busy { warm_up: Duration::from_secs(1) });
         let idle = options("ws ws://127.0.0.1 --idle").unwrap();
         assert_eq!((idle.connections, idle.torrents, idle.offers), (10_000, 1_000, 0));
-        assert_eq!(idle.pace, Pace::Idle { ping_every: Some(Duration::from_secs(30)) });
+        assert_eq!(idle.pace, ws::Pace::Idle { ping_every: Some(Duration::from_secs(30)) });
         assert_eq!(idle.duration, Duration::from_secs(150));
     }
 
@@ -292,34 +219,83 @@ mod tests {
         assert_eq!((said.connections, said.torrents, said.offers), (7, 2, 64));
         assert_eq!((said.answers_percent, said.scrapes_percent), (50, 5));
         assert_eq!((said.offer_bytes, said.seed, said.pid), (5000, 9, Some(1234)));
-        assert_eq!(said.pace, Pace::Idle { ping_every: None });
+        assert_eq!(said.pace, ws::Pace::Idle { ping_every: None });
         assert_eq!(said.duration, Duration::from_secs(3));
         let warm = options("ws ws://127.0.0.1 --warm-up 4").unwrap();
-        assert_eq!(warm.pace, Pace::Busy { warm_up: Duration::from_secs(4) });
+        assert_eq!(warm.pace, ws::Pace::Busy { warm_up: Duration::from_secs(4) });
     }
 
     #[test]
     fn http_has_its_own_words() {
         let few = http("http http://127.0.0.1/announce").unwrap();
-        assert_eq!(
-            (few.connections, few.close, few.resume, few.torrents),
-            (64, false, false, 1000)
-        );
-        assert_eq!((few.peers, few.duration.as_secs(), few.pid), (50, 10, None));
+        assert_eq!((few.connections, few.close, few.resume, few.rate), (64, false, false, None));
+        assert_eq!((few.habits.want, few.plan.duration.as_secs()), (Some(50), 10));
         let all = http(
-            "http https://[::1]:1/a --close --resume --connections 7 --torrents 2 --peers 0 --seconds 3 \
-             --warm-up 0 --seed 9 --pid 1234",
+            "http https://[::1]:1/a --close --resume --connections 7 --torrents 2 --numwant -1 --seconds 3 \
+             --warm-up 0 --seed 9 --pid 1234 --rate 99.5 --mix 3:1 --workers 2 --hostile slowloris \
+             --hostile-connections 5 --timeout-ms 70",
         )
         .unwrap();
-        assert_eq!((all.connections, all.close, all.resume, all.torrents), (7, true, true, 2));
-        assert_eq!((all.peers, all.duration.as_secs(), all.pid), (0, 3, Some(1234)));
-        assert_eq!((all.warm_up.as_secs(), all.seed), (0, 9));
+        assert_eq!((all.connections, all.close, all.resume, all.workers), (7, true, true, 2));
+        assert_eq!((all.habits.torrents, all.habits.want, all.habits.seed), (2, None, 9));
+        assert_eq!((all.plan.warm_up.as_secs(), all.plan.pid), (0, Some(1234)));
+        assert_eq!((all.rate, all.mix.announce, all.timeout.as_millis()), (Some(99.5), 3, 70));
+        assert_eq!(all.hostile, Some((::load::Pest::Slowloris, 5)));
         for (line, what) in [
             ("http ws://127.0.0.1", "a URL with http:// or https:// is due"),
             ("http https://192.0.2.1", "--i-own-this-tracker"),
             ("http https://127.0.0.1 --connections 0", "0 is not in 1.."),
+            ("http http://127.0.0.1 --peers 5", "fewer than there are connections"),
+            ("http http://127.0.0.1 --hostile bad-ids", "slowloris"),
         ] {
             let error = http(line).unwrap_err();
+            assert!(error.contains(what), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn udp_has_its_own_words() {
+        let few = udp("udp udp://127.0.0.1:1").unwrap();
+        assert_eq!(few.pace, Pace::Closed { outstanding: 512 });
+        assert_eq!((few.workers, few.sockets, few.offload), (1, 16, true));
+        let all = udp(
+            "udp udp://[::1]:1/a --workers 2 --sockets 3 --rate 1000 --mix 1:2:3 --scrape-torrents 4 \
+             --torrents 5 --peers 60 --spread gamma --seeders 7 --completes 8 --churn 9 --numwant 10 \
+             --hostile garbage --hostile-percent 11 --timeout-ms 12 --no-offload --steady 13 --seconds 14 \
+             --check-every 15 --seed 16 --source ::1",
+        )
+        .unwrap();
+        assert_eq!(all.pace, Pace::Open { rate: 1000.0 });
+        assert_eq!((all.workers, all.sockets, all.offload, all.check_every), (2, 3, false, 15));
+        assert_eq!((all.mix.connect, all.mix.announce, all.mix.scrape), (1, 2, 3));
+        let habits = &all.habits;
+        assert_eq!(
+            (habits.seed, habits.torrents, habits.peers, habits.want),
+            (16, 5, 60, Some(10))
+        );
+        let percents = (habits.seeders_percent, habits.completes_percent, habits.churn_percent);
+        assert_eq!(percents, (7, 8, 9));
+        assert_eq!(all.hostile, Some((::load::udp::Hostile::Garbage, 11)));
+        assert_eq!(
+            (all.timeout.as_millis(), all.plan.steady_within),
+            (12, Some(Duration::from_secs(13)))
+        );
+        let many = udp("udp udp://127.0.0.1:1 --source 127.0.1.0/30,127.0.0.9").unwrap();
+        let sources: Vec<String> = many.sources.iter().map(ToString::to_string).collect();
+        assert_eq!(sources, ["127.0.1.1", "127.0.1.2", "127.0.0.9"]);
+        for (line, what) in [
+            ("udp http://127.0.0.1", "a URL with udp:// is due"),
+            ("udp udp://127.0.0.1", "udp:// needs a port"),
+            ("udp udp://192.0.2.1:1", "--i-own-this-tracker"),
+            ("udp udp://127.0.0.1:1 --rate 1e9", "no number from 0.01"),
+            ("udp udp://127.0.0.1:1 --rate 1 --outstanding 2", "cannot be used with"),
+            ("udp udp://127.0.0.1:1 --mix 1", "no weights"),
+            ("udp udp://127.0.0.1:1 --spread zipf", "unknown distribution"),
+            ("udp udp://127.0.0.1:1 --source nowhere", "neither an address nor a network"),
+            ("udp udp://127.0.0.1:1 --source ::1", "of the other address family"),
+            ("udp udp://127.0.0.1:1 --hostile slowloris", "bad-ids"),
+        ] {
+            let error = udp(line).unwrap_err();
             assert!(error.contains(what), "{line}: {error}");
         }
     }

@@ -7,7 +7,6 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use mio::{Events, Poll, Token};
 use types::limits;
 
 use super::crowd::Crowd;
@@ -15,6 +14,7 @@ use super::peer::{Ended, Peer, Turn};
 use super::{Options, PATIENCE, PROBE, Pace, TICK, Tally};
 use crate::latencies::Latencies;
 use crate::stream::{Dialer, Stream};
+use crate::waiter::Waiter;
 
 /// Connections that are on their way to their first reply at once: fewer than listeners have room for.
 const OPENING_MAX: usize = 64;
@@ -46,8 +46,7 @@ enum Duty {
 
 /// All connections of a run.
 pub(super) struct Sockets {
-    poll: Poll,
-    events: Events,
+    waiter: Waiter,
     /// `None` where a connection has ended.
     sockets: Vec<Option<Socket>>,
     buffer: Box<[u8]>,
@@ -69,8 +68,7 @@ pub(super) struct Sockets {
 impl Sockets {
     pub(super) fn new(options: &Options) -> Result<Self> {
         Ok(Self {
-            poll: Poll::new().context("cannot wait for sockets")?,
-            events: Events::with_capacity(1024),
+            waiter: Waiter::new().context("cannot wait for sockets")?,
             sockets: Vec::with_capacity(options.connections),
             buffer: vec![0; BUFFER].into(),
             out: Vec::new(),
@@ -93,7 +91,7 @@ impl Sockets {
             && self.sockets.len() < self.settled() + OPENING_MAX
         {
             let index = self.sockets.len();
-            let stream = self.dialer.dial(&self.poll, index)?;
+            let stream = self.dialer.dial(&self.waiter.poll, index)?;
             let mut unsent = Vec::new();
             let now = Instant::now();
             let mut turn = Turn { crowd: &mut self.crowd, now, out: &mut unsent, congested: false };
@@ -121,23 +119,18 @@ impl Sockets {
 
     /// Waits until something happens, at most so long, and does all that is to be done.
     pub(super) fn turn(&mut self, wait: Duration) -> Result<()> {
-        let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
-        match self.poll.poll(&mut events, Some(wait)) {
-            Err(error) if error.kind() != ErrorKind::Interrupted => {
-                return Err(error).context("cannot wait for sockets");
+        let until = Instant::now() + wait;
+        self.waiter.wait(until, false).context("cannot wait for sockets")?;
+        let ready = std::mem::take(&mut self.waiter.ready);
+        for event in &ready {
+            if event.is_writable {
+                self.flush(event.number);
             }
-            _ => {}
-        }
-        for event in &events {
-            let Token(index) = event.token();
-            if event.is_writable() {
-                self.flush(index);
-            }
-            if event.is_readable() || event.is_error() || event.is_read_closed() {
-                self.receive(index);
+            if event.is_readable {
+                self.receive(event.number);
             }
         }
-        self.events = events;
+        self.waiter.ready = ready;
         self.do_duties();
         self.sweep();
         Ok(())
