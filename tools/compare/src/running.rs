@@ -28,8 +28,6 @@ pub(crate) struct Stage<'a> {
     /// Files of the run.
     pub(crate) folder: &'a Path,
     pub(crate) certificate: &'a Certificate,
-    /// Info hashes of the load, one a line.
-    pub(crate) hashes: &'a Path,
 }
 
 /// A tracker that runs until it is dropped, and what stands before it.
@@ -192,7 +190,6 @@ impl Stage<'_> {
             .with_path("chain", chain)
             .with_path("key", key)
             .with_path("chain_and_key", both)
-            .with_path("hashes", self.hashes)
     }
 }
 

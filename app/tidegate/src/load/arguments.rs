@@ -20,7 +20,7 @@ pub(super) struct Any {
     /// Runs with the same seed have the same torrents and peers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// The tracker's process on this machine: what it uses is told, too.
+    /// The tracker's process on this machine: what it uses, and what it has started, is told, too.
     #[arg(long, value_name = "NUMBER")]
     pub(super) pid: Option<u32>,
     /// The tracker may be outside this machine and its private networks.
