@@ -10,10 +10,10 @@ use std::net::IpAddr;
 
 use types::limits::{SCRAPE_HASHES_HTTP_MAX, SCRAPE_HASHES_UDP_MAX};
 use types::{InfoHash, PackedV4, PackedV6, PeerKey, Refusal, SwarmCounts};
-use wire::bencode::{Encoder, Value, parse};
+use wire::bencode::{Encoder, Value, entry, parse, parse_loosely};
 use wire::http::{
     AnnounceQuery, AnnounceReply, ForwardedHeader, Head, PeerModel, ScrapeQuery, Target,
-    announce_query, failure, read_head, scrape,
+    announce_query, client, failure, read_head, scrape,
 };
 use wire::proxy::{self, Opening, simple};
 use wire::udp::{self, Call, Request};
@@ -55,6 +55,14 @@ pub fn udp(bytes: &[u8]) {
 /// A request ends where it says; more input behind it changes nothing; every query is answered with
 /// strict bencoding.
 pub fn http(bytes: &[u8]) {
+    if let client::Head::Whole(response) = client::read_head(bytes) {
+        assert!((1..=bytes.len()).contains(&response.consumed));
+    }
+    if let client::Chunk::Data { consumed, .. } | client::Chunk::End { consumed } =
+        client::read_chunk(bytes)
+    {
+        assert!((1..=bytes.len()).contains(&consumed));
+    }
     let Head::Whole(request) = read_head(bytes) else { return };
     assert!((1..=bytes.len()).contains(&request.consumed));
     let exact = bytes.split_at(request.consumed).0;
@@ -160,9 +168,24 @@ pub fn webtorrent(bytes: &[u8]) {
     let _ = webtorrent_twin::check(bytes);
 }
 
-/// What is accepted is the one way to write it.
+/// What is accepted is the one way to write it. Lenient reading takes that and more, and says so;
+/// clients read whatever comes.
 pub fn bencode(bytes: &[u8]) {
-    let Ok(value) = parse(bytes) else { return };
+    let _ = (client::announced(bytes), client::scraped(bytes));
+    let loosely = parse_loosely(bytes);
+    if let Ok((Value::Dict(entries), _)) = &loosely {
+        for (at, (key, value)) in entries.iter().enumerate() {
+            let is_first = !entries[..at].iter().any(|(other, _)| other == key);
+            let Some(name) = std::str::from_utf8(key).ok().filter(|_| is_first) else { continue };
+            let text = entry(bytes, name).unwrap().unwrap();
+            assert_eq!(parse_loosely(text).unwrap().0, *value);
+        }
+    }
+    let Ok(value) = parse(bytes) else {
+        assert!(!matches!(loosely, Ok((_, None))));
+        return;
+    };
+    assert_eq!(loosely, Ok((value.clone(), None)));
     let mut again = Vec::new();
     write(&mut again, &value);
     assert_eq!(again, bytes);

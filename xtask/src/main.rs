@@ -11,6 +11,7 @@ mod clients;
 mod command;
 mod foreign;
 mod fuzz;
+mod rivals;
 mod setup;
 mod spec;
 mod suite;
@@ -35,6 +36,8 @@ cargo xtask TASK
                          [--runs N] [--seconds N] [--rivals FOLDER] [--write]
   bench flood            what limits cost, and how others fare while one address floods
                          [--runs N] [--seconds N]
+  rivals [NAME...]       install the trackers that `tidegate compare` can measure; no name: all of them
+                         [--into FOLDER]
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   help                   this text
 ";
@@ -64,6 +67,7 @@ fn run(words: &[&str]) -> Result<()> {
         // Nor this, which `bench flood` starts there.
         ["flood-case", runs, seconds] => bench::flood::measure(runs.parse()?, seconds.parse()?),
         ["bench", rest @ ..] => bench::bench(rest),
+        ["rivals", rest @ ..] => rivals::install(rest).and_then(|tally| tally.verdict()),
         ["fuzz", name] => fuzz::search(name, None),
         ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),
         [] | ["help" | "--help" | "-h"] => {

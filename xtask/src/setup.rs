@@ -86,6 +86,12 @@ fn is_installed(package: &str) -> bool {
     output(command(&words)).is_ok_and(|status| status == "installed")
 }
 
+/// Installs those Debian packages that are not here yet.
+pub(crate) fn install_packages(packages: &[&str]) -> Result<()> {
+    let missing: Vec<_> = packages.iter().copied().filter(|name| !is_installed(name)).collect();
+    if missing.is_empty() { Ok(()) } else { install(&missing) }
+}
+
 fn install(packages: &[&str]) -> Result<()> {
     let by_hand = format!("install by hand: {}", packages.join(" "));
     if output(command(&["apt-get", "--version"])).is_err() {

@@ -1,17 +1,23 @@
 //! `tidegate load`: its command line and what it prints. The load itself is in `tools/load`.
 
+mod udp;
+
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ::load::ws::{self, Pace};
-use ::load::{Url, http};
+use ::load::{Progress, Report, Url, http};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, value_parser};
 
 /// The load testers, by protocol.
 #[derive(Subcommand)]
 pub(crate) enum Load {
+    /// Connects, announces and scrapes over UDP.
+    Udp(udp::Udp),
     /// Announces over HTTP or HTTPS, on connections that are kept or made anew for each.
     Http(Http),
     /// WebTorrent over WebSocket: busy peers with offers and answers, or idle ones.
@@ -109,6 +115,7 @@ pub(crate) fn run(load: &Load) -> Result<()> {
     // More connections than the usual limit are asked for; if they cannot be had, opening them says so.
     let _ = net::process::raise_descriptor_limit();
     match load {
+        Load::Udp(udp) => udp.run(),
         Load::Http(http) => http.run(),
         Load::Ws(ws) => ws.run(),
     }
@@ -116,6 +123,45 @@ pub(crate) fn run(load: &Load) -> Result<()> {
 
 fn print(report: &impl Display) -> Result<()> {
     write!(io::stdout(), "{report}").context("cannot print the figures")
+}
+
+/// Prints what a run has found, and says why it ended early if it did not do so by request. An error if
+/// nothing was answered.
+fn conclude(report: &Report, as_json: bool) -> Result<()> {
+    if as_json {
+        print(&format_args!("{}\n", report.json()))?
+    } else {
+        print(report)?
+    }
+    match &report.ended {
+        Some(why) if why != "interrupted" => bail!("{}: {why}", report.url),
+        _ => {}
+    }
+    ensure!(report.responses.all() > 0, "{} answered nothing", report.url);
+    Ok(())
+}
+
+/// Is set when the user asks for an end; a second time ends the process at once.
+fn interruption() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: what is not yet set does not end the process.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+            .context("cannot listen for signals")?;
+    }
+    Ok(flag)
+}
+
+/// Tells on standard error how a run is going, if somebody may be watching.
+fn watch(always: bool) -> impl FnMut(&Progress) {
+    let is_watched = always || io::stderr().is_terminal();
+    move |progress| {
+        if is_watched {
+            // Whoever closed standard error does not want to know.
+            let _ = writeln!(io::stderr(), "{progress}");
+        }
+    }
 }
 
 impl Any {
@@ -269,7 +315,7 @@ mod tests {
         assert_eq!((all.peers, all.duration.as_secs(), all.pid), (0, 3, Some(1234)));
         assert_eq!((all.warm_up.as_secs(), all.seed), (0, 9));
         for (line, what) in [
-            ("http ws://127.0.0.1", "a http:// URL is due, or https://"),
+            ("http ws://127.0.0.1", "a URL with http:// or https:// is due"),
             ("http https://192.0.2.1", "--i-own-this-tracker"),
             ("http https://127.0.0.1 --connections 0", "0 is not in 1.."),
         ] {
@@ -282,7 +328,7 @@ mod tests {
     fn mistakes_are_named() {
         for (line, what) in [
             ("ws", "<URL>"),
-            ("ws http://127.0.0.1", "a ws:// URL is due"),
+            ("ws http://127.0.0.1", "a URL with ws:// or wss:// is due"),
             ("ws ws://127.0.0.1 --offers 65", "65 is not in 0..=64"),
             ("ws ws://127.0.0.1 --connections 0", "0 is not in 1.."),
             ("ws ws://127.0.0.1 --answers 101", "101 is not in 0..=100"),

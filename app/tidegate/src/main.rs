@@ -1,12 +1,14 @@
 //! tidegate: a BitTorrent tracker.
 //!
 //! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
-//! keeps it running; [`mod@load`] puts a tracker under load.
+//! keeps it running; [`mod@load`] puts a tracker under load, [`mod@compare`] several in turn.
 #![forbid(unsafe_code)]
 
 mod access;
 mod acme;
+mod bench;
 mod certificates;
+mod compare;
 mod config;
 mod load;
 mod serve;
@@ -44,6 +46,13 @@ enum Task {
         #[command(subcommand)]
         load: load::Load,
     },
+    /// Compare trackers: throughput, latency, memory.
+    Compare(compare::Compare),
+    /// Measure a part of tidegate by itself.
+    Bench {
+        #[command(subcommand)]
+        bench: bench::Bench,
+    },
 }
 
 #[derive(Subcommand)]
@@ -76,17 +85,26 @@ fn main() -> ExitCode {
         }
         Task::Config { task: ConfigTask::Check } => check(file),
         Task::Load { load } => load::run(&load).map_err(|error| vec![format!("{error:#}")]),
+        Task::Compare(compare) => return with_code(compare::run(&compare)),
+        Task::Bench { bench } => return with_code(bench::run(&bench)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(problems) => {
-            for problem in problems {
-                // Standard error is the last resort; if it is closed, the exit code still tells.
-                let _ = writeln!(io::stderr(), "tidegate: {problem}");
-            }
-            ExitCode::FAILURE
-        }
+        Err(problems) => complain(&problems),
     }
+}
+
+/// Of what tells its exit code itself.
+fn with_code(done: anyhow::Result<ExitCode>) -> ExitCode {
+    done.unwrap_or_else(|error| complain(&[format!("{error:#}")]))
+}
+
+fn complain(problems: &[String]) -> ExitCode {
+    for problem in problems {
+        // Standard error is the last resort; if it is closed, the exit code still tells.
+        let _ = writeln!(io::stderr(), "tidegate: {problem}");
+    }
+    ExitCode::FAILURE
 }
 
 /// The configuration that `file` and the environment make.

@@ -2,8 +2,10 @@
 //!
 //! [`read_head`] finds a request in a stream's bytes, [`announce_query`] and [`ScrapeQuery`] read
 //! what it asks, and the functions of `reply` write answers behind each other into one buffer, so
-//! that pipelined requests leave in one write. Nothing is allocated for a request.
+//! that pipelined requests leave in one write. Nothing is allocated for a request. The other
+//! direction, which clients speak, is [`client`].
 
+pub mod client;
 mod forwarded;
 mod head;
 mod query;

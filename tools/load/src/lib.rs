@@ -1,18 +1,34 @@
-//! Load testers: one thread plays many clients of a tracker and counts what it says to them.
+//! Load testers: they play many clients of a tracker and count what it says to them.
 //!
 //! They see a tracker only over the wire, so that every tracker can be put under the same load. Of a
 //! tracker on the same machine, [`Usage`] tells what the load costs it: messages per second of its
 //! own CPU time say more than messages per second.
 #![forbid(unsafe_code)]
 
+mod checks;
+mod conduct;
+mod evenness;
+mod found;
 pub mod http;
 mod latencies;
+mod pace;
+mod population;
 mod random;
+mod report;
+mod spread;
 mod stream;
+pub mod udp;
 mod url;
 mod usage;
 pub mod ws;
 
+pub use checks::Checks;
+pub use conduct::{Plan, Progress};
+pub use found::{Found, Kind};
 pub use latencies::Latencies;
+pub use pace::Pace;
+pub use population::Habits;
+pub use report::{CheckReport, Generator, Hostile, Quantiles, Report, Responses, Sample, Tracker};
+pub use spread::Spread;
 pub use url::Url;
 pub use usage::Usage;

@@ -10,11 +10,13 @@ impl Random {
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0)
+    }
+
+    /// A number above 0, and at most 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
     /// A number below `bound`, which is not 0.
@@ -38,6 +40,19 @@ impl Random {
     }
 }
 
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What looks random for number `number` of the things that `seed` makes, in whatever order they are asked for.
+pub(crate) fn hash(seed: u64, number: u64) -> u64 {
+    mix(mix(seed.wrapping_add(STEP)).wrapping_add(number.wrapping_mul(STEP)))
+}
+
+fn mix(mut mixed: u64) -> u64 {
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +73,23 @@ mod tests {
         let mut count = |percent| (0..10_000).filter(|_| random.percent(percent)).count();
         assert_eq!((count(0), count(100)), (0, 10_000));
         assert!((2300..2700).contains(&count(25)));
+    }
+
+    #[test]
+    fn units_are_spread_evenly_between_their_bounds() {
+        let mut random = Random::new(5);
+        let units: Vec<f64> = (0..10_000).map(|_| random.unit()).collect();
+        assert!(units.iter().all(|unit| *unit > 0.0 && *unit <= 1.0));
+        assert!((units.iter().sum::<f64>() / 1e4 - 0.5).abs() < 0.02);
+    }
+
+    #[test]
+    fn hashes_differ_by_seed_and_number() {
+        let all = (0..100).flat_map(|seed| (0..100).map(move |number| hash(seed, number)));
+        let mut all: Vec<u64> = all.collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 10_000);
     }
 
     #[test]

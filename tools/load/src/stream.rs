@@ -4,13 +4,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use client::tls::Trust;
 use mio::net::TcpStream;
 use mio::{Interest, Poll, Token};
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 
 use crate::Url;
 
@@ -24,7 +23,7 @@ pub(crate) struct Dialer {
 impl Dialer {
     /// To a tracker; sessions of TLS go on where the last one ended if `resume` is set.
     pub(crate) fn new(url: &Url, resume: bool) -> Result<Self> {
-        let tls = if url.is_secure {
+        let tls = if url.scheme.is_secure() {
             let name = ServerName::try_from(url.name.clone()).context("no name for TLS")?;
             Some((tls(resume)?, name))
         } else {
@@ -147,57 +146,11 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected)
 }
 
-/// TLS as most clients speak it, but that certificates are not looked at: whoever loads a tracker knows
-/// which, and the load has other things to do.
+/// Whoever loads a tracker knows which: certificates are not looked at.
 fn tls(resume: bool) -> Result<Arc<ClientConfig>> {
-    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
-    let mut config = builder
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Credulous))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let mut config = client::tls::config(&Trust::Anybody)?;
     if !resume {
         config.resumption = Resumption::disabled();
     }
     Ok(config.into())
-}
-
-/// Believes everybody.
-#[derive(Debug)]
-struct Credulous;
-
-impl ServerCertVerifier for Credulous {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -1,59 +1,55 @@
-//! Where the tracker is.
+//! Where the tracker is that is put under load.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
+use client::Scheme;
 
 /// A tracker's URL, resolved.
 #[derive(Clone, Debug)]
 pub struct Url {
-    scheme: &'static str,
-    /// Whether it is spoken to over TLS.
-    pub(crate) is_secure: bool,
-    /// The host without its port, for TLS.
-    pub(crate) name: String,
-    /// For the `Host` header.
-    pub(crate) host: String,
-    /// Path and query.
-    pub(crate) target: String,
+    url: client::Url,
     /// Where to connect to.
     pub(crate) address: SocketAddr,
 }
 
+/// How long its name may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 impl Url {
     /// Reads `ws://HOST[:PORT][/PATH]`, or `wss://`, and asks the system for the host's address.
     pub fn web(text: &str) -> Result<Self> {
-        Self::resolve(text, ["ws", "wss"])
+        Self::resolve(text, &[Scheme::Ws, Scheme::Wss])
     }
 
     /// Reads `http://HOST[:PORT][/PATH]`, or `https://`, and asks the system for the host's address.
     pub fn http(text: &str) -> Result<Self> {
-        Self::resolve(text, ["http", "https"])
+        Self::resolve(text, &[Scheme::Http, Scheme::Https])
     }
 
-    /// The second scheme is that with TLS.
-    fn resolve(text: &str, schemes: [&'static str; 2]) -> Result<Self> {
-        let split = text.split_once("://");
-        let found = split.and_then(|(said, rest)| {
-            let scheme = schemes.into_iter().find(|scheme| *scheme == said)?;
-            Some((scheme, rest))
-        });
-        let Some((scheme, rest)) = found else {
-            bail!("{text}: a {}:// URL is due, or {}://", schemes[0], schemes[1]);
-        };
-        let is_secure = scheme == schemes[1];
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let (host, target) = rest.split_at(end);
-        let target = target.split('#').next().unwrap_or_default();
-        let target = if target.starts_with('/') { target.into() } else { format!("/{target}") };
-        let port = if is_secure { 443 } else { 80 };
-        let (name, port) = name_and_port(host, port).with_context(|| format!("{text}: no host"))?;
-        let addresses = (name, port).to_socket_addrs();
-        let mut addresses = addresses.with_context(|| format!("cannot resolve {name}"))?;
-        let address = addresses.next().with_context(|| format!("{name} has no address"))?;
-        let (name, host) = (name.to_owned(), host.to_owned());
-        Ok(Self { scheme, is_secure, name, host, target, address })
+    /// Reads `udp://HOST:PORT[/PATH]`, and asks the system for the host's address.
+    pub fn udp(text: &str) -> Result<Self> {
+        Self::resolve(text, &[Scheme::Udp])
+    }
+
+    fn resolve(text: &str, schemes: &[Scheme]) -> Result<Self> {
+        let url = client::Url::parse(text);
+        let is_due = url.as_ref().is_ok_and(|url| schemes.contains(&url.scheme));
+        let due: Vec<String> =
+            schemes.iter().map(|scheme| format!("{}://", scheme.word())).collect();
+        ensure!(is_due || url.is_err(), "{text}: a URL with {} is due", due.join(" or "));
+        let url = url?;
+        let addresses = url.addresses(PATIENCE)?;
+        let address = *addresses.first().context("no address")?;
+        Ok(Self { url, address })
+    }
+
+    /// Where its host is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Whether it leads to this machine or to a private network.
@@ -67,20 +63,19 @@ impl Url {
     }
 }
 
-impl fmt::Display for Url {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme, self.host, self.target)
+/// It is a URL.
+impl Deref for Url {
+    type Target = client::Url;
+
+    fn deref(&self) -> &client::Url {
+        &self.url
     }
 }
 
-fn name_and_port(host: &str, default: u16) -> Option<(&str, u16)> {
-    let (name, port) = match host.rsplit_once(':') {
-        // A colon within brackets is part of an IPv6 address.
-        Some((name, port)) if !port.ends_with(']') => (name, port.parse().ok()?),
-        _ => (host, default),
-    };
-    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    (!name.is_empty()).then_some((name, port))
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.url.fmt(f)
+    }
 }
 
 #[cfg(test)]
@@ -88,27 +83,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
-        for (text, address, target) in [
-            ("ws://127.0.0.1:3000", "127.0.0.1:3000", "/"),
-            ("ws://127.0.0.1/", "127.0.0.1:80", "/"),
-            ("ws://[::1]:8000/announce?key=1#x", "[::1]:8000", "/announce?key=1"),
-            ("ws://[::1]?a", "[::1]:80", "/?a"),
-        ] {
-            let url = Url::web(text).unwrap();
-            assert_eq!((url.address, url.target.as_str()), (address.parse().unwrap(), target));
-        }
+    fn urls_are_resolved() {
         let url = Url::web("ws://127.0.0.1:3000?a").unwrap();
+        assert_eq!((url.address, url.target.as_str()), ("127.0.0.1:3000".parse().unwrap(), "/?a"));
         assert_eq!(url.to_string(), "ws://127.0.0.1:3000/?a");
-        for bad in ["127.0.0.1:1", "https://127.0.0.1", "http://x", "ws://", "ws://:80", "ws://x:y"]
-        {
-            assert!(Url::web(bad).is_err(), "{bad}");
-        }
-        assert!(!url.is_secure);
+        assert!(Url::web("wss://127.0.0.1:1").unwrap().scheme.is_secure());
         let url = Url::http("https://[::1]/announce").unwrap();
-        assert_eq!((url.address, url.name.as_str()), ("[::1]:443".parse().unwrap(), "::1"));
-        assert_eq!((url.is_secure, url.to_string().as_str()), (true, "https://[::1]/announce"));
-        assert!(Url::web("wss://127.0.0.1:1").unwrap().is_secure);
+        assert_eq!(url.address, "[::1]:443".parse().unwrap());
+        let url = Url::udp("udp://[::1]:6969/announce").unwrap();
+        assert_eq!(url.address, "[::1]:6969".parse().unwrap());
+        assert!(Url::udp("http://[::1]").unwrap_err().to_string().contains("udp:// is due"));
+        for (bad, why) in [
+            ("https://127.0.0.1", "a URL with ws:// or wss:// is due"),
+            ("udp://127.0.0.1:1", "a URL with ws:// or wss:// is due"),
+            ("127.0.0.1:1", "no URL"),
+        ] {
+            let error = Url::web(bad).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
     }
 
     #[test]

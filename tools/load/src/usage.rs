@@ -14,6 +14,8 @@ pub struct Usage {
     pub system_s: f64,
     /// Bytes of memory resident now.
     pub resident_bytes: u64,
+    /// The most that there ever were.
+    pub peak_bytes: u64,
 }
 
 impl Usage {
@@ -24,7 +26,15 @@ impl Usage {
             fs::read_to_string(folder.join(name))
                 .with_context(|| format!("cannot read /proc/{pid}/{name}"))
         };
-        Self::parse(&read("stat")?, &read("smaps_rollup")?)
+        Self::parse(&read("stat")?, &read("smaps_rollup")?, &read("status")?)
+    }
+
+    /// The CPU times alone, which cost the process nothing to tell.
+    pub fn times(pid: u32) -> Result<Self> {
+        let path = format!("/proc/{pid}/stat");
+        let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let (user_s, system_s) = times(&stat)?;
+        Ok(Self { user_s, system_s, ..Self::default() })
     }
 
     /// CPU time used between `before` and now; the memory is that of now.
@@ -33,7 +43,7 @@ impl Usage {
         Self {
             user_s: self.user_s - before.user_s,
             system_s: self.system_s - before.system_s,
-            resident_bytes: self.resident_bytes,
+            ..*self
         }
     }
 
@@ -42,24 +52,32 @@ impl Usage {
         self.user_s + self.system_s
     }
 
-    fn parse(stat: &str, memory: &str) -> Result<Self> {
-        // The name may hold anything, parentheses too; the field behind it is number 3 of proc(5),
-        // user and system time are numbers 14 and 15.
-        let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
-        let times = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
-        let times: Vec<f64> = times.collect::<Result<_, _>>()?;
-        let [user, system] = times[..] else { bail!("stat is cut short") };
+    fn parse(stat: &str, memory: &str, status: &str) -> Result<Self> {
+        let (user_s, system_s) = times(stat)?;
         // Counted page by page, as `status` does not: its figure may lack 64 pages a core.
-        let resident = memory.lines().find_map(|line| line.strip_prefix("Rss:"));
-        let resident = resident.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok());
-        let resident: u64 = resident.context("no Rss in smaps_rollup")?;
-        Ok(Self {
-            // Linux counts CPU time for user space in hundredths of a second.
-            user_s: user / 100.0,
-            system_s: system / 100.0,
-            resident_bytes: resident * 1024,
-        })
+        let resident_bytes = kilobytes(memory, "Rss:").context("no Rss in smaps_rollup")?;
+        let peak = kilobytes(status, "VmHWM:").context("no VmHWM in status")?;
+        Ok(Self { user_s, system_s, resident_bytes, peak_bytes: peak.max(resident_bytes) })
     }
+}
+
+/// Seconds of CPU time in user space and in the kernel.
+fn times(stat: &str) -> Result<(f64, f64)> {
+    // The name may hold anything, parentheses too; the field behind it is number 3 of proc(5),
+    // user and system time are numbers 14 and 15.
+    let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
+    let times = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    let times: Vec<f64> = times.collect::<Result<_, _>>()?;
+    let [user, system] = times[..] else { bail!("stat is cut short") };
+    // Linux counts CPU time for user space in hundredths of a second.
+    Ok((user / 100.0, system / 100.0))
+}
+
+/// The bytes behind a name.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kilobytes: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes * 1024)
 }
 
 #[cfg(test)]
@@ -70,17 +88,20 @@ mod tests {
     fn figures_are_found_behind_an_odd_name() {
         let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 1234 56 0 0 20 0";
         let memory = "5-7 ---p 0 00:00 0 [rollup]\nRss:    2000 kB\nPss:  1000 kB\n";
-        let usage = Usage::parse(stat, memory).unwrap();
-        assert_eq!(usage, Usage { user_s: 12.34, system_s: 0.56, resident_bytes: 2_048_000 });
-        assert!(Usage::parse("7 (a) S 1", memory).is_err());
-        assert!(Usage::parse(stat, "").is_err());
+        let status = "Name:\ta\nVmHWM:\t    3000 kB\n";
+        let usage = Usage::parse(stat, memory, status).unwrap();
+        let (resident_bytes, peak_bytes) = (2_048_000, 3_072_000);
+        assert_eq!(usage, Usage { user_s: 12.34, system_s: 0.56, resident_bytes, peak_bytes });
+        assert!(Usage::parse("7 (a) S 1", memory, status).is_err());
+        assert!(Usage::parse(stat, "", status).is_err() && Usage::parse(stat, memory, "").is_err());
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn a_process_sees_itself() {
         let usage = Usage::of(std::process::id()).unwrap();
-        assert!(usage.resident_bytes > 100_000);
+        assert!(usage.resident_bytes > 100_000 && usage.peak_bytes >= usage.resident_bytes);
+        assert!(Usage::times(std::process::id()).unwrap().cpu_s() >= usage.cpu_s());
         assert!(Usage::of(u32::MAX).is_err());
     }
 }

@@ -20,7 +20,7 @@ pub(super) enum Load {
     UdpAnnounce,
     /// aquatic_http_load_test without TLS: 128 connections kept alive.
     Http,
-    /// wrk with `Connection: close`: a connection for each announce.
+    /// `tidegate load http`: a connection for each announce.
     HttpClose,
     /// `tidegate load ws`: 128 connections, 10 offers an announce, all of them answered.
     Ws,
@@ -81,9 +81,7 @@ impl Load {
                 Subject::AquaticUdp,
                 Subject::AquaticUdpUring,
             ],
-            Self::Http => &[Subject::Tidegate, Subject::AquaticHttp],
-            // aquatic_http ignores `Connection: close`, so wrk would measure keep-alive there.
-            Self::HttpClose => &[Subject::Tidegate],
+            Self::Http | Self::HttpClose => &[Subject::Tidegate, Subject::AquaticHttp],
             Self::Ws => WEBSOCKET,
             Self::Wss => SECURE_WEBSOCKET,
             Self::Https => &[
@@ -111,9 +109,8 @@ impl Load {
             Self::Udp => aquatic(testers, "aquatic_udp_load_test", &udp(at, 50, seconds)),
             Self::UdpAnnounce => aquatic(testers, "aquatic_udp_load_test", &udp(at, 0, seconds)),
             Self::Http => aquatic(testers, "aquatic_http_load_test", &http(at, seconds)),
-            Self::HttpClose => wrk(at, seconds),
             Self::Https => announces(subject, seconds, &[]),
-            Self::HttpsHandshake => announces(subject, seconds, &["--close"]),
+            Self::HttpClose | Self::HttpsHandshake => announces(subject, seconds, &["--close"]),
             Self::Ws | Self::Wss => {
                 let text = output(websocket(subject, pid, seconds))?;
                 let user_s = figure(&text, "tracker's user seconds:")?;
@@ -205,20 +202,6 @@ pub(super) fn figure(text: &str, label: &str) -> Result<f64> {
         Some(figure) if figure > 0.0 => Ok(figure),
         _ => bail!("no figure behind `{label}` in what the load tester wrote:\n{text}"),
     }
-}
-
-/// One announce URL over and over: what is measured is accepting, serving and closing.
-fn wrk(address: &str, seconds: u32) -> Result<Seen> {
-    let url = format!(
-        "http://{address}/announce?info_hash=%00%01%02%03%04%05%06%07%08%09%0a%0b%0c%0d%0e%0f%10%11%12%13\
-         &peer_id=-TG0001-abcdefghijkl&port=6881&uploaded=0&downloaded=0&left=1&compact=1&numwant=50"
-    );
-    let mut command = pinned();
-    command.args(["wrk", "-t1", "-c64", "-H", "Connection: close"]);
-    command.arg(format!("-d{seconds}s")).arg(url);
-    let text = output(command)?;
-    let responses_s = figure(&text, "Requests/sec:")?;
-    Ok(Seen { responses_s, seconds: seconds.into(), cpu_s: None })
 }
 
 fn pinned() -> Command {

@@ -106,8 +106,11 @@ impl Subject {
 
     pub(super) fn version(self) -> String {
         match self {
-            Self::Tidegate | Self::TidegateLimited => {
+            Self::Tidegate | Self::TidegateLimited | Self::TidegateTls => {
                 format!("{} {}", self.name(), env!("CARGO_PKG_VERSION"))
+            }
+            Self::HitchTidegate => {
+                format!("{} {} (1.7.2, Debian)", self.name(), env!("CARGO_PKG_VERSION"))
             }
             Self::BittorrentTracker => "bittorrent-tracker 11.2.3 (npm)".into(),
             _ => format!("{} 0.9.0 (cargo)", self.name()),

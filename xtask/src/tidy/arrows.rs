@@ -15,7 +15,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("edge/net", &[]),
     ("edge/front", &["core/types", "core/wire", "core/tracker", "edge/net"]),
     ("edge/admin", &["core/types", "core/tracker"]),
-    ("tools/load", &["core/types", "core/wire"]),
+    ("tools/client", &["core/types", "core/wire"]),
+    ("tools/load", &["core/types", "core/wire", "tools/client"]),
+    ("tools/compare", &["tools/load"]),
     (
         "app/tidegate",
         &[
@@ -26,7 +28,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "edge/net",
             "edge/front",
             "edge/admin",
+            "tools/client",
             "tools/load",
+            "tools/compare",
         ],
     ),
     ("xtask", &[]),

@@ -1,6 +1,7 @@
 //! Reading, strictly: whatever this accepts, every decoder accepts.
 
 use std::fmt;
+use std::ops::Range;
 
 /// How deep lists and dictionaries may nest.
 pub const DEPTH_MAX: usize = 32;
@@ -46,12 +47,34 @@ pub enum Reason {
 
 /// Reads one value that takes up the whole text.
 pub fn parse(text: &[u8]) -> Result<Value<'_>, Malformed> {
-    let mut reader = Reader { text, at: 0 };
+    match parse_loosely(text)? {
+        (value, None) => Ok(value),
+        (_, Some(departure)) => Err(departure),
+    }
+}
+
+/// Reads a value as lenient decoders do, which most clients have: keys may be in any order, and
+/// something may follow. The first such departure is told.
+pub fn parse_loosely(text: &[u8]) -> Result<(Value<'_>, Option<Malformed>), Malformed> {
+    let mut reader = Reader::new(text);
     let value = reader.value(0)?;
     if reader.at < text.len() {
-        return Err(reader.fail(Reason::Trailing));
+        reader.depart(reader.at, Reason::Trailing);
     }
-    Ok(value)
+    Ok((value, reader.departure))
+}
+
+/// The text of the value that a dictionary has for `key`, as it stands there: what an info hash is the
+/// hash of. Reads as leniently as [`parse_loosely`].
+pub fn entry<'a>(text: &'a [u8], key: &str) -> Result<Option<&'a [u8]>, Malformed> {
+    let mut reader = Reader::new(text);
+    let mut found = None;
+    reader.entries(0, |name, _, span| {
+        if name == key.as_bytes() && found.is_none() {
+            found = text.get(span);
+        }
+    })?;
+    Ok(found)
 }
 
 impl<'a> Value<'a> {
@@ -75,9 +98,19 @@ impl<'a> Value<'a> {
 struct Reader<'a> {
     text: &'a [u8],
     at: usize,
+    /// Where the text first was what only lenient decoders take.
+    departure: Option<Malformed>,
 }
 
 impl<'a> Reader<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0, departure: None }
+    }
+
+    fn depart(&mut self, at: usize, reason: Reason) {
+        self.departure.get_or_insert(Malformed { at, reason });
+    }
+
     fn value(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
         if depth > DEPTH_MAX {
             return Err(self.fail(Reason::TooDeep));
@@ -129,8 +162,22 @@ impl<'a> Reader<'a> {
     }
 
     fn dict(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
+        let mut entries = Vec::new();
+        self.entries(depth, |key, value, _| entries.push((key, value)))?;
+        Ok(Value::Dict(entries))
+    }
+
+    /// Gives each key of a dictionary, its value, and where that stands.
+    fn entries(
+        &mut self,
+        depth: usize,
+        mut take: impl FnMut(&'a [u8], Value<'a>, Range<usize>),
+    ) -> Result<(), Malformed> {
+        if self.peek()? != b'd' {
+            return Err(self.fail(Reason::NoValue));
+        }
         self.at += 1;
-        let mut entries: Vec<(&[u8], Value<'_>)> = Vec::new();
+        let mut last = None;
         while self.peek()? != b'e' {
             let start = self.at;
             if !self.peek()?.is_ascii_digit() {
@@ -138,13 +185,16 @@ impl<'a> Reader<'a> {
             }
             let key = self.bytes()?;
             //= bep3#bencode-sorted-keys
-            if entries.last().is_some_and(|(last, _)| *last >= key) {
-                return Err(Malformed { at: start, reason: Reason::KeyOrder });
+            if last.is_some_and(|last| last >= key) {
+                self.depart(start, Reason::KeyOrder);
             }
-            entries.push((key, self.value(depth + 1)?));
+            last = Some(key);
+            let start = self.at;
+            let value = self.value(depth + 1)?;
+            take(key, value, start..self.at);
         }
         self.at += 1;
-        Ok(Value::Dict(entries))
+        Ok(())
     }
 
     /// One digit or more, without a leading zero.

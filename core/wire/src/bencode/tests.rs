@@ -65,3 +65,31 @@ fn every_prefix_is_cut_short() {
         assert_eq!(parse(&whole[..len]).unwrap_err().reason, Reason::CutShort, "{len}");
     }
 }
+
+#[test]
+fn lenient_reading_tells_the_first_departure() {
+    let said = |text| {
+        parse_loosely(text).map(|(value, departure)| {
+            (value.at("a").and_then(Value::int), departure.map(|it| (it.at, it.reason)))
+        })
+    };
+    assert_eq!(said(b"d1:ai1ee"), Ok((Some(1), None)));
+    assert_eq!(said(b"d1:b0:1:ai1ee"), Ok((Some(1), Some((6, Reason::KeyOrder)))));
+    assert_eq!(said(b"d1:ai1ee\r\n"), Ok((Some(1), Some((8, Reason::Trailing)))));
+    assert_eq!(said(b"d1:b0:1:ai1eex"), Ok((Some(1), Some((6, Reason::KeyOrder)))));
+    assert_eq!(said(b"d1:ai1e").unwrap_err().reason, Reason::CutShort);
+    assert_eq!(said(b"d1:ai01ee").unwrap_err().reason, Reason::BadNumber);
+}
+
+#[test]
+fn an_entry_is_given_as_it_stands() {
+    let text = b"d8:announce3:udp4:infod4:name1:x6:lengthi7ee1:zlee\n";
+    assert_eq!(entry(text, "info"), Ok(Some(b"d4:name1:x6:lengthi7ee".as_slice())));
+    assert_eq!(entry(text, "z"), Ok(Some(b"le".as_slice())));
+    assert_eq!(entry(text, "name"), Ok(None));
+    assert_eq!(entry(b"l4:infoe", "info").unwrap_err().reason, Reason::NoValue);
+    assert_eq!(entry(b"", "info").unwrap_err().reason, Reason::CutShort);
+    for len in 1..text.len() - 1 {
+        assert_eq!(entry(&text[..len], "info").unwrap_err().reason, Reason::CutShort, "{len}");
+    }
+}

@@ -35,7 +35,22 @@ pub fn connect(out: &mut Vec<u8>, transaction_id: u32) {
     head(out, MAGIC, action::CONNECT, transaction_id);
 }
 
-/// Appends an announce; `url` (path and query, BEP 41) is left out when it is empty.
+/// An announce, with all that only this protocol has.
+#[derive(Clone, Copy, Debug)]
+pub struct AnnounceRequest<'a> {
+    /// What the tracker has given.
+    pub connection_id: u64,
+    /// To be found in the answer.
+    pub transaction_id: u32,
+    /// What it says.
+    pub announce: &'a Announce,
+    /// A client's own number, by which a tracker may know it at another address.
+    pub key: u32,
+    /// Path and query of the tracker's URL (BEP 41); left out when it is empty.
+    pub url: &'a [u8],
+}
+
+/// Appends an announce without a key; `url` (path and query, BEP 41) is left out when it is empty.
 pub fn announce(
     out: &mut Vec<u8>,
     connection_id: u64,
@@ -43,31 +58,41 @@ pub fn announce(
     announce: &Announce,
     url: &[u8],
 ) {
-    head(out, connection_id, action::ANNOUNCE, transaction_id);
-    out.extend_from_slice(&announce.info_hash.0);
-    out.extend_from_slice(&announce.peer_id.0);
-    out.extend_from_slice(&announce.downloaded.to_be_bytes());
-    out.extend_from_slice(&announce.left.unwrap_or(u64::MAX).to_be_bytes());
-    out.extend_from_slice(&announce.uploaded.to_be_bytes());
-    let event: u32 = match announce.event {
-        Event::None | Event::Paused => 0,
-        Event::Completed => 1,
-        Event::Started => 2,
-        Event::Stopped => 3,
-    };
-    out.extend_from_slice(&event.to_be_bytes());
-    // Address and key: the source address counts, and nobody asks for a key.
-    out.extend_from_slice(&[0; 8]);
-    let want = match announce.want {
-        Want::Default => -1,
-        Want::Peers(peers) => i32::from(peers),
-    };
-    out.extend_from_slice(&want.to_be_bytes());
-    out.extend_from_slice(&announce.port.to_be_bytes());
-    for piece in url.chunks(usize::from(u8::MAX)) {
-        // A chunk is at most 255 bytes long.
-        out.extend_from_slice(&[kind::URL_DATA, u8::try_from(piece.len()).unwrap_or(u8::MAX)]);
-        out.extend_from_slice(piece);
+    AnnounceRequest { connection_id, transaction_id, announce, key: 0, url }.write(out);
+}
+
+impl AnnounceRequest<'_> {
+    /// Appends it.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let Self { connection_id, transaction_id, announce, key, url } = self;
+        head(out, *connection_id, action::ANNOUNCE, *transaction_id);
+        out.extend_from_slice(&announce.info_hash.0);
+        out.extend_from_slice(&announce.peer_id.0);
+        out.extend_from_slice(&announce.downloaded.to_be_bytes());
+        out.extend_from_slice(&announce.left.unwrap_or(u64::MAX).to_be_bytes());
+        out.extend_from_slice(&announce.uploaded.to_be_bytes());
+        let event: u32 = match announce.event {
+            Event::None | Event::Paused => 0,
+            Event::Completed => 1,
+            Event::Started => 2,
+            Event::Stopped => 3,
+        };
+        out.extend_from_slice(&event.to_be_bytes());
+        // No address: that of the datagram counts.
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&key.to_be_bytes());
+        let want = match announce.want {
+            Want::Default => -1,
+            Want::Peers(peers) => i32::from(peers),
+        };
+        out.extend_from_slice(&want.to_be_bytes());
+        out.extend_from_slice(&announce.port.to_be_bytes());
+        for piece in url.chunks(usize::from(u8::MAX)) {
+            // A chunk is at most 255 bytes long.
+            let len = u8::try_from(piece.len()).unwrap_or(u8::MAX);
+            out.extend_from_slice(&[kind::URL_DATA, len]);
+            out.extend_from_slice(piece);
+        }
     }
 }
 

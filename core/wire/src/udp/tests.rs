@@ -375,3 +375,16 @@ fn random_bytes_never_panic() {
         let _ = decode_reply(&bytes);
     }
 }
+
+#[test]
+fn a_key_and_a_url_stand_in_their_places() {
+    let mut out = Vec::new();
+    let (connection_id, transaction_id, key, url) = (1, 2, 0x0304_0506, b"/announce".as_slice());
+    let request =
+        client::AnnounceRequest { connection_id, transaction_id, announce: &ANNOUNCE, key, url };
+    request.write(&mut out);
+    assert_eq!(out[84..92], [0, 0, 0, 0, 3, 4, 5, 6]);
+    let (announce, options) = read(&out);
+    let mut room = [0; limits::URL_DATA_MAX];
+    assert_eq!((announce, options.url_data(&mut room)), (ANNOUNCE, url));
+}

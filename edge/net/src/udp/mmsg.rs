@@ -14,7 +14,16 @@ use std::mem::zeroed;
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
+
+/// A batch of so many is worth its two system calls.
+const WORTHWHILE: usize = BATCH_MAX / 2;
+
+/// How long a busy worker lets datagrams gather whose batches are smaller. The system adds up to as
+/// much again, which together is far below what any network adds. The calls cost as much for three
+/// datagrams as for thirty: waiting serves about a sixth more requests with the same CPU time.
+const GATHER: Duration = Duration::from_micros(50);
 
 /// Headers and addresses for the two calls, and the batch between them.
 struct Mover {
@@ -32,11 +41,13 @@ pub(super) fn run(
 ) -> io::Result<()> {
     let mut mover = Mover::new();
     let mut pace = Pace::start();
+    let mut was_quiet = true;
     while !stop.load(Ordering::Relaxed) {
-        let mut quiet = true;
+        let mut largest = 0;
         for (at, socket) in sockets.iter().enumerate() {
-            if mover.receive(socket)? > 0 {
-                quiet = false;
+            let received = mover.receive(socket)?;
+            if received > 0 {
+                largest = largest.max(received);
                 handler.batch(at, &mut mover.batch);
                 mover.send(at, socket, handler);
             }
@@ -48,9 +59,12 @@ pub(super) fn run(
                 let _ = socket.shut_out(&networks);
             }
         }
-        if quiet {
+        if largest == 0 {
             sleep_until_readable(&sockets, wait)?;
+        } else if largest < WORTHWHILE && !was_quiet {
+            thread::sleep(GATHER);
         }
+        was_quiet = largest == 0;
     }
     handler.idle();
     // Another process may go on with them.

@@ -1,0 +1,211 @@
+//! `tidegate bench`: what parts of tidegate do by themselves, beside what one would write first.
+
+mod case;
+mod contender;
+mod figures;
+mod work;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand, ValueEnum, value_parser};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use case::{Measured, Scenario, Size, measure};
+use contender::{BATCHES, NAMES, contender};
+use figures::{Case, Figures};
+
+/// The benchmarks.
+#[derive(Subcommand)]
+pub(crate) enum Bench {
+    /// The store of torrents and peers beside others: throughput, latency, memory. Each case has a process
+    /// of its own. Ctrl-C ends it with what was measured.
+    Store(Store),
+}
+
+#[derive(Args)]
+pub(crate) struct Store {
+    /// Only these scenarios; can be said several times.
+    #[arg(long = "scenario", value_enum, value_name = "NAME")]
+    scenarios: Vec<Scenario>,
+    /// Only these stores; can be said several times.
+    #[arg(long = "store", value_name = "NAME", value_parser = NAMES)]
+    stores: Vec<String>,
+    /// Threads, in turn [default: 1, 2, 4, … up to all processors].
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=1024))]
+    threads: Vec<u32>,
+    /// Torrents that there are in the larger scenarios.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+          value_parser = value_parser!(u32).range(1000..=50_000_000))]
+    torrents: u32,
+    /// Operations of each thread.
+    #[arg(long, value_name = "N", default_value_t = 300_000,
+          value_parser = value_parser!(u32).range(100..=100_000_000))]
+    operations: u32,
+    /// How often everything is measured, in turn; medians are shown.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// Where the figures go as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where a plot goes (SVG).
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Measures one case in this process, and prints its figures as JSON.
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+/// Runs a benchmark and prints what it found.
+pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
+    let Bench::Store(store) = bench;
+    if store.inside { store.run_inside() } else { store.run() }
+}
+
+impl Store {
+    fn run(&self) -> Result<ExitCode> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            let flag = Arc::clone(&stop);
+            signal_hook::flag::register(signal, flag).context("cannot listen for signals")?;
+        }
+        let cases = self.cases();
+        let mut figures = Figures::default();
+        for round in 1..=self.runs {
+            for (at, case) in cases.iter().enumerate() {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let measured = self.ask(case);
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                figures.add(case, measured?);
+                let of = cases.len();
+                // It is for those who watch, and no reason to stop.
+                let _ = writeln!(io::stderr(), "round {round}, {} of {of}: {case}", at + 1);
+            }
+        }
+        ensure!(!figures.is_empty(), "nothing was measured");
+        write!(io::stdout(), "{}", figures.text()).context("cannot print the figures")?;
+        for (file, text) in [(&self.json, figures.json()?), (&self.plot, figures.plot())] {
+            if let Some(file) = file {
+                fs::write(file, text)
+                    .with_context(|| format!("cannot write {}", file.display()))?;
+            }
+        }
+        // As shells say it of who was interrupted.
+        Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    }
+
+    /// All that is to be measured, stores next to each other.
+    fn cases(&self) -> Vec<Case> {
+        let threads = if self.threads.is_empty() { usual_threads() } else { self.threads.clone() };
+        let scenarios: &[Scenario] =
+            if self.scenarios.is_empty() { Scenario::value_variants() } else { &self.scenarios };
+        let is_wanted =
+            |name: &&str| self.stores.is_empty() || self.stores.iter().any(|one| one == name);
+        let mut cases = Vec::new();
+        for scenario in scenarios.iter().copied() {
+            let threads = if scenario.has_threads() { &*threads } else { &[1] };
+            for threads in threads.iter().copied() {
+                let fits = |name: &&str| *name != BATCHES || scenario.has_batches();
+                let stores = NAMES.into_iter().filter(is_wanted).filter(fits);
+                cases.extend(stores.map(|store| Case {
+                    scenario,
+                    threads,
+                    store: store.to_owned(),
+                }));
+            }
+        }
+        cases
+    }
+
+    /// Has another process measure a case.
+    fn ask(&self, case: &Case) -> Result<Measured> {
+        let program = std::env::current_exe().context("this program has no path")?;
+        let scenario = case.scenario.to_possible_value().context("every scenario has a name")?;
+        let mut command = Command::new(program);
+        command.args(["bench", "store", "--inside", "--scenario", scenario.get_name()]);
+        command.args(["--store", &case.store, "--threads", &case.threads.to_string()]);
+        command.args(["--torrents", &self.torrents.to_string()]);
+        command.args(["--operations", &self.operations.to_string()]);
+        let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let output = output.context("cannot start this program again")?;
+        ensure!(output.status.success(), "{case} failed: {}", output.status);
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{case} wrote no figures"))
+    }
+
+    fn run_inside(&self) -> Result<ExitCode> {
+        let ([scenario], [name], [threads]) = (&*self.scenarios, &*self.stores, &*self.threads)
+        else {
+            anyhow::bail!("--inside wants one scenario, one store and one number of threads");
+        };
+        let name = NAMES.iter().find(|known| *known == name).context("no such store")?;
+        let make = || contender(name).expect("every name has a store");
+        let size = Size { torrents: self.torrents, operations: self.operations };
+        let measured = measure(*scenario, &make, *threads, size);
+        serde_json::to_writer(io::stdout(), &measured).context("cannot print the figures")?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn usual_threads() -> Vec<u32> {
+    let all = std::thread::available_parallelism().map_or(1, |all| all.get() as u32);
+    std::iter::successors(Some(1), |threads| Some(threads * 2))
+        .take_while(|threads| *threads <= all)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        bench: Bench,
+    }
+
+    fn store(line: &str) -> Result<Store, String> {
+        let words =
+            ["bench", "store"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty()));
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        let Bench::Store(store) = line.bench;
+        Ok(store)
+    }
+
+    #[test]
+    fn all_stores_meet_in_all_scenarios() {
+        let all = store("--threads 1,2").unwrap().cases();
+        for name in NAMES {
+            let own = all.iter().filter(|case| case.store == name).count();
+            // Batches are for re-announces, memory has no threads.
+            assert_eq!(own, if name == BATCHES { 4 } else { 2 * 7 + 2 }, "{name}");
+        }
+        let few = store("--scenario grow --store DashMap --threads 3").unwrap().cases();
+        let expected = Case { scenario: Scenario::Grow, threads: 3, store: "DashMap".into() };
+        assert_eq!(few, [expected]);
+        assert!(!usual_threads().is_empty());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (line, what) in [
+            ("--store HashMap", "possible values: tidegate"),
+            ("--scenario fast", "possible values: add"),
+            ("--threads 0", "0 is not in 1..="),
+            ("--torrents 1", "1 is not in 1000..="),
+        ] {
+            let error = store(line).err().unwrap();
+            assert!(error.contains(what), "{line}: {error}");
+        }
+        assert!(store("--inside").unwrap().run_inside().is_err());
+    }
+}

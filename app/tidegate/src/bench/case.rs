@@ -1,0 +1,389 @@
+//! One case: a scenario with one store and so many threads, measured in a process of its own, so that no
+//! case finds another's memory.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use load::{Latencies, Usage};
+use serde::{Deserialize, Serialize};
+use swarm::{Job, Random};
+use types::Tick;
+
+use super::contender::{Answer, Contender, LIFETIME_S};
+use super::work::{job, skewed};
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Scenario {
+    /// Every announce and scrape is of a torrent of its own, which is new.
+    Add,
+    /// All are of one torrent.
+    UpdateOne,
+    /// All are of a thousand torrents in turn.
+    UpdateMany,
+    /// Re-announces for up to 50 peers; torrents are equally likely, and skewed as in the field.
+    Torrents,
+    /// The same; peers are equally likely, so that most are of large torrents.
+    Peers,
+    /// Announces of new torrents while tables grow and are swept.
+    Grow,
+    /// Four of five peers expire, while the others announce.
+    Expire,
+    /// Memory of torrents with one peer.
+    Small,
+    /// Memory of torrents with a thousand peers.
+    Large,
+}
+
+/// A case's figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Measured {
+    /// Wall time of an operation of one thread; nothing for memory.
+    pub(super) ns_each: Option<f64>,
+    /// Operations a second, of all threads.
+    pub(super) per_s: Option<f64>,
+    /// How long single operations took.
+    pub(super) latency_ns: Option<Percentiles>,
+    /// How long the expiry took, beside the announces.
+    pub(super) expiry_s: Option<f64>,
+    /// Growth of the process for each peer.
+    pub(super) bytes_per_peer: Option<f64>,
+}
+
+/// Nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Percentiles {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) p99_9: f64,
+    pub(super) p99_99: f64,
+    pub(super) max: f64,
+    /// More than a millisecond.
+    pub(super) long: u64,
+    /// Those of them in which the store worked or waited for so long, and did not just lose the processor.
+    pub(super) long_own: u64,
+}
+
+/// How large cases are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    /// Torrents that there are in the larger scenarios.
+    pub(super) torrents: u32,
+    /// Operations of each thread.
+    pub(super) operations: u32,
+}
+
+/// Makes the store anew.
+type Make<'a> = &'a dyn Fn() -> Box<dyn Contender>;
+
+/// Measures one case.
+pub(super) fn measure(scenario: Scenario, make: Make<'_>, threads: u32, size: Size) -> Measured {
+    let Size { torrents, operations } = size;
+    let each = |make_job: &dyn Fn(u32, u32) -> Job| {
+        let of = |thread| (0..operations).map(move |at| make_job(thread, thread * operations + at));
+        let jobs: Vec<Vec<Job>> = (0..threads).map(|thread| of(thread).collect()).collect();
+        // An announce and a scrape of the same torrent, as in Torrust's benchmark.
+        let wall_s = throughput(&*make(), &jobs, true);
+        let waits = join(&jobs, &|worker, job| worker.announce_and_scrape(job), &*make());
+        measured(&jobs, wall_s, &waits)
+    };
+    match scenario {
+        Scenario::Add => each(&|_, number| job(number, u64::from(number), 0)),
+        Scenario::UpdateOne => each(&|thread, _| job(7, u64::from(thread), 0)),
+        Scenario::UpdateMany => each(&|_, number| job(number % 1000, u64::from(number % 1000), 0)),
+        Scenario::Torrents | Scenario::Peers => realistic(&*make(), scenario, threads, size),
+        Scenario::Grow => grow(&*make(), threads, torrents),
+        Scenario::Expire => expire(&*make(), threads, torrents),
+        Scenario::Small => memory(&*make(), torrents, 1),
+        Scenario::Large => memory(&*make(), torrents.div_ceil(1000), 1000),
+    }
+}
+
+fn measured(jobs: &[Vec<Job>], wall_s: f64, waits: &Waits) -> Measured {
+    let all: usize = jobs.iter().map(Vec::len).sum();
+    let per_s = all as f64 / wall_s;
+    Measured {
+        ns_each: Some(jobs.len() as f64 / per_s * 1e9),
+        per_s: Some(per_s),
+        latency_ns: Some(waits.percentiles()),
+        ..Measured::default()
+    }
+}
+
+/// Seconds in which every thread has done its jobs. The clock is looked at only twice.
+fn throughput(store: &dyn Contender, jobs: &[Vec<Job>], scrape: bool) -> f64 {
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for (seed, jobs) in (1..).zip(jobs) {
+            scope.spawn(move || {
+                let (mut random, mut answer) = (Random::new(seed), Answer::new());
+                for batch in jobs.chunks(store.batch()) {
+                    store.announce(Tick(1), &mut random, batch, &mut answer);
+                    if let (true, [job, ..]) = (scrape, batch) {
+                        black_box(store.scrape(&job.info_hash));
+                    }
+                }
+            });
+        }
+    });
+    start.elapsed().as_secs_f64()
+}
+
+/// A thread that announces, and its waits.
+struct Worker<'a> {
+    store: &'a dyn Contender,
+    random: Random,
+    answer: Answer,
+    waits: Waits,
+}
+
+impl<'a> Worker<'a> {
+    fn new(store: &'a dyn Contender, seed: u64) -> Self {
+        let (random, answer) = (Random::new(seed), Answer::new());
+        Self { store, random, answer, waits: Waits::default() }
+    }
+
+    fn announce_and_scrape(&mut self, jobs: &[Job]) {
+        let start = Instant::now();
+        self.store.announce(Tick(1), &mut self.random, jobs, &mut self.answer);
+        self.waits.add(start.elapsed(), false);
+        if let [job, ..] = jobs {
+            black_box(self.store.scrape(&job.info_hash));
+        }
+    }
+
+    /// An announce, and if it takes long, whose fault that is.
+    fn announce(&mut self, now: Tick, jobs: &[Job]) {
+        let before = worked();
+        let start = Instant::now();
+        self.store.announce(now, &mut self.random, jobs, &mut self.answer);
+        let wall = start.elapsed();
+        let is_own = wall > LONG && {
+            let after = worked();
+            after.0 - before.0 > LONG.as_micros() as i64 || after.1 > before.1
+        };
+        self.waits.add(wall, is_own);
+    }
+}
+
+/// CPU time of this thread in microseconds, and how often it went to sleep by itself; nothing where the
+/// system does not tell it of threads.
+#[cfg(any(target_os = "macos", target_os = "ios"))]
+fn worked() -> (i64, i64) {
+    (0, 0)
+}
+
+/// See above.
+#[cfg(not(any(target_os = "macos", target_os = "ios")))]
+fn worked() -> (i64, i64) {
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike as _;
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return (0, 0) };
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    (micros, usage.voluntary_context_switches())
+}
+
+/// Has a thread for each list of jobs do them, a batch at a time.
+fn join(
+    jobs: &[Vec<Job>],
+    each: &(dyn Fn(&mut Worker<'_>, &[Job]) + Sync),
+    store: &dyn Contender,
+) -> Waits {
+    std::thread::scope(|scope| {
+        let run = |(seed, jobs): (u64, &Vec<Job>)| {
+            let mut worker = Worker::new(store, seed);
+            jobs.chunks(store.batch()).for_each(|batch| each(&mut worker, batch));
+            worker.waits
+        };
+        let threads: Vec<_> = (1..).zip(jobs).map(|part| scope.spawn(move || run(part))).collect();
+        let mut all = Waits::default();
+        // Who has panicked has told so.
+        threads.into_iter().filter_map(|thread| thread.join().ok()).for_each(|one| all.merge(&one));
+        all
+    })
+}
+
+/// Re-announces to a store that is full.
+fn realistic(store: &dyn Contender, scenario: Scenario, threads: u32, size: Size) -> Measured {
+    let pairs = skewed(size.torrents);
+    let mut first = vec![(0, 0); size.torrents as usize];
+    for (torrent, peer) in &pairs {
+        if let Some(place) = first.get_mut(*torrent as usize) {
+            *place = (*torrent, *peer);
+        }
+    }
+    let from = if scenario == Scenario::Torrents { &first } else { &pairs };
+    let (mut random, mut answer) = (Random::new(1), Answer::new());
+    for part in pairs.chunks(64) {
+        let jobs: Vec<Job> = part.iter().map(|(torrent, peer)| job(*torrent, *peer, 0)).collect();
+        store.announce(Tick(1), &mut random, &jobs, &mut answer);
+        // A tracker looks after its tables all the time.
+        if random.below(512) == 0 {
+            store.tend(Tick(1));
+        }
+    }
+    let mut draw = || {
+        let drawn = from.get(random.below(from.len() as u32) as usize);
+        drawn.map(|(torrent, peer)| job(*torrent, *peer, 50))
+    };
+    let mut of_thread = |_| (0..size.operations).filter_map(|_| draw()).collect();
+    let jobs: Vec<Vec<Job>> = (0..threads).map(&mut of_thread).collect();
+    let wall_s = throughput(store, &jobs, false);
+    let waits = join(&jobs, &|worker, batch| worker.announce(Tick(1), batch), store);
+    measured(&jobs, wall_s, &waits)
+}
+
+/// New torrents, one after the other, while the store is tended.
+fn grow(store: &dyn Contender, threads: u32, torrents: u32) -> Measured {
+    let of = |thread| (thread..torrents).step_by(threads as usize);
+    let jobs: Vec<Vec<Job>> = (0..threads)
+        .map(|thread| of(thread).map(|number| job(number, u64::from(number), 50)).collect())
+        .collect();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                store.tend(Tick(1));
+                // As often as the binary does.
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let waits = join(&jobs, &|worker, batch| worker.announce(Tick(1), batch), store);
+        is_done.store(true, Ordering::Relaxed);
+        Measured { latency_ns: Some(waits.percentiles()), ..Measured::default() }
+    })
+}
+
+/// Four of five peers expire, while those that stay announce.
+fn expire(store: &dyn Contender, threads: u32, torrents: u32) -> Measured {
+    let (mut random, mut answer) = (Random::new(1), Answer::new());
+    let late = Tick(LIFETIME_S + 900);
+    for number in 0..torrents {
+        let job = job(number, u64::from(number), 0);
+        store.announce(Tick(1), &mut random, &[job], &mut answer);
+    }
+    let stay: Vec<Job> =
+        (0..torrents.div_ceil(5)).map(|number| job(number, u64::from(number), 50)).collect();
+    for job in &stay {
+        store.announce(late, &mut random, std::slice::from_ref(job), &mut answer);
+    }
+    let is_done = AtomicBool::new(false);
+    let all_go = Barrier::new(threads as usize + 1);
+    let announce = |seed: u64| {
+        let mut worker = Worker::new(store, seed);
+        all_go.wait();
+        for job in stay.iter().cycle() {
+            worker.announce(late, std::slice::from_ref(job));
+            if is_done.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        worker.waits
+    };
+    let announce = &announce;
+    std::thread::scope(|scope| {
+        let workers = (1..=u64::from(threads)).map(|seed| scope.spawn(move || announce(seed)));
+        let workers: Vec<_> = workers.collect();
+        all_go.wait();
+        let start = Instant::now();
+        while !store.expire(late) {}
+        let expiry_s = start.elapsed().as_secs_f64();
+        is_done.store(true, Ordering::Relaxed);
+        let mut all = Waits::default();
+        workers.into_iter().filter_map(|one| one.join().ok()).for_each(|one| all.merge(&one));
+        Measured {
+            latency_ns: Some(all.percentiles()),
+            expiry_s: Some(expiry_s),
+            ..Measured::default()
+        }
+    })
+}
+
+/// What so many torrents with so many peers each take.
+fn memory(store: &dyn Contender, torrents: u32, peers_each: u32) -> Measured {
+    let (mut random, mut answer) = (Random::new(1), Answer::new());
+    let before = resident_bytes();
+    let peers = u64::from(torrents) * u64::from(peers_each);
+    for peer in 0..peers {
+        let torrent = (peer % u64::from(torrents)) as u32;
+        store.announce(Tick(1), &mut random, &[job(torrent, peer, 0)], &mut answer);
+        // Outgrown tables go back to the system.
+        if peer % (1 << 16) == 0 {
+            store.tend(Tick(1));
+        }
+    }
+    store.tend(Tick(1));
+    let grown = resident_bytes().saturating_sub(before) as f64;
+    Measured { bytes_per_peer: Some(grown / store.peers() as f64), ..Measured::default() }
+}
+
+fn resident_bytes() -> u64 {
+    Usage::of(std::process::id()).map_or(0, |usage| usage.resident_bytes)
+}
+
+/// How long announces took.
+#[derive(Default)]
+struct Waits {
+    all: Latencies,
+    long: u64,
+    long_own: u64,
+}
+
+/// What takes longer is looked at closely.
+const LONG: Duration = Duration::from_millis(1);
+
+impl Waits {
+    fn add(&mut self, wait: Duration, is_own: bool) {
+        self.all.record(wait);
+        self.long += u64::from(wait > LONG);
+        self.long_own += u64::from(is_own);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.all.merge(&other.all);
+        self.long += other.long;
+        self.long_own += other.long_own;
+    }
+
+    fn percentiles(&self) -> Percentiles {
+        let at = |part| self.all.quantile(part).unwrap_or_default().as_nanos() as f64;
+        Percentiles {
+            p50: at(0.5),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: self.all.max().as_nanos() as f64,
+            long: self.long,
+            long_own: self.long_own,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contender::{NAMES, contender};
+    use super::*;
+    use clap::ValueEnum;
+
+    #[test]
+    fn every_case_has_its_figures() {
+        let size = Size { torrents: 1000, operations: 100 };
+        for name in NAMES {
+            for scenario in Scenario::value_variants() {
+                let found = measure(*scenario, &|| contender(name).unwrap(), 2, size);
+                let is_memory = matches!(scenario, Scenario::Small | Scenario::Large);
+                assert_eq!(found.bytes_per_peer.is_some(), is_memory, "{name} {scenario:?}");
+                assert_eq!(found.expiry_s.is_some(), *scenario == Scenario::Expire);
+                let latency = found.latency_ns.unwrap_or_default();
+                assert_eq!(latency.max > 0.0, !is_memory, "{name} {scenario:?}");
+                assert!(latency.p50 <= latency.p99 && latency.p99_99 <= latency.max);
+                assert!(latency.long_own <= latency.long);
+                let timed = !is_memory && !matches!(scenario, Scenario::Grow | Scenario::Expire);
+                assert_eq!(found.ns_each.is_some() && found.per_s.is_some(), timed);
+            }
+        }
+    }
+}

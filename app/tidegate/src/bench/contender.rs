@@ -1,0 +1,358 @@
+//! The stores that are compared: ours, and maps as one would write them first. The maps know IPv4 peers
+//! only, keep them as they come, and give the first ones that are no seeders to a seeder; so they do less
+//! than ours, which picks at random, bounds its memory, and never works on a table for long.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+
+use dashmap::DashMap;
+use swarm::{Action, Job, Options, Random, Store};
+use types::{
+    AnnounceSink, Chosen, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
+    SwarmCounts, Tick, TooSoon,
+};
+
+/// Peers that have not announced for so long are to go.
+pub(super) const LIFETIME_S: u32 = 1000;
+
+/// Where answers go: bytes as in a datagram.
+pub(super) struct Answer {
+    bytes: Vec<u8>,
+    /// Peers in all answers.
+    pub(super) peers: u64,
+}
+
+impl Answer {
+    pub(super) fn new() -> Self {
+        Self { bytes: Vec::with_capacity(4096), peers: 0 }
+    }
+
+    fn push(&mut self, peer: [u8; 6]) {
+        self.bytes.extend_from_slice(&peer);
+        self.peers += 1;
+    }
+}
+
+impl AnnounceSink for Answer {
+    fn too_soon(&mut self, _: usize, _: TooSoon) {}
+    fn chosen(&mut self, _: usize, _: &Chosen) {
+        self.bytes.clear();
+    }
+    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
+        self.bytes.extend(peers.iter().flat_map(PackedV4::wire));
+        self.peers += peers.len() as u64;
+    }
+    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+}
+
+/// A store.
+pub(super) trait Contender: Sync {
+    /// Does the jobs in their order.
+    fn announce(&self, now: Tick, random: &mut Random, jobs: &[Job], answer: &mut Answer);
+    /// A torrent's figures.
+    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts;
+    /// How many announces it is given at once.
+    fn batch(&self) -> usize {
+        1
+    }
+    /// What a tracker has done many times a second, so that tables stay in order.
+    fn tend(&self, _: Tick) {}
+    /// One pass in which aged peers go; `true` if none are left.
+    fn expire(&self, now: Tick) -> bool;
+    /// How many peers there are.
+    fn peers(&self) -> u64;
+}
+
+/// By their names on the command line and in tables.
+pub(super) const NAMES: [&str; 5] =
+    ["tidegate", "BTreeMap, RwLock", "64 HashMaps, Mutex", "DashMap", BATCHES];
+/// Ours as UDP workers use it.
+pub(super) const BATCHES: &str = "tidegate, batches of 32";
+
+/// The store of that name.
+pub(super) fn contender(name: &str) -> Option<Box<dyn Contender>> {
+    Some(match NAMES.iter().position(|known| *known == name)? {
+        0 => Box::new(Ours { store: store(), batch: 1 }),
+        1 => Box::new(Tree::default()),
+        2 => Box::new(Sharded::default()),
+        3 => Box::new(Dash::default()),
+        _ => Box::new(Ours { store: store(), batch: 32 }),
+    })
+}
+
+struct Ours {
+    store: Store,
+    batch: usize,
+}
+
+/// As the binary sets it up for a few cores.
+fn store() -> Store {
+    Store::new(&Options {
+        shards: 8,
+        hash_key: *b"a key of 16 byte",
+        peer_lifetime_s: LIFETIME_S,
+        web_lifetime_s: 240,
+        keep_peer_ids: false,
+        memory_budget: None,
+    })
+}
+
+/// As the binary has it: a round of the sweep takes a minute in ten parts a second.
+const SWEEP_PARTS: u32 = 600;
+
+impl Contender for Ours {
+    fn announce(&self, now: Tick, random: &mut Random, jobs: &[Job], answer: &mut Answer) {
+        self.store.announce(now, random, jobs, answer);
+    }
+
+    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
+        let mut counts = [SwarmCounts::default()];
+        self.store.scrape(std::slice::from_ref(info_hash), &mut counts);
+        let [counts] = counts;
+        counts
+    }
+
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
+    fn tend(&self, now: Tick) {
+        self.store.sweep(now, SWEEP_PARTS);
+    }
+
+    /// The sweep goes round and round; nothing is left when a round has found nothing.
+    fn expire(&self, now: Tick) -> bool {
+        let before = self.store.totals().expired;
+        (0..SWEEP_PARTS).for_each(|_| self.store.sweep(now, SWEEP_PARTS));
+        self.store.totals().expired == before
+    }
+
+    fn peers(&self) -> u64 {
+        let totals = self.store.totals();
+        totals.v4.seeders + totals.v4.leechers
+    }
+}
+
+/// A torrent in one of the maps.
+#[derive(Default)]
+struct Swarm {
+    peers: HashMap<[u8; 6], Member>,
+    seeders: u32,
+    downloads: u32,
+}
+
+struct Member {
+    role: Role,
+    seen: Tick,
+}
+
+impl Swarm {
+    fn announce(&mut self, now: Tick, job: &Job, answer: &mut Answer) {
+        answer.bytes.clear();
+        let PeerKey::V4(asker) = job.peer else { return };
+        let completed = match job.action {
+            Action::Update { completed } => completed,
+            Action::Stop => {
+                self.forget(&asker);
+                return;
+            }
+        };
+        self.downloads += u32::from(completed);
+        let old = self.peers.insert(asker, Member { role: job.role, seen: now });
+        self.seeders -= u32::from(old.is_some_and(|old| old.role == Role::Seeder));
+        self.seeders += u32::from(job.role == Role::Seeder);
+        let is_useful = |(peer, member): &(&[u8; 6], &Member)| {
+            **peer != asker && (job.role != Role::Seeder || member.role != Role::Seeder)
+        };
+        let chosen = self.peers.iter().filter(is_useful).take(usize::from(job.want));
+        chosen.for_each(|(peer, _)| answer.push(*peer));
+    }
+
+    fn forget(&mut self, peer: &[u8; 6]) {
+        let old = self.peers.remove(peer);
+        self.seeders -= u32::from(old.is_some_and(|old| old.role == Role::Seeder));
+    }
+
+    /// Whether anybody is left.
+    fn expire(&mut self, now: Tick) -> bool {
+        let Self { peers, seeders, .. } = self;
+        peers.retain(|_, member| {
+            let stays = now.since(member.seen) <= LIFETIME_S;
+            *seeders -= u32::from(!stays && member.role == Role::Seeder);
+            stays
+        });
+        !peers.is_empty()
+    }
+
+    fn counts(&self) -> SwarmCounts {
+        let leechers = self.peers.len() as u32 - self.seeders;
+        let v4 = FamilyCounts { seeders: self.seeders, leechers };
+        SwarmCounts { v4, downloads: self.downloads, ..SwarmCounts::default() }
+    }
+
+    fn len(&self) -> u64 {
+        self.peers.len() as u64
+    }
+}
+
+/// A lock that nobody's panic can spoil: there are no panics here.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One tree; its lock is shared by those who find their torrent in it.
+#[derive(Default)]
+struct Tree(RwLock<BTreeMap<InfoHash, Mutex<Swarm>>>);
+
+impl Contender for Tree {
+    fn announce(&self, now: Tick, _: &mut Random, jobs: &[Job], answer: &mut Answer) {
+        for job in jobs {
+            let read = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(swarm) = read.get(&job.info_hash) {
+                lock(swarm).announce(now, job, answer);
+                continue;
+            }
+            drop(read);
+            let mut write = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            lock(write.entry(job.info_hash).or_default()).announce(now, job, answer);
+        }
+    }
+
+    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
+        let read = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        read.get(info_hash).map(|swarm| lock(swarm).counts()).unwrap_or_default()
+    }
+
+    fn expire(&self, now: Tick) -> bool {
+        let mut write = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        write.retain(|_, swarm| lock(swarm).expire(now));
+        true
+    }
+
+    fn peers(&self) -> u64 {
+        let read = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        read.values().map(|swarm| lock(swarm).len()).sum()
+    }
+}
+
+/// Hash maps, each behind a lock.
+struct Sharded([Mutex<HashMap<InfoHash, Swarm>>; 64]);
+
+impl Default for Sharded {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Sharded {
+    fn shard(&self, info_hash: &InfoHash) -> MutexGuard<'_, HashMap<InfoHash, Swarm>> {
+        let [first, ..] = info_hash.0;
+        lock(&self.0[usize::from(first) % 64])
+    }
+}
+
+impl Contender for Sharded {
+    fn announce(&self, now: Tick, _: &mut Random, jobs: &[Job], answer: &mut Answer) {
+        for job in jobs {
+            let mut shard = self.shard(&job.info_hash);
+            shard.entry(job.info_hash).or_default().announce(now, job, answer);
+        }
+    }
+
+    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
+        self.shard(info_hash).get(info_hash).map(Swarm::counts).unwrap_or_default()
+    }
+
+    fn expire(&self, now: Tick) -> bool {
+        self.0.iter().for_each(|shard| lock(shard).retain(|_, swarm| swarm.expire(now)));
+        true
+    }
+
+    fn peers(&self) -> u64 {
+        let of =
+            |shard: &Mutex<HashMap<_, Swarm>>| lock(shard).values().map(Swarm::len).sum::<u64>();
+        self.0.iter().map(of).sum()
+    }
+}
+
+/// The map that most would take from a package.
+#[derive(Default)]
+struct Dash(DashMap<InfoHash, Swarm>);
+
+impl Contender for Dash {
+    fn announce(&self, now: Tick, _: &mut Random, jobs: &[Job], answer: &mut Answer) {
+        for job in jobs {
+            self.0.entry(job.info_hash).or_default().announce(now, job, answer);
+        }
+    }
+
+    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
+        self.0.get(info_hash).map(|swarm| swarm.counts()).unwrap_or_default()
+    }
+
+    fn expire(&self, now: Tick) -> bool {
+        self.0.retain(|_, swarm| swarm.expire(now));
+        true
+    }
+
+    fn peers(&self) -> u64 {
+        self.0.iter().map(|entry| entry.value().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::work::job;
+    use super::*;
+
+    /// All of them agree on what is in a torrent, whatever happens.
+    #[test]
+    fn contenders_are_the_same_store() {
+        let all: Vec<_> = NAMES.iter().map(|name| contender(name).unwrap()).collect();
+        let (mut random, mut answer) = (Random::new(1), Answer::new());
+        for step in 0..5000_u32 {
+            let (torrent, peer) = (random.below(5), u64::from(random.below(40)));
+            let mut job = job(torrent, peer, 50);
+            if random.below(4) == 0 {
+                job.role = Role::Seeder;
+            }
+            if random.below(8) == 0 {
+                job.action = Action::Stop;
+            }
+            let now = Tick(step);
+            let found: Vec<_> = all
+                .iter()
+                .map(|store| {
+                    answer.peers = 0;
+                    store.announce(now, &mut random, &[job], &mut answer);
+                    (store.scrape(&job.info_hash).v4, answer.peers, store.peers())
+                })
+                .collect();
+            assert!(found.windows(2).all(|two| two[0] == two[1]), "step {step}: {found:?}");
+        }
+        assert!(all[0].peers() > 50);
+        for store in &all {
+            while !store.expire(Tick(20_000)) {}
+            assert_eq!(store.peers(), 0);
+        }
+    }
+
+    #[test]
+    fn a_seeder_is_given_no_seeders() {
+        for name in NAMES {
+            let store = contender(name).unwrap();
+            let (mut random, mut answer) = (Random::new(1), Answer::new());
+            for peer in 0..40 {
+                // Every fourth one seeds.
+                store.announce(Tick(1), &mut random, &[job(1, peer, 0)], &mut answer);
+            }
+            for (peer, expected) in [(0, 30), (1, 39)] {
+                answer.peers = 0;
+                store.announce(Tick(1), &mut random, &[job(1, peer, 50)], &mut answer);
+                assert_eq!(answer.peers, expected, "{name}");
+            }
+        }
+        assert!(contender("no such").is_none());
+    }
+}

@@ -1,0 +1,1 @@
+//! Verdicts on trackers, good and bad.

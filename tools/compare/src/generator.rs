@@ -1,0 +1,239 @@
+//! The load: `tidegate load` in a process of its own on its own processors, and the figures that it
+//! writes as JSON.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::cores;
+
+/// What a load has seen; what is not told here is left out.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Seen {
+    pub(crate) seconds: f64,
+    pub(crate) sent: u64,
+    /// By kind: `connect`, `announce`, `scrape`, `error`, `offer`, `answer`.
+    pub(crate) responses: BTreeMap<String, u64>,
+    pub(crate) responses_per_s: f64,
+    pub(crate) lost: u64,
+    pub(crate) late: u64,
+    /// What went wrong, and how often.
+    pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) latency_us: Latency,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) peers_per_response: f64,
+    pub(crate) generator: Generator,
+    pub(crate) tracker: Option<TrackerSeen>,
+}
+
+/// Microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Latency {
+    pub(crate) mean: f64,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) p99_9: f64,
+    pub(crate) p99_99: f64,
+    pub(crate) max: f64,
+}
+
+/// How the load tester itself fared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Generator {
+    pub(crate) cpu_s: f64,
+    /// It had no time left: the tracker could have done more.
+    pub(crate) is_limit: bool,
+}
+
+/// What the tracker used while all this was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct TrackerSeen {
+    pub(crate) user_s: f64,
+    pub(crate) sys_s: f64,
+}
+
+impl Seen {
+    /// All answers.
+    pub(crate) fn all_responses(&self) -> u64 {
+        self.responses.values().sum()
+    }
+
+    /// The part of the answers that were refusals.
+    pub(crate) fn refused_part(&self) -> f64 {
+        let refused = self.responses.get("error").copied().unwrap_or(0);
+        refused as f64 / self.all_responses().max(1) as f64
+    }
+
+    /// The part of the requests that were not answered.
+    pub(crate) fn lost_part(&self) -> f64 {
+        self.lost as f64 / self.sent.max(1) as f64
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        // A stage may be told before the figures, which are one object.
+        let json = text.find('{').and_then(|start| text.get(start..)).unwrap_or_default();
+        let seen: Self = serde_json::from_str(json).with_context(|| {
+            format!("the load tester's figures cannot be read: {}", brief(text))
+        })?;
+        ensure!(seen.seconds > 0.0, "the load tester measured for no time: {}", brief(text));
+        Ok(seen)
+    }
+}
+
+/// A load tester that runs.
+pub(crate) struct Loading {
+    child: Child,
+    deadline: Instant,
+}
+
+/// What it may take longer than it measures.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Loading {
+    /// Starts `program` with these words on these processors; it will measure for so many seconds.
+    pub(crate) fn start(
+        program: &Path,
+        words: &[String],
+        processors: &[usize],
+        seconds: u32,
+    ) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = cores::on(processors, || command.spawn())?;
+        let child = child.with_context(|| format!("cannot start {}", program.display()))?;
+        let deadline = Instant::now() + PATIENCE + Duration::from_secs(seconds.into());
+        Ok(Self { child, deadline })
+    }
+
+    /// Waits for its figures. Nothing if `stop` was set meanwhile.
+    pub(crate) fn figures(mut self, stop: &AtomicBool) -> Result<Option<Seen>> {
+        let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
+        // Read while it runs, so that it never waits for a full pipe.
+        thread::scope(|scope| {
+            let figures = scope.spawn(|| read_all(stdout));
+            let complaints = scope.spawn(|| read_all(stderr));
+            let status = self.wait(stop)?;
+            let joined = (figures.join(), complaints.join());
+            let (Ok(figures), Ok(complaints)) = joined else { bail!("what it wrote is lost") };
+            let Some(status) = status else { return Ok(None) };
+            ensure!(status.success(), "the load tester failed ({status}): {}", brief(&complaints));
+            Seen::parse(&figures).map(Some)
+        })
+    }
+
+    fn wait(&mut self, stop: &AtomicBool) -> Result<Option<ExitStatus>> {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if stop.load(Ordering::Relaxed) {
+                self.end();
+                return Ok(None);
+            }
+            if Instant::now() > self.deadline {
+                self.end();
+                bail!("the load tester does not end");
+            }
+            sleep(LOOK);
+        }
+    }
+
+    fn end(&mut self) {
+        // It may have ended by itself just now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn read_all(source: Option<impl std::io::Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut source) = source {
+        // What could be read counts; the exit status tells the rest.
+        let _ = source.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The last line, which is the error where there is one.
+fn brief(text: &str) -> String {
+    let line =
+        text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it wrote nothing");
+    line.trim().chars().take(300).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// As `tidegate load udp --json` writes it.
+    pub(crate) const FIGURES: &str = r#"{"protocol":"udp","url":"udp://127.0.0.1:3000","seed":1,
+        "loop":{"kind":"closed","outstanding":64},"seconds":10.0,"sent":1000010,
+        "responses":{"connect":400000,"announce":590000,"scrape":9000,"error":1000},
+        "responses_per_s":100000.0,"lost":10,"late":2,"errors":{"refused: no":1000},
+        "latency_us":{"mean":120.5,"p50":100.0,"p90":150.0,"p99":300.0,"p99_9":900.0,"p99_99":1500.0,"max":2000.0},
+        "bytes_in":100000000,"bytes_out":90000000,"peers_per_response":21.5,
+        "checks":{"checked":100,"duplicates":0},
+        "generator":{"cpu_s":9.5,"is_limit":true,"schedule_slip":0.01},
+        "tracker":{"pid":7,"user_s":1.0,"sys_s":4.0,"rss_bytes":1000000,"rss_peak_bytes":2000000,"responses_per_cpu_s":200000.0}}"#;
+
+    #[test]
+    fn figures_are_read() {
+        let seen = Seen::parse(FIGURES).unwrap();
+        assert_eq!((seen.seconds, seen.sent, seen.all_responses()), (10.0, 1_000_010, 1_000_000));
+        assert_eq!((seen.refused_part(), seen.lost_part() > 0.0), (0.001, true));
+        assert_eq!(seen.latency_us.p99_9, 900.0);
+        assert!(seen.generator.is_limit);
+        assert_eq!(seen.tracker, Some(TrackerSeen { user_s: 1.0, sys_s: 4.0 }));
+        // Others' figures lack some, and stages may come first.
+        let less =
+            Seen::parse("128 joined in 0.1 s\n{\"seconds\": 2.5, \"tracker\": null}\n").unwrap();
+        assert_eq!((less.seconds, less.tracker), (2.5, None));
+        for bad in ["", "nothing", "{\"seconds\": 0.0}", "{\"seconds\": \"x\"}", &FIGURES[..300]] {
+            assert!(Seen::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    fn run(script: &str, stop: bool) -> Result<Option<Seen>> {
+        let words = ["-c", script].map(str::to_owned);
+        let processors = [0];
+        let loading = Loading::start(Path::new("sh"), &words, &processors, 1).unwrap();
+        loading.figures(&AtomicBool::new(stop))
+    }
+
+    #[test]
+    fn a_process_is_asked_for_them() {
+        let seen = run("echo '{\"seconds\": 3.0}'", false).unwrap().unwrap();
+        assert_eq!(seen.seconds, 3.0);
+        let error = run("echo one >&2; echo two >&2; exit 3", false).unwrap_err().to_string();
+        assert!(error.contains("exit status: 3") && error.ends_with(": two"), "{error}");
+        assert!(run("true", false).is_err());
+    }
+
+    #[test]
+    fn it_can_be_stopped() {
+        let start = Instant::now();
+        assert!(run("exec sleep 60", true).unwrap().is_none());
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+}

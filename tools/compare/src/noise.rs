@@ -1,0 +1,97 @@
+//! Whether somebody else had the processors while a run was measured.
+
+use std::fs;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+/// The processors' time so far, seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Spent {
+    /// On processes. Interrupts are left out: they are the load's own, whoever is charged.
+    busy_s: f64,
+    /// The hypervisor gave it to others.
+    stolen_s: f64,
+}
+
+/// Looks at processors from a moment on.
+pub(crate) struct Watch {
+    processors: Vec<usize>,
+    before: Spent,
+    since: Instant,
+}
+
+/// Runs with more of it are repeated, and marked if that does not help.
+pub(crate) const NOISE_MAX: f64 = 0.03;
+
+impl Watch {
+    /// From now on.
+    pub(crate) fn start(processors: Vec<usize>) -> Result<Self> {
+        let before = Spent::read(&processors)?;
+        Ok(Self { processors, before, since: Instant::now() })
+    }
+
+    /// The part of the processors' time that went to others, when the measured have used `own_s`
+    /// meanwhile.
+    pub(crate) fn noise(&self, own_s: f64) -> Result<f64> {
+        let now = Spent::read(&self.processors)?;
+        let all_s = self.since.elapsed().as_secs_f64() * self.processors.len() as f64;
+        Ok(self.before.noise_until(&now, own_s, all_s))
+    }
+}
+
+impl Spent {
+    fn read(processors: &[usize]) -> Result<Self> {
+        let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        Ok(Self::parse(&stat, processors))
+    }
+
+    /// Of lines such as `cpu1 USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …`, in hundredths.
+    fn parse(stat: &str, processors: &[usize]) -> Self {
+        let mut spent = Self { busy_s: 0.0, stolen_s: 0.0 };
+        for line in stat.lines() {
+            let mut words = line.split_whitespace();
+            let number = words.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
+            if !number.is_some_and(|number| processors.contains(&number)) {
+                continue;
+            }
+            let times: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
+            spent.busy_s += times.iter().take(3).sum::<f64>() / 100.0;
+            spent.stolen_s += times.get(7).unwrap_or(&0.0) / 100.0;
+        }
+        spent
+    }
+
+    fn noise_until(&self, now: &Self, own_s: f64, all_s: f64) -> f64 {
+        let others_s = (now.busy_s - self.busy_s - own_s).max(0.0);
+        let stolen_s = (now.stolen_s - self.stolen_s).max(0.0);
+        (others_s + stolen_s) / all_s.max(f64::MIN_POSITIVE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  999 9 9 9 9 9 9 9\ncpu0 100 20 30 1000 5 6 7 40 0 0\n\
+                        cpu1 10 0 0 1000 0 0 0 0 0 0\ncpu10 5000 0 0 0 0 0 0 0\nintr 5\n";
+
+    #[test]
+    fn others_and_the_hypervisor_are_noise() {
+        let before = Spent::parse("", &[0, 1]);
+        let now = Spent::parse(STAT, &[0, 1]);
+        assert_eq!(now, Spent { busy_s: 1.6, stolen_s: 0.4 });
+        let near = |noise: f64, expected: f64| assert!((noise - expected).abs() < 1e-9, "{noise}");
+        near(before.noise_until(&now, 1.1, 10.0), 0.09);
+        near(before.noise_until(&now, 5.0, 10.0), 0.04);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn work_of_ones_own_is_no_noise_and_others_work_is() {
+        let processors = vec![0];
+        let watch = Watch::start(processors).unwrap();
+        let (with, without) = (watch.noise(0.0).unwrap(), watch.noise(1e9).unwrap());
+        assert!(with >= without && without >= 0.0);
+    }
+}

@@ -1,0 +1,253 @@
+//! The trackers of a comparison: those whose programs are here, each with its version.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::definition::{Definitions, Protocol, Tracker};
+use crate::template::Words;
+
+/// Where programs are looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    /// What is measured as tidegate, and runs the load.
+    pub(crate) own: PathBuf,
+    pub(crate) bench: PathBuf,
+    pub(crate) rivals: PathBuf,
+    /// Paths that the user gave, by the tracker's name.
+    pub(crate) given: BTreeMap<String, PathBuf>,
+}
+
+/// A program that is here.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) definition: Tracker,
+    pub(crate) program: PathBuf,
+    pub(crate) version: String,
+}
+
+/// A tracker that can be measured over a protocol.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    pub(crate) tracker: Found,
+    /// Speaks TLS for it.
+    pub(crate) front: Option<Found>,
+}
+
+impl Subject {
+    /// As in tables.
+    pub(crate) fn name(&self) -> String {
+        match &self.front {
+            Some(front) => format!("{} + {}", self.tracker.definition.name, front.definition.name),
+            None => self.tracker.definition.name.clone(),
+        }
+    }
+
+    /// Of all its programs.
+    pub(crate) fn version(&self) -> String {
+        let parts = std::iter::once(&self.tracker).chain(&self.front);
+        parts.map(|part| part.version.as_str()).collect::<Vec<_>>().join(" + ")
+    }
+}
+
+impl Places {
+    /// All that can be measured over `protocol`, in the order of their definitions, and a sentence for
+    /// each that is not here. `only` names those that are wanted; all are if it is empty.
+    pub(crate) fn subjects(
+        &self,
+        definitions: &Definitions,
+        protocol: Protocol,
+        only: &[String],
+    ) -> Result<(Vec<Subject>, Vec<String>)> {
+        let known = |name: &String| definitions.trackers.iter().any(|one| one.name == *name);
+        if let Some(name) = only.iter().chain(self.given.keys()).find(|name| !known(name)) {
+            let names: Vec<_> = definitions.trackers.iter().map(|one| &*one.name).collect();
+            bail!("no tracker is called {name}: there are {}", names.join(", "));
+        }
+        let wanted = |one: &&Tracker| only.is_empty() || only.contains(&one.name);
+        let (mut here, mut missing) = (Vec::new(), Vec::new());
+        for tracker in definitions.trackers.iter().filter(wanted) {
+            match self.subject(definitions, tracker, protocol) {
+                Ok(Some(subject)) => here.push(subject),
+                Ok(None) if only.is_empty() => {}
+                Ok(None) => missing.push(format!("{} does not speak {protocol}", tracker.name)),
+                Err(error) => missing.push(format!("{} is left out: {error:#}", tracker.name)),
+            }
+        }
+        Ok((here, missing))
+    }
+
+    /// A tracker, with a front if it needs one; nothing if it does not speak the protocol.
+    fn subject(
+        &self,
+        definitions: &Definitions,
+        tracker: &Tracker,
+        protocol: Protocol,
+    ) -> Result<Option<Subject>> {
+        let speaks = |protocol: Protocol| tracker.speaks.contains(&protocol);
+        let front = match &definitions.front {
+            _ if speaks(protocol) => None,
+            Some(front) if speaks(protocol.without_tls()) => Some(self.find(front)?),
+            _ => return Ok(None),
+        };
+        Ok(Some(Subject { tracker: self.find(tracker)?, front }))
+    }
+
+    fn find(&self, definition: &Tracker) -> Result<Found> {
+        let program = self.program(definition)?;
+        let words = self.words().with_path("program", &program);
+        for need in &definition.needs {
+            let need = words.fill(need)?;
+            ensure!(Path::new(&need).exists(), "{need} is not there");
+        }
+        let version = match &*words.fill_all(&definition.version)? {
+            [] => "of unknown version".to_owned(),
+            command => ask_version(command)?,
+        };
+        Ok(Found { definition: definition.clone(), program, version })
+    }
+
+    /// What stands for words that do not depend on a run.
+    pub(crate) fn words(&self) -> Words {
+        Words::default().with_path("rivals", &self.rivals).with_path("bench", &self.bench)
+    }
+
+    fn program(&self, definition: &Tracker) -> Result<PathBuf> {
+        let name = &definition.name;
+        if let Some(path) = self.given.get(name) {
+            ensure!(path.is_file(), "{} is no file", path.display());
+            return Ok(path.clone());
+        }
+        match definition.program.as_deref() {
+            Some("tidegate") => Ok(self.own.clone()),
+            Some(program) => self.look_for(program).with_context(|| {
+                let how = match &*definition.install.by_path {
+                    "" => "cargo xtask rivals installs it, or --program".to_owned(),
+                    leads_to => format!("--program, to {leads_to},"),
+                };
+                format!("there is no program {program} ({how} {name}=PATH names it)")
+            }),
+            None => bail!("--program {name}=PATH does not name {}", definition.install.by_path),
+        }
+    }
+
+    /// Where a program is that has no path of its own.
+    fn look_for(&self, program: &str) -> Option<PathBuf> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        // Servers' folders are not on everybody's path.
+        let servers = ["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from);
+        let folders = [self.rivals.join("bin"), self.rivals.clone()].into_iter();
+        let mut folders = folders.chain(env::split_paths(&path)).chain(servers);
+        folders.find_map(|folder| Some(folder.join(program)).filter(|path| path.is_file()))
+    }
+}
+
+/// The version in what a command writes: the first word of figures and dots.
+fn ask_version(command: &[String]) -> Result<String> {
+    let [program, arguments @ ..] = command else { bail!("`version` has no words") };
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot start {program} for its version"))?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok(version_in(&String::from_utf8_lossy(&text)))
+}
+
+fn version_in(text: &str) -> String {
+    let trim = |word: &str| word.trim_matches([',', ':', ';', '(', ')', '"']).to_owned();
+    let is_version = |word: &String| {
+        let figures = word.strip_prefix('v').unwrap_or(word);
+        figures.starts_with(|c: char| c.is_ascii_digit()) && figures.contains('.')
+    };
+    let found = text.split_whitespace().map(trim).find(is_version);
+    found.unwrap_or_else(|| "of unknown version".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        assert_eq!(version_in("0.9.0\n"), "0.9.0");
+        assert_eq!(version_in("tidegate 0.1.0\n"), "0.1.0");
+        assert_eq!(version_in("torrust-tracker v3.0.0:\n    torrust-tracker"), "v3.0.0");
+        assert_eq!(version_in("0.0~git20210823.110868e-3"), "0.0~git20210823.110868e-3");
+        assert_eq!(version_in("error: unknown flag\n"), "of unknown version");
+    }
+
+    fn places() -> Places {
+        Places {
+            own: "/proc/self/exe".into(),
+            bench: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench"),
+            rivals: "/nowhere".into(),
+            given: BTreeMap::new(),
+        }
+    }
+
+    fn definitions(text: &str) -> Definitions {
+        let trackers = toml::from_str::<BTreeMap<String, Vec<Tracker>>>(text).unwrap();
+        let front = trackers.get("front").map(|front| front[0].clone());
+        let trackers = trackers["tracker"].clone();
+        Definitions { trackers, front, loads: Vec::new(), fills: Vec::new() }
+    }
+
+    const TEXT: &str = "
+        [[tracker]]
+        name = 'plain'
+        speaks = ['http', 'ws']
+        program = 'sh'
+        start = ['sh']
+        version = ['echo', '1.2']
+        [[tracker]]
+        name = 'elsewhere'
+        speaks = ['https']
+        start = ['{program}']
+        install.by_path = 'its program'
+        [[tracker]]
+        name = 'needy'
+        speaks = ['http']
+        program = 'sh'
+        needs = ['{rivals}/x']
+        start = ['sh']
+        [[front]]
+        name = 'tls'
+        program = 'sh'
+        start = ['sh']
+        version = ['echo', '3.4']";
+
+    fn subjects(places: &Places, protocol: Protocol, only: &[&str]) -> (Vec<Subject>, Vec<String>) {
+        let only: Vec<_> = only.iter().map(|name| (*name).to_owned()).collect();
+        places.subjects(&definitions(TEXT), protocol, &only).unwrap()
+    }
+
+    #[test]
+    fn those_without_tls_get_a_front() {
+        let (here, missing) = subjects(&places(), Protocol::Https, &[]);
+        assert_eq!(here.iter().map(Subject::name).collect::<Vec<_>>(), ["plain + tls"]);
+        assert_eq!(here[0].version(), "1.2 + 3.4");
+        assert_eq!(missing.len(), 2);
+        assert!(missing[0].contains("--program elsewhere=PATH"), "{missing:?}");
+        assert!(missing[1].contains("/nowhere/x"), "{missing:?}");
+        let (here, _) = subjects(&places(), Protocol::Ws, &[]);
+        assert_eq!(here.iter().map(Subject::name).collect::<Vec<_>>(), ["plain"]);
+    }
+
+    #[test]
+    fn paths_can_be_given_and_names_must_be_known() {
+        let mut places = places();
+        places.given.insert("elsewhere".into(), "/bin/sh".into());
+        let (here, _) = subjects(&places, Protocol::Https, &["elsewhere"]);
+        assert_eq!(here[0].tracker.program, Path::new("/bin/sh"));
+        assert_eq!(here[0].version(), "of unknown version");
+        assert!(here[0].front.is_none());
+        let (here, missing) = subjects(&places, Protocol::Udp, &["plain"]);
+        assert!(here.is_empty() && missing == ["plain does not speak udp"]);
+        let error = places.subjects(&definitions(TEXT), Protocol::Udp, &["pain".into()]);
+        assert!(error.unwrap_err().to_string().contains("plain, elsewhere"));
+        places.given.insert("elsewhere".into(), "/no/file".into());
+        let (_, missing) = subjects(&places, Protocol::Https, &["elsewhere"]);
+        assert!(missing[0].contains("/no/file is no file"), "{missing:?}");
+    }
+}

@@ -1,0 +1,77 @@
+//! `{words}` in commands and configurations, and what stands for them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+/// What stands for each word.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Words(BTreeMap<&'static str, String>);
+
+impl Words {
+    /// With one more.
+    #[must_use]
+    pub(crate) fn with(mut self, word: &'static str, text: impl ToString) -> Self {
+        self.0.insert(word, text.to_string());
+        self
+    }
+
+    /// With one more, that is a path.
+    #[must_use]
+    pub(crate) fn with_path(self, word: &'static str, path: &Path) -> Self {
+        self.with(word, path.display())
+    }
+
+    /// The text with all of its words replaced. A word is in lower case and stands in braces without
+    /// blanks, so that the braces of TOML and JSON are left alone.
+    pub(crate) fn fill(&self, text: &str) -> Result<String> {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, behind)) = rest.split_once('{') {
+            filled.push_str(before);
+            let word = behind.split_once('}').filter(|(word, _)| is_word(word));
+            let Some((word, behind)) = word else {
+                filled.push('{');
+                rest = behind;
+                continue;
+            };
+            let Some(text) = self.0.get(word) else {
+                let known: Vec<_> = self.0.keys().copied().collect();
+                bail!("nothing stands for {{{word}}} here: there are {}", known.join(", "));
+            };
+            filled.push_str(text);
+            rest = behind;
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+
+    /// Each of these texts, filled.
+    pub(crate) fn fill_all(&self, texts: &[String]) -> Result<Vec<String>> {
+        texts.iter().map(|text| self.fill(text)).collect()
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_replaced_and_other_braces_stay() {
+        let words = Words::default().with("port", 80).with_path("key", Path::new("/k"));
+        let fill = |text: &str| words.fill(text).unwrap();
+        assert_eq!(fill("{port}:{key}{port}"), "80:/k80");
+        assert_eq!(
+            fill("[{ key = \"{key}\" }] {} {\"a\": {port}}"),
+            "[{ key = \"/k\" }] {} {\"a\": 80}"
+        );
+        assert_eq!(fill("${Version} {"), "${Version} {");
+        let error = words.fill("{prot}").unwrap_err().to_string();
+        assert!(error.contains("{prot}") && error.contains("key, port"), "{error}");
+    }
+}

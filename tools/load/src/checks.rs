@@ -1,0 +1,182 @@
+//! Whether answers are as they should be: what is wrong with a list of peers.
+
+use std::net::IpAddr;
+
+use crate::population::{Habits, Member};
+
+/// How many answers were looked at, and what was wrong with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// Answers to announces that were looked at.
+    pub checked: u64,
+    /// Those that gave the asker its own address.
+    pub own_address: u64,
+    /// Peers that were in an answer before.
+    pub duplicates: u64,
+    /// Peers that nobody can have announced in this run.
+    pub unknown_peers: u64,
+    /// Answers with more peers than there are by their own count, or than were asked for, or with
+    /// counts beyond all peers of the run.
+    pub bad_counts: u64,
+}
+
+/// What an answer to an announce says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer<'a> {
+    pub(crate) seeders: u64,
+    pub(crate) leechers: u64,
+    /// 6 bytes a peer, or 18.
+    pub(crate) peers: &'a [u8],
+    pub(crate) is_v6: bool,
+}
+
+/// Looks at answers.
+#[derive(Default)]
+pub(crate) struct Checker {
+    /// All addresses that announces come from, sorted.
+    sources: Vec<u128>,
+    /// Peers that there may have been, those that have left included.
+    peers: u64,
+    seen: Vec<(u128, u16)>,
+}
+
+impl Checker {
+    pub(crate) fn new(sources: impl Iterator<Item = IpAddr>, peers: u64) -> Self {
+        let mut sources: Vec<u128> = sources.map(number).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        Self { sources, peers, seen: Vec::new() }
+    }
+
+    /// One more peer has taken the place of one that left.
+    pub(crate) fn expect_one_more(&mut self) {
+        self.peers += 1;
+    }
+
+    /// Looks at what `asker`, who is at `source`, was told.
+    pub(crate) fn look(
+        &mut self,
+        habits: &Habits,
+        (asker, source): (Member, IpAddr),
+        answer: &Answer<'_>,
+        checks: &mut Checks,
+    ) {
+        checks.checked += 1;
+        self.read(answer);
+        let count = self.seen.len() as u64;
+        let all = answer.seeders.saturating_add(answer.leechers);
+        let wanted = habits.want.map_or(u64::MAX, u64::from);
+        // 0 is the protocols' old word for the tracker's choice.
+        let too_many = wanted > 0 && count > wanted;
+        checks.bad_counts += u64::from(count > all || all > self.peers || too_many);
+        checks.own_address += u64::from(self.seen.contains(&(number(source), asker.port)));
+        let unknown = self.seen.iter().filter(|(address, port)| {
+            self.sources.binary_search(address).is_err() || !habits.admits(asker.torrent, *port)
+        });
+        checks.unknown_peers += unknown.count() as u64;
+        self.seen.sort_unstable();
+        self.seen.dedup();
+        checks.duplicates += count - self.seen.len() as u64;
+    }
+
+    fn read(&mut self, answer: &Answer<'_>) {
+        self.seen.clear();
+        if answer.is_v6 {
+            let (peers, _) = answer.peers.as_chunks::<18>();
+            self.seen.extend(peers.iter().filter_map(|peer| {
+                let (address, port) = peer.split_first_chunk()?;
+                Some((u128::from_be_bytes(*address), u16::from_be_bytes(*port.first_chunk()?)))
+            }));
+        } else {
+            let (peers, _) = answer.peers.as_chunks::<6>();
+            self.seen.extend(peers.iter().map(|[a, b, c, d, high, low]| {
+                (u32::from_be_bytes([*a, *b, *c, *d]).into(), u16::from_be_bytes([*high, *low]))
+            }));
+        }
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address.to_canonical() {
+        IpAddr::V4(ip) => u32::from(ip).into(),
+        IpAddr::V6(ip) => ip.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 1));
+
+    fn compact(peers: &[(IpAddr, u16)]) -> Vec<u8> {
+        peers
+            .iter()
+            .flat_map(|(ip, port)| match ip {
+                IpAddr::V4(ip) => [&ip.octets()[..], &port.to_be_bytes()].concat(),
+                IpAddr::V6(ip) => [&ip.octets()[..], &port.to_be_bytes()].concat(),
+            })
+            .collect()
+    }
+
+    fn look(peers: &[(IpAddr, u16)], seeders: u64, source: IpAddr) -> Checks {
+        let habits = Habits { want: Some(3), ..Habits::default() };
+        let mut checker = Checker::new([source].into_iter(), 100);
+        let asker = Member { torrent: 5, port: port(0) };
+        let bytes = compact(peers);
+        let answer = Answer { seeders, leechers: 1, peers: &bytes, is_v6: source.is_ipv6() };
+        let mut checks = Checks::default();
+        checker.look(&habits, (asker, source), &answer, &mut checks);
+        checks
+    }
+
+    /// Ports of torrent 5.
+    fn port(number: u64) -> u16 {
+        Habits::default().port(5, number)
+    }
+
+    #[test]
+    fn what_is_right_is_not_complained_about() {
+        let fine = Checks { checked: 1, ..Checks::default() };
+        for here in [HERE, "::1".parse().unwrap()] {
+            assert_eq!(look(&[(here, port(1)), (here, port(2))], 9, here), fine);
+            assert_eq!(look(&[], 0, here), fine);
+        }
+    }
+
+    #[test]
+    fn each_fault_is_counted_once() {
+        let (other, one) =
+            ("192.0.2.1".parse().unwrap(), Checks { checked: 1, ..Checks::default() });
+        for (peers, seeders, expected) in [
+            (vec![(HERE, port(0))], 9, Checks { own_address: 1, ..one }),
+            (vec![(HERE, port(1)), (HERE, port(1))], 9, Checks { duplicates: 1, ..one }),
+            (vec![(other, port(1))], 9, Checks { unknown_peers: 1, ..one }),
+            (vec![(HERE, port(1) + 1)], 9, Checks { unknown_peers: 1, ..one }),
+            (vec![(HERE, port(1)), (HERE, port(2))], 0, Checks { bad_counts: 1, ..one }),
+            (vec![], 100, Checks { bad_counts: 1, ..one }),
+            ((1..5).map(|n| (HERE, port(n))).collect(), 9, Checks { bad_counts: 1, ..one }),
+        ] {
+            assert_eq!(look(&peers, seeders, HERE), expected, "{peers:?}");
+        }
+    }
+
+    #[test]
+    fn garbage_is_looked_at_without_harm() {
+        let mut random = Random::new(1);
+        let mut checker = Checker::new([HERE].into_iter(), 1);
+        let asker = Member { torrent: 0, port: 1 };
+        for n in 0..1000 {
+            let bytes: Vec<u8> = (0..random.below(100)).map(|_| random.next() as u8).collect();
+            let answer = Answer {
+                seeders: random.next(),
+                leechers: random.next(),
+                peers: &bytes,
+                is_v6: n % 2 == 0,
+            };
+            let habits = Habits::default();
+            checker.look(&habits, (asker, HERE), &answer, &mut Checks::default());
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Torrents and the peers in them, made from a seed: runs with the same seed have the same ones, however
+//! many workers share them.
+
+use types::{Announce, Event, InfoHash, PeerId, Want};
+
+use crate::random::{Random, hash};
+use crate::spread::Spread;
+
+/// What peers are like.
+#[derive(Clone, Debug)]
+pub struct Habits {
+    /// Runs with the same seed have the same torrents and peers.
+    pub seed: u64,
+    /// How many torrents there are; at least 1.
+    pub torrents: u32,
+    /// How many peers there are at a time, all workers together; at least 1.
+    pub peers: u32,
+    /// How they spread over the torrents.
+    pub spread: Spread,
+    /// Of a hundred peers, how many seed from the start.
+    pub seeders_percent: u8,
+    /// Of a hundred announces of leechers, how many say `completed`.
+    pub completes_percent: u8,
+    /// Of a hundred announces, how many say `stopped`; another peer comes instead.
+    pub churn_percent: u8,
+    /// How many peers an announce asks for; the tracker's choice if none.
+    pub want: Option<u16>,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            torrents: 10_000,
+            peers: 100_000,
+            spread: Spread::Real,
+            seeders_percent: 50,
+            completes_percent: 0,
+            churn_percent: 0,
+            want: Some(50),
+        }
+    }
+}
+
+impl Habits {
+    /// The name of a torrent.
+    pub fn info_hash(&self, torrent: u32) -> InfoHash {
+        let mut random = Random::new(hash(self.seed ^ TORRENTS, torrent.into()));
+        InfoHash(random.bytes())
+    }
+
+    /// The names of all torrents that a run may announce, the one of the samples among them.
+    pub fn info_hashes(&self) -> impl Iterator<Item = InfoHash> {
+        (0..=self.torrents).map(|torrent| self.info_hash(torrent))
+    }
+
+    /// Whether peers of this torrent may have this port: one port of eight. So a peer that is none of ours
+    /// betrays itself, most of the time, without a list of all peers.
+    pub(crate) fn admits(&self, torrent: u32, port: u16) -> bool {
+        port >= PORT_MIN && port % PORTS == self.port_class(torrent)
+    }
+
+    fn port_class(&self, torrent: u32) -> u16 {
+        (hash(self.seed ^ PORT_CLASSES, torrent.into()) % u64::from(PORTS)) as u16
+    }
+
+    /// The port of one of the torrent's peers.
+    pub(crate) fn port(&self, torrent: u32, random: u64) -> u16 {
+        let classes = (u16::MAX - PORT_MIN) / PORTS;
+        let number = (random % u64::from(classes)) as u16;
+        PORT_MIN + number * PORTS + self.port_class(torrent)
+    }
+}
+
+// To draw different numbers for different things from one seed.
+const TORRENTS: u64 = 0x746f_7272_656e_7473;
+const PORT_CLASSES: u64 = 0x706f_7274_7321;
+const LIVES: u64 = 0x6c69_7665_7321;
+
+const PORT_MIN: u16 = 1024;
+/// A torrent's ports are every such one.
+const PORTS: u16 = 8;
+
+/// A share of all peers: those of one worker.
+pub(crate) struct Population {
+    habits: Habits,
+    first: u32,
+    peers: Vec<Peer>,
+}
+
+/// Eight bytes, because millions of them are looked at in no order.
+#[derive(Clone, Copy)]
+struct Peer {
+    torrent: u32,
+    /// How many peers had this place before.
+    life: u16,
+    is_seeder: bool,
+    has_started: bool,
+}
+
+/// One of the peers, for as long as it is in its torrent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) torrent: u32,
+    pub(crate) port: u16,
+}
+
+impl Population {
+    /// Share number `share` of `shares`.
+    pub(crate) fn new(habits: &Habits, share: u32, shares: u32) -> Self {
+        let at = |share: u32| {
+            (u64::from(habits.peers) * u64::from(share) / u64::from(shares.max(1))) as u32
+        };
+        let (first, end) = (at(share), at(share + 1).max(at(share) + 1));
+        let peers = (first..end).map(|number| Peer::new(habits, number, 0, None)).collect();
+        Self { habits: habits.clone(), first, peers }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.peers.len() as u32
+    }
+
+    pub(crate) fn habits(&self) -> &Habits {
+        &self.habits
+    }
+
+    /// The torrent of the peer at this place.
+    pub(crate) fn torrent(&self, place: u32) -> u32 {
+        self.peers.get(place as usize).map_or(0, |peer| peer.torrent)
+    }
+
+    /// What the peer at this place says next, and who says it.
+    pub(crate) fn announce(&mut self, place: u32, random: &mut Random) -> (Announce, Member) {
+        let Self { habits, first, peers } = self;
+        let number = *first + place;
+        let fallback = &mut Peer::new(habits, number, 0, None);
+        let peer = peers.get_mut(place as usize).unwrap_or(fallback);
+        let who = hash(habits.seed ^ LIVES ^ (u64::from(peer.life) << 48), number.into());
+        let member = Member { torrent: peer.torrent, port: habits.port(peer.torrent, who) };
+        let event = peer.event(habits, random);
+        let announce = Announce {
+            info_hash: habits.info_hash(member.torrent),
+            peer_id: peer_id(who),
+            port: member.port,
+            event,
+            left: Some(if peer.is_seeder { 0 } else { 123_456_789 }),
+            uploaded: 0,
+            downloaded: 0,
+            want: habits.want.map_or(Want::Default, Want::Peers),
+        };
+        if event == Event::Stopped {
+            *peer = Peer::new(habits, number, peer.life.wrapping_add(1), Some(peer.torrent));
+        }
+        (announce, member)
+    }
+}
+
+impl Peer {
+    /// In the torrent of the one before it, if there was one: swarms keep their sizes.
+    fn new(habits: &Habits, number: u32, life: u16, torrent: Option<u32>) -> Self {
+        let mut random = Random::new(hash(habits.seed, u64::from(number) << 16 | u64::from(life)));
+        let is_seeder = random.percent(habits.seeders_percent);
+        let mut draw = || habits.spread.draw(habits.torrents.max(1) as usize, &mut random) as u32;
+        let torrent = torrent.unwrap_or_else(&mut draw);
+        Self { torrent, life, is_seeder, has_started: false }
+    }
+
+    fn event(&mut self, habits: &Habits, random: &mut Random) -> Event {
+        if !std::mem::replace(&mut self.has_started, true) {
+            Event::Started
+        } else if habits.churn_percent > 0 && random.percent(habits.churn_percent) {
+            Event::Stopped
+        } else if !self.is_seeder && random.percent(habits.completes_percent) {
+            self.is_seeder = true;
+            Event::Completed
+        } else {
+            Event::None
+        }
+    }
+}
+
+/// A name as clients make them: who wrote the client, then whatever, in characters that URLs may hold.
+pub(crate) fn peer_id(random: u64) -> PeerId {
+    const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let mut id = *b"-TG0001-000000000000";
+    let mut left = random;
+    for place in id.iter_mut().skip(8) {
+        *place = DIGITS.get((left % 32) as usize).copied().unwrap_or(b'a');
+        left /= 32;
+    }
+    PeerId(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn habits() -> Habits {
+        Habits {
+            torrents: 50,
+            peers: 1000,
+            completes_percent: 10,
+            churn_percent: 20,
+            ..Habits::default()
+        }
+    }
+
+    fn announces(habits: &Habits, share: u32, shares: u32) -> Vec<(Announce, Member)> {
+        let mut population = Population::new(habits, share, shares);
+        let mut random = Random::new(9);
+        let places = 0..population.len();
+        (0..3)
+            .flat_map(|_| places.clone())
+            .map(|place| population.announce(place, &mut random))
+            .collect()
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_peers() {
+        assert_eq!(announces(&habits(), 0, 1), announces(&habits(), 0, 1));
+        assert_ne!(announces(&habits(), 0, 1), announces(&Habits { seed: 2, ..habits() }, 0, 1));
+    }
+
+    #[test]
+    fn shares_are_the_whole() {
+        let first = |share, shares| {
+            let mut population = Population::new(&habits(), share, shares);
+            let places = 0..population.len();
+            let mut random = Random::new(9);
+            places.map(|place| population.announce(place, &mut random).0).collect::<Vec<_>>()
+        };
+        assert_eq!([first(0, 3), first(1, 3), first(2, 3)].concat(), first(0, 1));
+    }
+
+    #[test]
+    fn a_peer_starts_completes_once_and_stops() {
+        let habits = habits();
+        let mut population = Population::new(&habits, 0, 1);
+        let mut random = Random::new(1);
+        let mut events = Vec::new();
+        let mut previous: Option<(Announce, Member)> = None;
+        for _ in 0..10_000 {
+            let (announce, member) = population.announce(7, &mut random);
+            match previous {
+                Some((before, old)) if before.event != Event::Stopped => {
+                    assert_eq!((member, announce.peer_id), (old, before.peer_id));
+                    assert_ne!(announce.event, Event::Started);
+                    assert!(before.left != Some(0) || announce.event != Event::Completed);
+                    assert!(before.left != Some(0) || announce.left == Some(0));
+                }
+                _ => assert_eq!(announce.event, Event::Started),
+            }
+            if let Some((before, _)) = previous.filter(|_| announce.event == Event::Started) {
+                assert_ne!(announce.peer_id, before.peer_id);
+                assert_eq!(announce.info_hash, before.info_hash);
+            }
+            assert!(habits.admits(member.torrent, member.port));
+            events.push(announce.event);
+            previous = Some((announce, member));
+        }
+        let count = |event| events.iter().filter(|found| **found == event).count();
+        assert!((1500..2500).contains(&count(Event::Stopped)), "{}", count(Event::Stopped));
+        assert!(count(Event::Completed) > 100);
+    }
+
+    #[test]
+    fn strangers_ports_are_mostly_not_admitted() {
+        let habits = habits();
+        let admitted = (0..=u16::MAX).filter(|port| habits.admits(3, *port)).count();
+        assert_eq!(admitted, (65536 - 1024) / 8);
+        let mut random = Random::new(1);
+        let ports: HashSet<u16> = (0..100_000).map(|_| habits.port(3, random.next())).collect();
+        assert!(ports.iter().all(|port| habits.admits(3, *port)));
+        assert!(ports.len() > 8000);
+    }
+
+    #[test]
+    fn torrents_have_names_of_their_own() {
+        let hashes: HashSet<InfoHash> = habits().info_hashes().collect();
+        assert_eq!(hashes.len(), 51);
+        assert!(hashes.contains(&habits().info_hash(50)));
+    }
+}

@@ -1,0 +1,398 @@
+//! What a run has found, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::conduct::Outcome;
+use crate::found::{Found, Kind};
+use crate::{Latencies, Pace};
+
+/// What a run has found. The names are those of the JSON that `--json` prints, and are kept.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `udp`, `http` or `ws`.
+    pub protocol: &'static str,
+    /// The tracker.
+    pub url: String,
+    /// Of torrents and peers.
+    pub seed: u64,
+    /// How requests followed each other.
+    #[serde(rename = "loop")]
+    pub pace: Pace,
+    /// What all below is about.
+    pub seconds: f64,
+    /// Requests.
+    pub sent: u64,
+    /// Answers by kind.
+    pub responses: Responses,
+    /// Answers in each second.
+    pub responses_per_s: f64,
+    /// Requests without an answer in time.
+    pub lost: u64,
+    /// Answers to these that came later.
+    pub late: u64,
+    /// What went wrong, and how often.
+    pub errors: BTreeMap<String, u64>,
+    /// How long answers took: from when a request was due in an open loop, from when it was sent in a
+    /// closed one.
+    pub latency_us: Quantiles,
+    /// Payload received.
+    pub bytes_in: u64,
+    /// Payload sent.
+    pub bytes_out: u64,
+    /// Peers in an answer to an announce, on average.
+    pub peers_per_response: f64,
+    /// What was wrong with answers.
+    pub checks: CheckReport,
+    /// Hostile requests, if there were any.
+    pub hostile: Option<Hostile>,
+    /// What the load itself needed.
+    pub generator: Generator,
+    /// What the tracker used, if its process is known.
+    pub tracker: Option<Tracker>,
+    /// Whether the tracker was steady when measuring began, if that was waited for.
+    pub steady: Option<bool>,
+    /// Why the run ended before its time, if it did.
+    pub ended: Option<String>,
+}
+
+/// Answers by what they are to.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Responses {
+    /// Connection ids; connections.
+    pub connect: u64,
+    /// Announces.
+    pub announce: u64,
+    /// Scrapes.
+    pub scrape: u64,
+    /// Refusals.
+    pub error: u64,
+    /// Other peers' offers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offer: Option<u64>,
+    /// Other peers' answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<u64>,
+}
+
+/// Microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Quantiles {
+    pub mean: f64,
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p99_9: f64,
+    pub p99_99: f64,
+    pub max: f64,
+}
+
+/// What was wrong with answers; see [`Checks`](crate::Checks).
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct CheckReport {
+    /// Answers that were looked at.
+    pub checked: u64,
+    /// Answers with the asker in them.
+    pub own_address: u64,
+    /// Peers that were in an answer before.
+    pub duplicates: u64,
+    /// Peers that nobody announced.
+    pub unknown_peers: u64,
+    /// Answers whose counts cannot be.
+    pub bad_counts: u64,
+    /// Whether the peers of a torrent are given out evenly, if that could be asked.
+    pub sample: Option<Sample>,
+}
+
+/// How evenly a torrent's peers were given out over many announces.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// Pearson's statistic over one peer of each answer: whether all are given out as often.
+    pub chi_square: f64,
+    /// Degrees of freedom.
+    pub degrees: u64,
+    /// How often an even choice would look at least as uneven.
+    pub p: f64,
+    /// The same over all peers of all answers: next to 0 or 1, it says that peers come together.
+    pub joint_chi_square: f64,
+    /// How often a choice of each peer for itself would look at least as uneven.
+    pub joint_p: f64,
+}
+
+/// What no honest client sends.
+#[derive(Clone, Debug, Serialize)]
+pub struct Hostile {
+    /// The profile's name.
+    pub profile: String,
+    /// How many were sent.
+    pub sent: u64,
+    /// Answers to them.
+    pub answered: u64,
+}
+
+/// What the load itself needed.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Generator {
+    /// Seconds of CPU time.
+    pub cpu_s: f64,
+    /// Whether the load, and not the tracker, was what limited the figures.
+    pub is_limit: bool,
+    /// In an open loop the part of the requests that left more than a millisecond late.
+    pub schedule_slip: f64,
+}
+
+/// What the tracker used while it was measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Tracker {
+    /// Its process.
+    pub pid: u32,
+    /// CPU seconds in user space.
+    pub user_s: f64,
+    /// CPU seconds in the kernel.
+    pub sys_s: f64,
+    /// Memory at the end.
+    pub rss_bytes: u64,
+    /// The most that it ever had.
+    pub rss_peak_bytes: u64,
+    /// Answers in each second of its CPU time; nothing if it used none that can be seen.
+    pub responses_per_cpu_s: Option<f64>,
+}
+
+/// A generator that waits for less than this part of the time was the limit.
+const WAITING_MIN: f64 = 0.05;
+/// A schedule that more than this part of the requests missed was not kept.
+const SLIP_MAX: f64 = 0.01;
+
+/// What a run was about.
+pub(crate) struct About {
+    pub(crate) protocol: &'static str,
+    pub(crate) url: String,
+    pub(crate) seed: u64,
+    pub(crate) pace: Pace,
+    pub(crate) pid: Option<u32>,
+    pub(crate) hostile: Option<String>,
+}
+
+impl Report {
+    pub(crate) fn new(about: About, outcome: Outcome) -> Self {
+        let About { protocol, url, seed, pace, pid, hostile } = about;
+        let generator = Generator::of(pace, &outcome);
+        let Outcome { found, seconds, tracker, is_steady, ended, .. } = outcome;
+        let all = found.all_responses();
+        let tracker = pid.zip(tracker).map(|(pid, used)| Tracker {
+            pid,
+            user_s: used.user_s,
+            sys_s: used.system_s,
+            rss_bytes: used.resident_bytes,
+            rss_peak_bytes: used.peak_bytes,
+            responses_per_cpu_s: (used.cpu_s() > 0.0).then(|| all as f64 / used.cpu_s()),
+        });
+        let hostile = hostile.map(|profile| Hostile {
+            profile,
+            sent: found.hostile_sent,
+            answered: found.hostile_answered,
+        });
+        let announces = found.responses(Kind::Announce);
+        Self {
+            protocol,
+            url,
+            seed,
+            pace,
+            seconds,
+            sent: found.sent,
+            responses: Responses::of(&found, protocol == "ws"),
+            responses_per_s: all as f64 / seconds,
+            lost: found.lost,
+            late: found.late,
+            latency_us: Quantiles::of(&found.latencies),
+            bytes_in: found.bytes_in,
+            bytes_out: found.bytes_out,
+            peers_per_response: found.peers as f64 / announces.max(1) as f64,
+            checks: CheckReport::of(&found),
+            errors: found.errors,
+            hostile,
+            generator,
+            tracker,
+            steady: is_steady,
+            ended,
+        }
+    }
+
+    /// As one line of JSON.
+    pub fn json(&self) -> String {
+        // Strings and finite numbers only: this cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl Responses {
+    fn of(found: &Found, relays: bool) -> Self {
+        Self {
+            connect: found.responses(Kind::Connect),
+            announce: found.responses(Kind::Announce),
+            scrape: found.responses(Kind::Scrape),
+            error: found.responses(Kind::Error),
+            offer: relays.then(|| found.responses(Kind::Offer)),
+            answer: relays.then(|| found.responses(Kind::Answer)),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> u64 {
+        let relayed = self.offer.unwrap_or(0) + self.answer.unwrap_or(0);
+        self.connect + self.announce + self.scrape + self.error + relayed
+    }
+}
+
+impl Quantiles {
+    fn of(latencies: &Latencies) -> Self {
+        let us = |duration: Duration| duration.as_nanos() as f64 / 1e3;
+        let part = |part| us(latencies.quantile(part).unwrap_or_default());
+        Self {
+            mean: us(latencies.mean()),
+            p50: part(0.5),
+            p90: part(0.9),
+            p99: part(0.99),
+            p99_9: part(0.999),
+            p99_99: part(0.9999),
+            max: us(latencies.max()),
+        }
+    }
+}
+
+impl CheckReport {
+    fn of(found: &Found) -> Self {
+        let checks = found.checks;
+        Self {
+            checked: checks.checked,
+            own_address: checks.own_address,
+            duplicates: checks.duplicates,
+            unknown_peers: checks.unknown_peers,
+            bad_counts: checks.bad_counts,
+            sample: None,
+        }
+    }
+}
+
+impl Generator {
+    fn of(pace: Pace, outcome: &Outcome) -> Self {
+        let found = &outcome.found;
+        let waiting = found.waited.as_secs_f64() / (outcome.seconds * outcome.workers as f64);
+        let schedule_slip = match pace {
+            Pace::Closed { .. } => 0.0,
+            Pace::Open { .. } => found.overdue as f64 / found.sent.max(1) as f64,
+        };
+        let is_limit = match pace {
+            Pace::Closed { .. } => waiting < WAITING_MIN,
+            Pace::Open { .. } => schedule_slip > SLIP_MAX,
+        };
+        let cpu_s = outcome.own.map_or(0.0, |own| own.cpu_s());
+        Self { cpu_s, is_limit, schedule_slip }
+    }
+}
+
+/// One line for each figure, its name in front: people and programs read it.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, url, seconds, .. } = self;
+        writeln!(f, "measured: {seconds:.2} s of {protocol} at {url}, {}", self.pace)?;
+        writeln!(f, "responses per second: {:.1}", self.responses_per_s)?;
+        let Responses { connect, announce, scrape, error, offer, answer } = self.responses;
+        for (name, count) in [
+            ("connects", connect),
+            ("announces", announce),
+            ("scrapes", scrape),
+            ("refusals", error),
+            ("offers", offer.unwrap_or(0)),
+            ("answers", answer.unwrap_or(0)),
+        ] {
+            if count > 0 {
+                writeln!(f, "  {name}: {count}, {:.1} a second", count as f64 / seconds)?;
+            }
+        }
+        writeln!(f, "sent: {} requests; {} lost, {} late", self.sent, self.lost, self.late)?;
+        self.latency_us.fmt(f)?;
+        let megabytes = |bytes: u64| bytes as f64 / seconds / 1e6;
+        let (received, sent) = (megabytes(self.bytes_in), megabytes(self.bytes_out));
+        writeln!(f, "megabytes per second: {received:.1} received, {sent:.1} sent")?;
+        writeln!(f, "peers per answer: {:.1}", self.peers_per_response)?;
+        self.checks.fmt(f)?;
+        if let Some(Hostile { profile, sent, answered }) = &self.hostile {
+            writeln!(f, "hostile: {sent} of {profile}, {answered} answered")?;
+        }
+        for (text, times) in &self.errors {
+            writeln!(f, "error: {text}: {times} times")?;
+        }
+        self.generator.write(f, self.seconds, self.pace)?;
+        if let Some(tracker) = &self.tracker {
+            tracker.write(f, self.seconds)?;
+        }
+        match self.steady {
+            Some(false) => writeln!(f, "steady: no; its rate still changed when measuring began"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Quantiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mean, p50, p90, p99, p99_9, p99_99, max } = self;
+        writeln!(
+            f,
+            "latency: mean {mean:.0} µs, p50 {p50:.0}, p90 {p90:.0}, p99 {p99:.0}, p99.9 {p99_9:.0}, \
+             p99.99 {p99_99:.0}, max {max:.0}"
+        )
+    }
+}
+
+impl CheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { checked, own_address, duplicates, unknown_peers, bad_counts, sample } = self;
+        writeln!(
+            f,
+            "checked: {checked} answers; {own_address} with the asker, {duplicates} repeated peers, \
+             {unknown_peers} unknown peers, {bad_counts} bad counts"
+        )?;
+        match sample {
+            Some(Sample { chi_square, degrees, p, joint_chi_square, joint_p }) => writeln!(
+                f,
+                "evenness: chi square {chi_square:.1} of {degrees} degrees, p {p:.4}; of whole answers \
+                 {joint_chi_square:.1}, p {joint_p:.4}"
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Generator {
+    fn write(&self, f: &mut fmt::Formatter<'_>, seconds: f64, pace: Pace) -> fmt::Result {
+        writeln!(f, "load's CPU: {:.2} % of a core", 100.0 * self.cpu_s / seconds)?;
+        if let Pace::Open { .. } = pace {
+            writeln!(f, "schedule: {:.3} % of the requests left late", 100.0 * self.schedule_slip)?;
+        }
+        if self.is_limit {
+            writeln!(f, "limit: the load, not the tracker; more --workers may help")?;
+        }
+        Ok(())
+    }
+}
+
+impl Tracker {
+    fn write(&self, f: &mut fmt::Formatter<'_>, seconds: f64) -> fmt::Result {
+        let Self { user_s, sys_s, rss_bytes, rss_peak_bytes, .. } = self;
+        writeln!(f, "tracker's CPU: {:.2} % of a core", 100.0 * (user_s + sys_s) / seconds)?;
+        writeln!(f, "tracker's user seconds: {user_s:.2}")?;
+        writeln!(f, "tracker's system seconds: {sys_s:.2}")?;
+        let mebibytes = |bytes: u64| bytes as f64 / (1024.0 * 1024.0);
+        let (now, peak) = (mebibytes(*rss_bytes), mebibytes(*rss_peak_bytes));
+        writeln!(f, "tracker's MiB: {now:.1}, at most {peak:.1}")?;
+        match self.responses_per_cpu_s {
+            Some(figure) => writeln!(f, "responses per tracker CPU second: {figure:.0}"),
+            None => Ok(()),
+        }
+    }
+}

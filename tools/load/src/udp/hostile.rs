@@ -1,0 +1,129 @@
+//! What no honest client sends: named kinds of datagrams, none of which a tracker must answer.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::requests::Train;
+use crate::random::Random;
+
+/// A kind of hostile datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hostile {
+    /// Announces with connection ids that the tracker has not given: what forged sources would send.
+    BadIds,
+    /// Random bytes, 1 to 1200 of them.
+    Garbage,
+    /// Announces with a good connection id that break off in their middle.
+    Truncated,
+    /// Announces with a good connection id and 8 KiB of options.
+    Oversize,
+    /// Scrapes with a bad connection id and as many torrents as fit: what amplifiers are looked for with.
+    Scrapes,
+}
+
+const NAMES: [(&str, Hostile); 5] = [
+    ("bad-ids", Hostile::BadIds),
+    ("garbage", Hostile::Garbage),
+    ("truncated", Hostile::Truncated),
+    ("oversize", Hostile::Oversize),
+    ("scrapes", Hostile::Scrapes),
+];
+
+const ANNOUNCE: u32 = 1;
+const SCRAPE: u32 = 2;
+const ANNOUNCE_LEN: usize = 98;
+
+impl Hostile {
+    /// Adds one of the kind. Garbage has its length by the train, since all of a train are as long.
+    pub(super) fn add(
+        self,
+        train: &mut Train,
+        transaction_id: u32,
+        connection_id: u64,
+        random: &mut Random,
+    ) {
+        let (id, action, len) = match self {
+            Self::BadIds => (random.next(), ANNOUNCE, ANNOUNCE_LEN),
+            Self::Garbage if train.count > 0 => (random.next(), random.next() as u32, train.len),
+            Self::Garbage => (random.next(), random.next() as u32, 1 + random.below(1200)),
+            Self::Truncated => (connection_id, ANNOUNCE, ANNOUNCE_LEN / 2),
+            Self::Oversize => (connection_id, ANNOUNCE, 8192),
+            Self::Scrapes => (random.next(), SCRAPE, 16 + 20 * 59),
+        };
+        train.add(|out| {
+            let start = out.len();
+            out.extend_from_slice(&id.to_be_bytes());
+            out.extend_from_slice(&action.to_be_bytes());
+            out.extend_from_slice(&transaction_id.to_be_bytes());
+            while out.len() < start + len {
+                out.extend_from_slice(&random.next().to_be_bytes());
+            }
+            out.truncate(start + len);
+        });
+    }
+}
+
+impl FromStr for Hostile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = NAMES.iter().find(|(name, _)| *name == text).map(|(_, profile)| *profile);
+        found.ok_or_else(|| {
+            let names = NAMES.map(|(name, _)| name).join(", ");
+            format!("unknown kind of hostile requests `{text}`: {names}")
+        })
+    }
+}
+
+impl fmt::Display for Hostile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = NAMES.iter().find(|(_, profile)| profile == self).map_or("", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::udp::{Call, Noise, Request, decode};
+
+    #[test]
+    fn each_kind_is_what_it_says() {
+        let mut random = Random::new(1);
+        for (name, profile) in NAMES {
+            assert_eq!((name.parse(), profile.to_string().as_str()), (Ok(profile), name));
+            let mut train = Train::default();
+            for _ in 0..10 {
+                profile.add(&mut train, 7, 1234, &mut random);
+            }
+            assert_eq!(train.bytes.len(), train.len * 10);
+            for datagram in train.bytes.chunks(train.len.max(1)) {
+                let id = |good: u64| matches!(decode(datagram), Ok(Request::Connected { connection_id, .. }) if connection_id == good);
+                match (profile, decode(datagram)) {
+                    (Hostile::BadIds, Ok(Request::Connected { call, .. })) => {
+                        assert!(matches!(call, Call::Announce { .. }) && !id(1234));
+                    }
+                    (Hostile::Truncated, Ok(Request::Connected { call, .. })) => {
+                        assert!(matches!(call, Call::Malformed(_)) && id(1234));
+                    }
+                    (Hostile::Oversize, Ok(Request::Connected { call, .. })) => {
+                        assert!(matches!(call, Call::Announce { .. }) && id(1234));
+                        assert_eq!(datagram.len(), 8192);
+                    }
+                    (
+                        Hostile::Scrapes,
+                        Ok(Request::Connected { call: Call::Scrape(hashes), .. }),
+                    ) => {
+                        assert!(hashes.len() > 1 && !id(1234));
+                    }
+                    (Hostile::Garbage, found) => {
+                        assert!(!matches!(found, Ok(Request::Connect { .. })));
+                        assert!(datagram.len() >= 16 || found == Err(Noise::TooShort));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert!("slowloris".parse::<Hostile>().unwrap_err().contains("bad-ids, garbage"));
+    }
+}

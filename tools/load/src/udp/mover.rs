@@ -1,0 +1,20 @@
+//! Datagrams in batches: on Linux many with a system call, and many of the same length with one run
+//! through the network stack; elsewhere one by one.
+
+#[cfg(target_os = "linux")]
+#[path = "mover/linux.rs"]
+mod system;
+#[cfg(not(target_os = "linux"))]
+#[path = "mover/portable.rs"]
+mod system;
+
+pub(super) use system::{Mover, Poller, Socket};
+
+/// Datagrams received at once.
+const BATCH: usize = 64;
+/// Bytes of an answer. The largest is that of an announce over IPv6 with 200 peers: 3620.
+const ROOM: usize = 4096;
+
+/// What is due within so short a time is waited for awake: a sleep may take longer.
+#[cfg(target_os = "linux")]
+const AWAKE: std::time::Duration = std::time::Duration::from_micros(60);

@@ -1,0 +1,159 @@
+//! recvmmsg, sendmmsg, and segmentation offload (`UDP_SEGMENT`): a train of datagrams of the same length
+//! goes through the stack as one.
+
+use std::array;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::prctl::set_timerslack;
+use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, recvmmsg, sendmmsg, sendmsg};
+use nix::sys::time::TimeSpec;
+
+use super::{AWAKE, BATCH, ROOM};
+
+/// A socket that does not wait.
+pub(in super::super) type Socket = UdpSocket;
+
+/// Datagrams of a train: what all kernels with offload take.
+const TRAIN_MAX: usize = 64;
+/// Longer ones may not fit into the packets of the way, which segments must.
+const SEGMENT_MAX: usize = 1200;
+
+/// Buffers for datagrams; one for all sockets of a thread.
+pub(in super::super) struct Mover {
+    headers: MultiHeaders<()>,
+    rooms: Box<[[u8; ROOM]; BATCH]>,
+    offload: bool,
+}
+
+impl Mover {
+    /// With offload where the system has it, if so wished.
+    pub(in super::super) fn new(offload: bool) -> Self {
+        let rooms = vec![[0; ROOM]; BATCH].into_boxed_slice();
+        let rooms = rooms.try_into().unwrap_or_else(|_| Box::new([[0; ROOM]; BATCH]));
+        Self { headers: MultiHeaders::preallocate(BATCH, None), rooms, offload }
+    }
+
+    /// Takes in what is there, without waiting, or a part of it: each datagram, and whether it was longer
+    /// than that.
+    pub(in super::super) fn receive(
+        &mut self,
+        socket: &UdpSocket,
+        mut hear: impl FnMut(&[u8], bool),
+    ) -> io::Result<()> {
+        let mut rooms = self.rooms.iter_mut();
+        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] = array::from_fn(|_| {
+            [IoSliceMut::new(rooms.next().map_or(&mut [], |room| room.as_mut_slice()))]
+        });
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let fd = socket.as_raw_fd();
+        for message in recvmmsg(fd, &mut self.headers, slices.iter_mut(), flags, None)? {
+            let bytes = message.iovs().next().unwrap_or_default();
+            hear(bytes, message.flags.contains(MsgFlags::MSG_TRUNC));
+        }
+        Ok(())
+    }
+
+    /// Sends datagrams of `len` bytes each, which lie one behind the other.
+    pub(in super::super) fn send(
+        &mut self,
+        socket: &UdpSocket,
+        train: &[u8],
+        len: usize,
+    ) -> io::Result<()> {
+        for train in train.chunks(len * TRAIN_MAX) {
+            if train.len() <= len {
+                socket.send(train)?;
+            } else if !self.offload || len > SEGMENT_MAX || !self.send_as_one(socket, train, len)? {
+                self.send_each(socket, train, len)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the system could do that; if not, it is not asked again.
+    fn send_as_one(&mut self, socket: &UdpSocket, train: &[u8], len: usize) -> io::Result<bool> {
+        let segment = u16::try_from(len).unwrap_or(u16::MAX);
+        let control = [ControlMessage::UdpGsoSegments(&segment)];
+        let (fd, vector) = (socket.as_raw_fd(), [IoSlice::new(train)]);
+        match sendmsg::<()>(fd, &vector, &control, MsgFlags::MSG_DONTWAIT, None) {
+            Ok(_) => Ok(true),
+            Err(Errno::EIO | Errno::EINVAL | Errno::ENOPROTOOPT | Errno::EOPNOTSUPP) => {
+                self.offload = false;
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn send_each(&mut self, socket: &UdpSocket, train: &[u8], len: usize) -> io::Result<()> {
+        let mut left = train;
+        while !left.is_empty() {
+            let slices: Vec<_> =
+                left.chunks(len).take(BATCH).map(|datagram| [IoSlice::new(datagram)]).collect();
+            let addresses = vec![None::<()>; slices.len()];
+            let (fd, flags) = (socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
+            let sent = sendmmsg(fd, &mut self.headers, slices.iter(), addresses, [], flags)?;
+            let sent = sent.count().max(1);
+            left = left.get(sent * len..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+/// Waits for many sockets.
+pub(in super::super) struct Poller {
+    epoll: Epoll,
+    events: Vec<EpollEvent>,
+}
+
+/// Sockets that are reported at once; the others are reported next time.
+const EVENTS: usize = 256;
+
+impl Poller {
+    pub(in super::super) fn new() -> io::Result<Self> {
+        // By default a sleep may take 50 µs longer than asked; what cannot be set is borne.
+        let _ = set_timerslack(1);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        Ok(Self { epoll, events: vec![EpollEvent::empty(); EVENTS] })
+    }
+
+    /// Takes a socket in, which is reported by this number.
+    pub(in super::super) fn add(&mut self, socket: UdpSocket, number: usize) -> io::Result<Socket> {
+        self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, number as u64))?;
+        Ok(socket)
+    }
+
+    /// Waits until sockets are ready or the time has come, whichever is first: the numbers of those that
+    /// are ready. `is_exact` if the time matters to microseconds.
+    pub(in super::super) fn wait(
+        &mut self,
+        until: Instant,
+        is_exact: bool,
+    ) -> io::Result<impl Iterator<Item = usize>> {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut rest = EpollTimeout::ZERO;
+        if let Some(asleep) = left.checked_sub(AWAKE).filter(|_| is_exact) {
+            // An epoll is ready when one of its sockets is, and only this call counts in nanoseconds.
+            let mut polls = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
+            match ppoll(&mut polls, Some(TimeSpec::from_duration(asleep)), None) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        } else if !is_exact {
+            let ms = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
+            rest = EpollTimeout::from(ms);
+        }
+        let count = match self.epoll.wait(&mut self.events, rest) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(self.events.iter().take(count).map(|event| event.data() as usize))
+    }
+}

@@ -1,0 +1,89 @@
+//! One datagram with each system call.
+
+use std::io::{self, ErrorKind};
+use std::time::Instant;
+
+use mio::net::UdpSocket;
+use mio::{Events, Interest, Poll, Token};
+
+use super::ROOM;
+
+/// A socket that does not wait.
+pub(in super::super) type Socket = UdpSocket;
+
+/// A buffer for datagrams; one for all sockets of a thread.
+pub(in super::super) struct Mover {
+    room: Box<[u8]>,
+}
+
+impl Mover {
+    /// There is no offload here.
+    pub(in super::super) fn new(_: bool) -> Self {
+        Self { room: vec![0; ROOM].into() }
+    }
+
+    /// Takes in what is there, without waiting: each datagram, and whether it may have been longer than
+    /// that.
+    pub(in super::super) fn receive(
+        &mut self,
+        socket: &UdpSocket,
+        mut hear: impl FnMut(&[u8], bool),
+    ) -> io::Result<()> {
+        // To the last one, because only what comes behind it is reported.
+        loop {
+            match socket.recv(&mut self.room) {
+                Ok(len) => hear(self.room.get(..len).unwrap_or_default(), len == ROOM),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends datagrams of `len` bytes each, which lie one behind the other.
+    pub(in super::super) fn send(
+        &mut self,
+        socket: &UdpSocket,
+        train: &[u8],
+        len: usize,
+    ) -> io::Result<()> {
+        train.chunks(len).try_for_each(|datagram| socket.send(datagram).map(drop))
+    }
+}
+
+/// Waits for many sockets.
+pub(in super::super) struct Poller {
+    poll: Poll,
+    events: Events,
+}
+
+impl Poller {
+    pub(in super::super) fn new() -> io::Result<Self> {
+        Ok(Self { poll: Poll::new()?, events: Events::with_capacity(256) })
+    }
+
+    /// Takes a socket in, which is reported by this number.
+    pub(in super::super) fn add(
+        &mut self,
+        socket: std::net::UdpSocket,
+        number: usize,
+    ) -> io::Result<Socket> {
+        let mut socket = UdpSocket::from_std(socket);
+        self.poll.registry().register(&mut socket, Token(number), Interest::READABLE)?;
+        Ok(socket)
+    }
+
+    /// Waits until sockets are ready or the time has come, whichever is first: the numbers of those that
+    /// are ready. The time is kept to about a millisecond.
+    pub(in super::super) fn wait(
+        &mut self,
+        until: Instant,
+        _is_exact: bool,
+    ) -> io::Result<impl Iterator<Item = usize>> {
+        let left = until.saturating_duration_since(Instant::now());
+        match self.poll.poll(&mut self.events, Some(left)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        Ok(self.events.iter().map(|event| event.token().0))
+    }
+}

@@ -1,0 +1,146 @@
+//! Asks for the peers of one torrent over and over, to see how evenly they are given out.
+
+use std::collections::BTreeSet;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use types::{Announce, Event, Want};
+use wire::udp::client::{self, Reply, decode_reply};
+
+use super::{Options, worker};
+use crate::Sample;
+use crate::evenness::Tally;
+use crate::population::peer_id;
+use crate::random::Random;
+
+/// Announces with which peers are counted.
+const ANNOUNCES: usize = 2000;
+/// Fewer say nothing.
+const ANNOUNCES_MIN: usize = 1000;
+/// How long it may take: trackers far away answer fewer.
+const TIME: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Fills a torrent of its own with four times as many peers as an answer has, and looks at whom one more
+/// peer is given. Nothing if the tracker does not play along.
+pub(super) fn sample(options: &Options) -> Option<Sample> {
+    let wanted = options.habits.want.unwrap_or(50).min(50);
+    if wanted == 0 {
+        return None;
+    }
+    let mut asker = Asker::new(options, wanted)?;
+    let habits = &options.habits;
+    let torrent = habits.torrents;
+    let mut ports = BTreeSet::new();
+    while ports.len() < 4 * usize::from(wanted) {
+        let port = habits.port(torrent, asker.random.next());
+        if ports.insert(port) {
+            asker.announce(port)?;
+        }
+    }
+    // One more, who only asks.
+    let own = (0..).map(|_| habits.port(torrent, asker.random.next()));
+    let own = own.take(1000).find(|port| !ports.contains(port))?;
+    let mut tally = Tally::new(ports);
+    let mut announces = 0;
+    while announces < ANNOUNCES && asker.begun.elapsed() < TIME {
+        let peers = asker.announce(own)?;
+        let pick = asker.random.below(peers.len().max(1));
+        tally.add(&peers, pick);
+        announces += 1;
+    }
+    tally.sample().filter(|_| announces >= ANNOUNCES_MIN)
+}
+
+/// A client that asks one thing at a time.
+struct Asker {
+    socket: UdpSocket,
+    connection_id: u64,
+    template: Announce,
+    url_data: Vec<u8>,
+    is_v6: bool,
+    random: Random,
+    begun: Instant,
+}
+
+impl Asker {
+    fn new(options: &Options, wanted: u16) -> Option<Self> {
+        let socket =
+            worker::plain_socket(options.sources.first().copied(), options.url.address()).ok()?;
+        socket.set_read_timeout(Some(PATIENCE)).ok()?;
+        let mut random = Random::new(options.habits.seed ^ 0x7361_6d70_6c65);
+        let template = Announce {
+            info_hash: options.habits.info_hash(options.habits.torrents),
+            peer_id: peer_id(random.next()),
+            port: 0,
+            event: Event::None,
+            left: Some(1),
+            uploaded: 0,
+            downloaded: 0,
+            want: Want::Peers(wanted),
+        };
+        let mut asker = Self {
+            socket,
+            connection_id: 0,
+            template,
+            url_data: super::requests::url_data(&options.url.target).into(),
+            is_v6: options.url.address().is_ipv6(),
+            random,
+            begun: Instant::now(),
+        };
+        asker.connection_id = asker.ask(
+            |out, id, _| client::connect(out, id),
+            |reply| match reply {
+                Reply::Connect { connection_id } => Some(*connection_id),
+                _ => None,
+            },
+        )?;
+        Some(asker)
+    }
+
+    /// The ports of the peers that the one with this port is given.
+    fn announce(&mut self, port: u16) -> Option<Vec<u16>> {
+        self.template.port = port;
+        let len = if self.is_v6 { 18 } else { 6 };
+        self.ask(
+            |out, id, asker| {
+                let Self { connection_id, template, url_data, .. } = asker;
+                client::announce(out, *connection_id, id, template, url_data);
+            },
+            |reply| match reply {
+                Reply::Announce { peers, .. } => Some(
+                    peers
+                        .chunks_exact(len)
+                        .filter_map(|peer| Some(u16::from_be_bytes(*peer.last_chunk()?)))
+                        .collect(),
+                ),
+                _ => None,
+            },
+        )
+    }
+
+    /// Asks up to three times, and waits for the answer.
+    fn ask<T>(
+        &mut self,
+        write: impl Fn(&mut Vec<u8>, u32, &Self),
+        read: impl Fn(&Reply<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let mut room = [0; 4096];
+        for _ in 0..3 {
+            let id = self.random.next() as u32;
+            let mut out = Vec::new();
+            write(&mut out, id, self);
+            self.socket.send(&out).ok()?;
+            let sent = Instant::now();
+            while sent.elapsed() < PATIENCE {
+                let Ok(len) = self.socket.recv(&mut room) else { break };
+                match decode_reply(room.get(..len)?) {
+                    Some((found, reply)) if found == id => return read(&reply),
+                    // An answer to an earlier attempt.
+                    _ => {}
+                }
+            }
+        }
+        None
+    }
+}

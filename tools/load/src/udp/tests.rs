@@ -1,0 +1,331 @@
+//! The load against small trackers on loopback: an honest one, and others.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use wire::udp::{Call, Request, decode};
+
+use super::*;
+use crate::CheckReport;
+
+/// What a tracker has been sent, apart from what it answers.
+type Seen = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// An honest tracker: it knows all peers and gives the first ones.
+#[derive(Default)]
+struct Honest {
+    swarms: HashMap<types::InfoHash, Vec<(SocketAddr, bool)>>,
+}
+
+const ID: u64 = 0x0123_4567_89ab_cdef;
+
+impl Honest {
+    fn answer(&mut self, datagram: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
+        let head = |action: u32, id: u32| [action.to_be_bytes(), id.to_be_bytes()].concat();
+        match decode(datagram).ok()? {
+            Request::Connect { transaction_id } => {
+                Some([head(0, transaction_id), ID.to_be_bytes().to_vec()].concat())
+            }
+            Request::Connected { connection_id, transaction_id, .. } if connection_id != ID => {
+                Some([head(3, transaction_id), b"bad connection id".to_vec()].concat())
+            }
+            Request::Connected {
+                transaction_id, call: Call::Announce { announce, .. }, ..
+            } => {
+                let swarm = self.swarms.entry(announce.info_hash).or_default();
+                let peer = SocketAddr::new(from.ip(), announce.port);
+                swarm.retain(|(other, _)| *other != peer);
+                let types::Want::Peers(want) = announce.want else { panic!("{announce:?}") };
+                let given = if announce.event == types::Event::Stopped { 0 } else { want.into() };
+                let mut out = head(1, transaction_id);
+                let seeders = swarm.iter().filter(|(_, seeds)| *seeds).count() as u32;
+                let leechers = swarm.len() as u32 - seeders;
+                for number in [1800, leechers, seeders] {
+                    out.extend(number.to_be_bytes());
+                }
+                for (address, _) in swarm.iter().take(given) {
+                    match address.ip() {
+                        IpAddr::V4(ip) => out.extend(ip.octets()),
+                        IpAddr::V6(ip) => out.extend(ip.octets()),
+                    }
+                    out.extend(address.port().to_be_bytes());
+                }
+                if announce.event != types::Event::Stopped {
+                    swarm.push((peer, announce.left == Some(0)));
+                }
+                Some(out)
+            }
+            Request::Connected { transaction_id, call: Call::Scrape(hashes), .. } => {
+                Some([head(2, transaction_id), vec![0; 12 * hashes.len()]].concat())
+            }
+            Request::Connected { transaction_id, call: Call::Malformed(why), .. } => {
+                Some([head(3, transaction_id), why.text().as_bytes().to_vec()].concat())
+            }
+        }
+    }
+}
+
+/// Serves at `address`, until nothing comes for some seconds, what `manner` makes of the honest answer to
+/// each datagram; `None` ends it.
+fn tracker(
+    address: &str,
+    mut manner: impl FnMut(u64, &[u8], Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> + Send + 'static,
+) -> (Url, Seen) {
+    let socket = UdpSocket::bind(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let url = Url::udp(&format!("udp://{}/announce", socket.local_addr().unwrap())).unwrap();
+    let seen = Seen::default();
+    let shared = Arc::clone(&seen);
+    thread::spawn(move || {
+        let (mut honest, mut room) = (Honest::default(), [0; 65536]);
+        for number in 0.. {
+            let Ok((len, from)) = socket.recv_from(&mut room) else { return };
+            shared.lock().unwrap().push(room[..len].to_vec());
+            let answer = honest.answer(&room[..len], from);
+            let Some(answers) = manner(number, &room[..len], answer) else { return };
+            for answer in answers {
+                // The load may leave at any time.
+                let _ = socket.send_to(&answer, from);
+            }
+        }
+    });
+    (url, seen)
+}
+
+fn honest(address: &str) -> (Url, Seen) {
+    tracker(address, |_, _, answer| Some(answer.into_iter().collect()))
+}
+
+/// A tracker that does this to every answer but to connects.
+fn wicked(mut change: impl FnMut(u64, Vec<u8>) -> Vec<Vec<u8>> + Send + 'static) -> Url {
+    let manner = move |number, request: &[u8], answer: Option<Vec<u8>>| {
+        let answer = answer.unwrap_or_default();
+        Some(if request.len() == 16 { vec![answer] } else { change(number, answer) })
+    };
+    tracker("127.0.0.1:0", manner).0
+}
+
+fn options(url: Url) -> Options {
+    Options {
+        habits: Habits { torrents: 20, peers: 400, want: Some(10), ..Habits::default() },
+        pace: Pace::Closed { outstanding: 16 },
+        plan: Plan {
+            warm_up: Duration::from_millis(50),
+            duration: Duration::from_millis(300),
+            ..Plan::default()
+        },
+        mix: Mix { connect: 1, announce: 10, scrape: 1 },
+        sockets: 2,
+        timeout: Duration::from_millis(100),
+        check_every: 1,
+        samples: false,
+        ..Options::of(url)
+    }
+}
+
+fn load(options: &Options) -> Report {
+    run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+#[test]
+fn an_honest_tracker_passes() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        for offload in [true, false] {
+            let (url, seen) = honest(address);
+            let habits =
+                Habits { churn_percent: 5, completes_percent: 5, ..options(url.clone()).habits };
+            let options = Options { offload, workers: 2, habits, ..options(url) };
+            let report = load(&options);
+            let responses = report.responses;
+            assert!(responses.announce > 50 && responses.connect > 0 && responses.scrape > 0);
+            assert_eq!((responses.error, report.errors.len()), (0, 0), "{report}");
+            assert_eq!((report.ended.as_deref(), report.late), (None, 0));
+            let CheckReport { checked, own_address, duplicates, unknown_peers, bad_counts, .. } =
+                report.checks;
+            assert_eq!(checked, responses.announce);
+            assert_eq!((own_address, duplicates, unknown_peers, bad_counts), (0, 0, 0, 0));
+            assert!(report.peers_per_response > 1.0 && report.latency_us.p50 > 0.0);
+            assert!(report.sent.abs_diff(responses.all()) <= 2 * 16, "{report}");
+            assert!(seen.lock().unwrap().len() as u64 >= report.sent);
+        }
+    }
+}
+
+#[test]
+fn requests_are_the_same_for_the_same_seed() {
+    let first = |seed, offload| {
+        let (url, seen) = honest("127.0.0.1:0");
+        let habits = Habits { seed, churn_percent: 10, ..options(url.clone()).habits };
+        let pace = Pace::Closed { outstanding: 1 };
+        load(&Options { sockets: 1, pace, habits, offload, ..options(url) });
+        let seen = seen.lock().unwrap();
+        assert!(seen.len() > 50);
+        seen[..50].to_vec()
+    };
+    assert_eq!(first(1, true), first(1, false));
+    assert_ne!(first(1, true), first(2, true));
+}
+
+#[test]
+fn an_open_loop_sends_at_its_rate_whatever_comes_back() {
+    let (url, _) = honest("127.0.0.1:0");
+    let pace = Pace::Open { rate: 2000.0 };
+    let report = load(&Options { pace, ..options(url) });
+    let expected = 2000.0 * report.seconds;
+    assert!((report.sent as f64 - expected).abs() < expected * 0.25, "{report}");
+    assert!(report.responses.all() > 0 && report.errors.is_empty());
+}
+
+/// One request of a tracker that stands still for 200 ms waits for all of them; those that were due
+/// meanwhile waited, too, and must be seen to.
+#[test]
+fn a_stall_is_felt_by_all_that_was_due_meanwhile() {
+    let mut stall = Some(Duration::from_millis(200));
+    let url = wicked(move |number, answer| {
+        if number > 300 {
+            stall.take().into_iter().for_each(thread::sleep);
+        }
+        vec![answer]
+    });
+    let mut options = Options { pace: Pace::Open { rate: 1000.0 }, ..options(url) };
+    options.timeout = Duration::from_secs(2);
+    options.plan =
+        Plan { warm_up: Duration::ZERO, duration: Duration::from_secs(1), ..options.plan };
+    let report = load(&options);
+    let latency = report.latency_us;
+    // 200 of 1000 waited, half of them for longer than half of it.
+    assert!(latency.max >= 190e3 && latency.p99 >= 150e3, "{report}");
+    assert!(latency.p90 >= 60e3 && latency.mean >= 10e3, "{report}");
+}
+
+#[test]
+fn wrong_answers_are_told_apart() {
+    let wrong = |change: fn(u64, Vec<u8>) -> Vec<Vec<u8>>| {
+        let report = load(&options(wicked(change)));
+        assert_eq!((report.responses.announce, report.responses.scrape), (0, 0), "{report}");
+        report.errors.into_keys().collect::<Vec<_>>()
+    };
+    let unasked = "an answer with a transaction id that was not asked with";
+    assert_eq!(wrong(|_, answer| vec![[&answer[..4], b"what", &answer[8..]].concat()]), [unasked]);
+    let garbage = "what came is no answer of the protocol";
+    assert_eq!(wrong(|_, _| vec![b"HTTP/1.1 400 Bad Request".to_vec()]), [garbage]);
+    assert_eq!(wrong(|_, answer| vec![answer[..7].to_vec()]), [garbage]);
+    assert_eq!(wrong(|_, _| vec![Vec::new()]), [garbage]);
+    let other = "an answer to something else than was asked";
+    assert_eq!(wrong(|_, answer| vec![[&[0; 4], &answer[4..8], &[0; 8]].concat()]), [other]);
+}
+
+#[test]
+fn refusals_are_answers_and_their_words_are_told() {
+    let url = wicked(|_, answer| vec![[&[0, 0, 0, 3], &answer[4..8], b"not \x07you"].concat()]);
+    let report = load(&options(url));
+    assert!(report.responses.error > 10 && report.responses.announce == 0);
+    assert!(report.errors["refused: not \\u{7}you"] == report.responses.error, "{report}");
+}
+
+#[test]
+fn an_answer_counts_once() {
+    let report = load(&options(wicked(|_, answer| vec![answer.clone(), answer])));
+    let all = report.responses.announce + report.responses.scrape;
+    let repeated: u64 = report.errors.values().sum();
+    assert!(repeated > 10 && repeated.abs_diff(all) <= 32, "{report}");
+}
+
+#[test]
+fn what_comes_too_late_is_lost_and_late() {
+    let mut late = Vec::new();
+    let url = wicked(move |number, answer| {
+        // Some wait until twenty others have come, which is long after they were given up.
+        if number % 8 == 0 && late.len() < 4 {
+            late.push(answer);
+            return Vec::new();
+        }
+        thread::sleep(Duration::from_millis(2));
+        match late.len() {
+            4 if number % 200 > 190 => std::mem::take(&mut late),
+            _ => vec![answer],
+        }
+    });
+    let mut options = options(url);
+    (options.timeout, options.plan.duration) = (Duration::from_millis(40), Duration::from_secs(2));
+    let report = load(&options);
+    assert!(report.lost > 0 && report.late > 0 && report.late <= report.lost, "{report}");
+    assert!(report.responses.announce > 0 && report.errors.is_empty(), "{report}");
+}
+
+#[test]
+fn faults_in_lists_of_peers_are_counted() {
+    let peer = |ip: [u8; 4], port: u16| [&ip[..], &port.to_be_bytes()].concat();
+    for (peers, fault) in [
+        (peer([192, 0, 2, 1], 7), "unknown_peers"),
+        (peer([127, 0, 0, 1], 7), "unknown_peers"),
+        ([peer([127, 0, 0, 1], 9999), peer([127, 0, 0, 1], 9999)].concat(), "duplicates"),
+    ] {
+        let url = wicked(move |_, answer| {
+            let is_announce = answer[3] == 1;
+            let with_peers = [&answer[..12], &[0, 0, 0, 5, 0, 0, 0, 5], &peers[..]].concat();
+            vec![if is_announce { with_peers } else { answer }]
+        });
+        let report = load(&options(url));
+        let checks = report.checks;
+        assert!(checks.checked > 0 && checks.bad_counts == 0);
+        let count = if fault == "duplicates" { checks.duplicates } else { checks.unknown_peers };
+        assert!(count >= checks.checked / 2, "{report}");
+    }
+}
+
+#[test]
+fn hostile_requests_are_sent_besides_and_not_awaited() {
+    let (url, seen) = honest("127.0.0.1:0");
+    let report = load(&Options { hostile: Some((Hostile::BadIds, 75)), ..options(url) });
+    let hostile = report.hostile.unwrap();
+    assert!(hostile.sent.abs_diff(3 * report.sent) <= 100, "{} {}", hostile.sent, report.sent);
+    // This tracker answers them, which it need not.
+    assert!(hostile.answered > 0 && hostile.answered <= hostile.sent + 64);
+    assert!(report.responses.announce > 0 && report.errors.is_empty());
+    let seen = seen.lock().unwrap();
+    let wrong =
+        seen.iter().filter(|datagram| datagram.len() == 98 && datagram[..8] != ID.to_be_bytes());
+    assert!(wrong.count() as u64 >= hostile.sent);
+}
+
+#[test]
+fn trackers_that_are_not_there_are_an_error() {
+    let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for address in [closed, silent.local_addr().unwrap()] {
+        let url = Url::udp(&format!("udp://{address}")).unwrap();
+        let error = run(&options(url), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains("no connection id within"), "{error}");
+    }
+}
+
+#[test]
+fn a_tracker_that_dies_leaves_what_it_did() {
+    let manner = |number, _: &[u8], answer: Option<Vec<u8>>| {
+        (number < 500).then(|| answer.into_iter().collect())
+    };
+    let (url, _) = tracker("127.0.0.1:0", manner);
+    let mut options = options(url);
+    options.plan.warm_up = Duration::ZERO;
+    options.plan.duration = Duration::from_secs(3600);
+    let begun = Instant::now();
+    let report = load(&options);
+    assert!(report.ended.as_deref().unwrap().contains("has answered nothing for"), "{report}");
+    assert!((300..=500).contains(&report.responses.all()), "{report}");
+    assert!(report.lost > 0 && begun.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn a_choice_is_looked_at() {
+    // It always gives the peers that announced first.
+    let (url, _) = honest("127.0.0.1:0");
+    let report = load(&Options { samples: true, ..options(url) });
+    let sample = report.checks.sample.unwrap();
+    assert_eq!(sample.degrees, 39);
+    assert!(sample.p < 1e-6, "{sample:?}");
+}
