@@ -1,17 +1,18 @@
 //! `tidegate load`: its command line and what it prints. The load itself is in `tools/load`.
 
+mod arguments;
+mod http;
 mod udp;
+mod ws;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use ::load::ws::{self, Pace};
-use ::load::{Progress, Report, Url, http};
+use ::load::{Progress, Report};
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, Subcommand, value_parser};
+use clap::Subcommand;
 
 /// The load testers, by protocol.
 #[derive(Subcommand)]
@@ -19,95 +20,9 @@ pub(crate) enum Load {
     /// Connects, announces and scrapes over UDP.
     Udp(udp::Udp),
     /// Announces over HTTP or HTTPS, on connections that are kept or made anew for each.
-    Http(Http),
+    Http(http::Http),
     /// WebTorrent over WebSocket: busy peers with offers and answers, or idle ones.
-    Ws(Ws),
-}
-
-/// On every connection one announce is under way at any time, each of a peer that nobody has seen
-/// before.
-#[derive(Args)]
-pub(crate) struct Http {
-    /// Where to announce: `http://HOST[:PORT]/announce` or `https://…`; certificates are not looked at.
-    url: String,
-    /// Connections at a time.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..))]
-    connections: u32,
-    /// Each announce has a connection of its own: over TLS, each is a handshake.
-    #[arg(long)]
-    close: bool,
-    /// Sessions of TLS go on where an earlier one ended.
-    #[arg(long)]
-    resume: bool,
-    /// Torrents that there are.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..))]
-    torrents: u32,
-    /// Peers that are asked for.
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    peers: u16,
-    /// How long to measure.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
-    seconds: u32,
-    #[command(flatten)]
-    any: Any,
-}
-
-/// What all load testers are told.
-#[derive(Args)]
-struct Any {
-    /// Seconds of load before anything is counted; not for idle peers.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    warm_up: u32,
-    /// Runs with the same seed have the same torrents and peers.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// The tracker's process on this machine: what it uses, and what it has started, is told, too.
-    #[arg(long, value_name = "NUMBER")]
-    pid: Option<u32>,
-    /// The tracker may be outside this machine and its private networks.
-    #[arg(long)]
-    i_own_this_tracker: bool,
-}
-
-/// Every connection is a peer of one torrent. A busy one announces with offers, answers the offers it
-/// is given, and announces again as soon as it has its reply. All that the tracker delivers is
-/// counted.
-#[derive(Args)]
-pub(crate) struct Ws {
-    /// The tracker: `ws://HOST[:PORT][/PATH]` or `wss://…`; certificates are not looked at.
-    url: String,
-    /// Peers announce again when the tracker says they should, not at once, and send pings.
-    #[arg(long)]
-    idle: bool,
-    /// Peers, each on a connection of its own [default: 128; idle: 10000].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    connections: Option<u32>,
-    /// Torrents that the peers are in, in turn [default: 4; idle: 1000].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    torrents: Option<u32>,
-    /// Offers in each announce but a peer's first [default: 10; idle: 0].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(0..=64))]
-    offers: Option<u32>,
-    /// Bytes of a session description in offers and answers.
-    #[arg(long, value_name = "N", default_value_t = 1000,
-          value_parser = value_parser!(u32).range(0..=60_000))]
-    offer_bytes: u32,
-    /// Of a hundred offers received, how many are answered.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100,
-          value_parser = value_parser!(u8).range(0..=100))]
-    answers: u8,
-    /// Of a hundred requests, how many are scrapes.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0,
-          value_parser = value_parser!(u8).range(0..=100))]
-    scrapes: u8,
-    /// How long to measure [default: 10; idle: 150].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    seconds: Option<u32>,
-    /// Seconds between an idle peer's pings; 0 = none.
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    ping: u32,
-    #[command(flatten)]
-    any: Any,
+    Ws(ws::Ws),
 }
 
 /// Runs a load and prints what it found. An error if the tracker answered nothing.
@@ -126,8 +41,8 @@ fn print(report: &impl Display) -> Result<()> {
 }
 
 /// Prints what a run has found, and says why it ended early if it did not do so by request. An error if
-/// nothing was answered.
-fn conclude(report: &Report, as_json: bool) -> Result<()> {
+/// nothing was answered, unless that may be.
+fn conclude(report: &Report, as_json: bool, may_be_silent: bool) -> Result<()> {
     if as_json {
         print(&format_args!("{}\n", report.json()))?
     } else {
@@ -137,7 +52,7 @@ fn conclude(report: &Report, as_json: bool) -> Result<()> {
         Some(why) if why != "interrupted" => bail!("{}: {why}", report.url),
         _ => {}
     }
-    ensure!(report.responses.all() > 0, "{} answered nothing", report.url);
+    ensure!(may_be_silent || report.responses.all() > 0, "{} answered nothing", report.url);
     Ok(())
 }
 
@@ -164,90 +79,13 @@ fn watch(always: bool) -> impl FnMut(&Progress) {
     }
 }
 
-impl Any {
-    /// Whether this tracker may be put under load.
-    fn admits(&self, url: &Url) -> Result<()> {
-        ensure!(
-            url.is_private() || self.i_own_this_tracker,
-            "{url} is outside this machine and its private networks: \
-             say --i-own-this-tracker if it is yours to load"
-        );
-        Ok(())
-    }
-}
-
-impl Http {
-    fn run(&self) -> Result<()> {
-        let report = http::run(&self.options()?)?;
-        print(&report)?;
-        ensure!(report.answers > 0, "the tracker answered nothing");
-        Ok(())
-    }
-
-    fn options(&self) -> Result<http::Options> {
-        let url = Url::http(&self.url)?;
-        self.any.admits(&url)?;
-        Ok(http::Options {
-            url,
-            connections: self.connections as usize,
-            close: self.close,
-            resume: self.resume,
-            torrents: self.torrents as usize,
-            peers: self.peers,
-            warm_up: Duration::from_secs(self.any.warm_up.into()),
-            duration: Duration::from_secs(self.seconds.into()),
-            seed: self.any.seed,
-            pid: self.any.pid,
-        })
-    }
-}
-
-impl Ws {
-    fn run(&self) -> Result<()> {
-        let options = self.options()?;
-        let mut lost = Ok(());
-        let mut stage = |text: &str| lost = writeln!(io::stdout(), "{text}");
-        let report = ws::run(&options, &mut stage)?;
-        lost.context("cannot print the figures")?;
-        print(&report)?;
-        // Idle peers may well have nothing to say for as long as is measured.
-        if report.tally.messages() == 0 && matches!(options.pace, Pace::Busy { .. }) {
-            bail!("the tracker answered nothing");
-        }
-        Ok(())
-    }
-
-    fn options(&self) -> Result<ws::Options> {
-        let url = Url::web(&self.url)?;
-        self.any.admits(&url)?;
-        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        let mut options = if self.idle { ws::Options::idle(url) } else { ws::Options::busy(url) };
-        let set = |place: &mut usize, value: Option<u32>| {
-            *place = value.map_or(*place, |value| value as usize);
-        };
-        set(&mut options.connections, self.connections);
-        set(&mut options.torrents, self.torrents);
-        set(&mut options.offers, self.offers);
-        options.offer_bytes = self.offer_bytes as usize;
-        options.answers_percent = self.answers;
-        options.scrapes_percent = self.scrapes;
-        options.pace = match options.pace {
-            Pace::Busy { .. } => Pace::Busy { warm_up: seconds(self.any.warm_up) },
-            Pace::Idle { .. } => {
-                Pace::Idle { ping_every: (self.ping > 0).then(|| seconds(self.ping)) }
-            }
-        };
-        options.duration = self.seconds.map_or(options.duration, seconds);
-        options.seed = self.any.seed;
-        options.pid = self.any.pid;
-        Ok(options)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ::load::Pace;
+    use ::load::ws::Rhythm;
     use clap::Parser;
+    use std::time::Duration;
 
     #[derive(Parser)]
     struct Line {
@@ -261,65 +99,123 @@ mod tests {
         Ok(line.load)
     }
 
-    fn options(line: &str) -> Result<ws::Options, String> {
+    fn options(line: &str) -> Result<::load::ws::Options, String> {
         let Load::Ws(ws) = load(line)? else { panic!("{line}") };
         ws.options().map_err(|error| error.to_string())
     }
 
-    fn http(line: &str) -> Result<http::Options, String> {
+    fn http(line: &str) -> Result<::load::http::Options, String> {
         let Load::Http(http) = load(line)? else { panic!("{line}") };
         http.options().map_err(|error| error.to_string())
+    }
+
+    fn udp(line: &str) -> Result<::load::udp::Options, String> {
+        let Load::Udp(udp) = load(line)? else { panic!("{line}") };
+        udp.options().map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_url_is_enough() {
         let busy = options("ws ws://127.0.0.1:3000/").unwrap();
-        assert_eq!((busy.connections, busy.torrents, busy.offers), (128, 4, 10));
-        assert_eq!(busy.pace, Pace::Busy { warm_up: Duration::from_secs(1) });
+        assert_eq!((busy.habits.peers, busy.habits.torrents, busy.offers), (128, 4, 10));
+        assert_eq!((busy.rhythm, busy.plan.warm_up.as_secs()), (Rhythm::Busy, 1));
         let idle = options("ws ws://127.0.0.1 --idle").unwrap();
-        assert_eq!((idle.connections, idle.torrents, idle.offers), (10_000, 1_000, 0));
-        assert_eq!(idle.pace, Pace::Idle { ping_every: Some(Duration::from_secs(30)) });
-        assert_eq!(idle.duration, Duration::from_secs(150));
+        assert_eq!((idle.habits.peers, idle.habits.torrents, idle.offers), (10_000, 1_000, 0));
+        assert_eq!(idle.rhythm, Rhythm::Idle { ping_every: Some(Duration::from_secs(30)) });
+        assert_eq!(idle.plan.duration, Duration::from_secs(150));
     }
 
     #[test]
     fn everything_can_be_said() {
         let said = options(
             "ws ws://[::1]:1/a --idle --connections 7 --torrents 2 --offers 64 --offer-bytes 5000 \
-             --answers 50 --scrapes 5 --seconds 3 --ping 0 --seed 9 --pid 1234",
+             --answers 50 --mix 19:1 --seconds 3 --ping 0 --seed 9 --pid 1234 --workers 2 --churn 5 \
+             --spread real --requests-per-connection 8 --timeout-ms 70 --hostile silent",
         )
         .unwrap();
-        assert_eq!((said.connections, said.torrents, said.offers), (7, 2, 64));
-        assert_eq!((said.answers_percent, said.scrapes_percent), (50, 5));
-        assert_eq!((said.offer_bytes, said.seed, said.pid), (5000, 9, Some(1234)));
-        assert_eq!(said.pace, Pace::Idle { ping_every: None });
-        assert_eq!(said.duration, Duration::from_secs(3));
-        let warm = options("ws ws://127.0.0.1 --warm-up 4").unwrap();
-        assert_eq!(warm.pace, Pace::Busy { warm_up: Duration::from_secs(4) });
+        assert_eq!((said.habits.peers, said.habits.torrents, said.offers), (7, 2, 64));
+        assert_eq!((said.answers_percent, said.mix.announce, said.mix.scrape), (50, 19, 1));
+        assert_eq!((said.offer_bytes, said.habits.seed, said.plan.pid), (5000, 9, Some(1234)));
+        assert_eq!(said.rhythm, Rhythm::Idle { ping_every: None });
+        assert_eq!((said.plan.duration, said.workers), (Duration::from_secs(3), 2));
+        assert_eq!((said.habits.churn_percent, said.habits.spread), (5, ::load::Spread::Real));
+        assert_eq!((said.requests_per_connection, said.timeout.as_millis()), (Some(8), 70));
+        assert_eq!(said.hostile, Some((::load::Pest::Silent, 64)));
+        let warm = options("ws ws://127.0.0.1 --warm-up 4 --rate 50").unwrap();
+        assert_eq!((warm.rhythm, warm.plan.warm_up.as_secs()), (Rhythm::Paced(50.0), 4));
     }
 
     #[test]
     fn http_has_its_own_words() {
         let few = http("http http://127.0.0.1/announce").unwrap();
-        assert_eq!(
-            (few.connections, few.close, few.resume, few.torrents),
-            (64, false, false, 1000)
-        );
-        assert_eq!((few.peers, few.duration.as_secs(), few.pid), (50, 10, None));
+        assert_eq!((few.connections, few.close, few.resume, few.rate), (64, false, false, None));
+        assert_eq!((few.habits.want, few.plan.duration.as_secs()), (Some(50), 10));
         let all = http(
-            "http https://[::1]:1/a --close --resume --connections 7 --torrents 2 --peers 0 --seconds 3 \
-             --warm-up 0 --seed 9 --pid 1234",
+            "http https://[::1]:1/a --close --resume --connections 7 --torrents 2 --numwant -1 --seconds 3 \
+             --warm-up 0 --seed 9 --pid 1234 --rate 99.5 --mix 3:1 --workers 2 --hostile slowloris \
+             --hostile-connections 5 --timeout-ms 70",
         )
         .unwrap();
-        assert_eq!((all.connections, all.close, all.resume, all.torrents), (7, true, true, 2));
-        assert_eq!((all.peers, all.duration.as_secs(), all.pid), (0, 3, Some(1234)));
-        assert_eq!((all.warm_up.as_secs(), all.seed), (0, 9));
+        assert_eq!((all.connections, all.close, all.resume, all.workers), (7, true, true, 2));
+        assert_eq!((all.habits.torrents, all.habits.want, all.habits.seed), (2, None, 9));
+        assert_eq!((all.plan.warm_up.as_secs(), all.plan.pid), (0, Some(1234)));
+        assert_eq!((all.rate, all.mix.announce, all.timeout.as_millis()), (Some(99.5), 3, 70));
+        assert_eq!(all.hostile, Some((::load::Pest::Slowloris, 5)));
         for (line, what) in [
             ("http ws://127.0.0.1", "a URL with http:// or https:// is due"),
             ("http https://192.0.2.1", "--i-own-this-tracker"),
             ("http https://127.0.0.1 --connections 0", "0 is not in 1.."),
+            ("http http://127.0.0.1 --peers 5", "fewer than there are connections"),
+            ("http http://127.0.0.1 --hostile bad-ids", "slowloris"),
         ] {
             let error = http(line).unwrap_err();
+            assert!(error.contains(what), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn udp_has_its_own_words() {
+        let few = udp("udp udp://127.0.0.1:1").unwrap();
+        assert_eq!(few.pace, Pace::Closed { outstanding: 512 });
+        assert_eq!((few.workers, few.sockets, few.offload), (1, 16, true));
+        let all = udp(
+            "udp udp://[::1]:1/a --workers 2 --sockets 3 --rate 1000 --mix 1:2:3 --scrape-torrents 4 \
+             --torrents 5 --peers 60 --spread gamma --seeders 7 --completes 8 --churn 9 --numwant 10 \
+             --hostile garbage --hostile-percent 11 --timeout-ms 12 --no-offload --steady 13 --seconds 14 \
+             --check-every 15 --seed 16 --source ::1",
+        )
+        .unwrap();
+        assert_eq!(all.pace, Pace::Open { rate: 1000.0 });
+        assert_eq!((all.workers, all.sockets, all.offload, all.check_every), (2, 3, false, 15));
+        assert_eq!((all.mix.connect, all.mix.announce, all.mix.scrape), (1, 2, 3));
+        let habits = &all.habits;
+        assert_eq!(
+            (habits.seed, habits.torrents, habits.peers, habits.want),
+            (16, 5, 60, Some(10))
+        );
+        let percents = (habits.seeders_percent, habits.completes_percent, habits.churn_percent);
+        assert_eq!(percents, (7, 8, 9));
+        assert_eq!(all.hostile, Some((::load::udp::Hostile::Garbage, 11)));
+        assert_eq!(
+            (all.timeout.as_millis(), all.plan.steady_within),
+            (12, Some(Duration::from_secs(13)))
+        );
+        let many = udp("udp udp://127.0.0.1:1 --source 127.0.1.0/30,127.0.0.9").unwrap();
+        let sources: Vec<String> = many.sources.iter().map(ToString::to_string).collect();
+        assert_eq!(sources, ["127.0.1.1", "127.0.1.2", "127.0.0.9"]);
+        for (line, what) in [
+            ("udp http://127.0.0.1", "a URL with udp:// is due"),
+            ("udp udp://127.0.0.1", "udp:// needs a port"),
+            ("udp udp://192.0.2.1:1", "--i-own-this-tracker"),
+            ("udp udp://127.0.0.1:1 --rate 1e9", "no number from 0.01"),
+            ("udp udp://127.0.0.1:1 --rate 1 --outstanding 2", "cannot be used with"),
+            ("udp udp://127.0.0.1:1 --mix 1", "no weights"),
+            ("udp udp://127.0.0.1:1 --spread zipf", "unknown distribution"),
+            ("udp udp://127.0.0.1:1 --source nowhere", "neither an address nor a network"),
+            ("udp udp://127.0.0.1:1 --source ::1", "of the other address family"),
+            ("udp udp://127.0.0.1:1 --hostile slowloris", "bad-ids"),
+        ] {
+            let error = udp(line).unwrap_err();
             assert!(error.contains(what), "{line}: {error}");
         }
     }
@@ -332,6 +228,7 @@ mod tests {
             ("ws ws://127.0.0.1 --offers 65", "65 is not in 0..=64"),
             ("ws ws://127.0.0.1 --connections 0", "0 is not in 1.."),
             ("ws ws://127.0.0.1 --answers 101", "101 is not in 0..=100"),
+            ("ws ws://127.0.0.1 --idle --rate 7", "cannot be used with"),
             ("ws ws://192.0.2.1", "--i-own-this-tracker"),
         ] {
             let error = options(line).unwrap_err();

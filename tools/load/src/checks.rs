@@ -1,6 +1,6 @@
 //! Whether answers are as they should be: what is wrong with a list of peers.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::population::{Habits, Member};
 
@@ -25,9 +25,17 @@ pub struct Checks {
 pub(crate) struct Answer<'a> {
     pub(crate) seeders: u64,
     pub(crate) leechers: u64,
-    /// 6 bytes a peer, or 18.
-    pub(crate) peers: &'a [u8],
-    pub(crate) is_v6: bool,
+    pub(crate) peers: Peers<'a>,
+}
+
+/// A list of peers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Peers<'a> {
+    /// 6 bytes each.
+    V4(&'a [u8]),
+    /// 18 bytes each.
+    V6(&'a [u8]),
+    List(&'a [SocketAddr]),
 }
 
 /// Looks at answers.
@@ -62,7 +70,7 @@ impl Checker {
         checks: &mut Checks,
     ) {
         checks.checked += 1;
-        self.read(answer);
+        self.read(answer.peers);
         let count = self.seen.len() as u64;
         let all = answer.seeders.saturating_add(answer.leechers);
         let wanted = habits.want.map_or(u64::MAX, u64::from);
@@ -79,19 +87,26 @@ impl Checker {
         checks.duplicates += count - self.seen.len() as u64;
     }
 
-    fn read(&mut self, answer: &Answer<'_>) {
+    fn read(&mut self, peers: Peers<'_>) {
         self.seen.clear();
-        if answer.is_v6 {
-            let (peers, _) = answer.peers.as_chunks::<18>();
-            self.seen.extend(peers.iter().filter_map(|peer| {
-                let (address, port) = peer.split_first_chunk()?;
-                Some((u128::from_be_bytes(*address), u16::from_be_bytes(*port.first_chunk()?)))
-            }));
-        } else {
-            let (peers, _) = answer.peers.as_chunks::<6>();
-            self.seen.extend(peers.iter().map(|[a, b, c, d, high, low]| {
-                (u32::from_be_bytes([*a, *b, *c, *d]).into(), u16::from_be_bytes([*high, *low]))
-            }));
+        match peers {
+            Peers::V4(bytes) => {
+                let (peers, _) = bytes.as_chunks::<6>();
+                self.seen.extend(peers.iter().map(|[a, b, c, d, high, low]| {
+                    let address = u32::from_be_bytes([*a, *b, *c, *d]);
+                    (address.into(), u16::from_be_bytes([*high, *low]))
+                }));
+            }
+            Peers::V6(bytes) => {
+                let (peers, _) = bytes.as_chunks::<18>();
+                self.seen.extend(peers.iter().filter_map(|peer| {
+                    let (address, port) = peer.split_first_chunk()?;
+                    Some((u128::from_be_bytes(*address), u16::from_be_bytes(*port.first_chunk()?)))
+                }));
+            }
+            Peers::List(peers) => {
+                self.seen.extend(peers.iter().map(|peer| (number(peer.ip()), peer.port())));
+            }
         }
     }
 }
@@ -125,10 +140,15 @@ mod tests {
         let mut checker = Checker::new([source].into_iter(), 100);
         let asker = Member { torrent: 5, port: port(0) };
         let bytes = compact(peers);
-        let answer = Answer { seeders, leechers: 1, peers: &bytes, is_v6: source.is_ipv6() };
-        let mut checks = Checks::default();
-        checker.look(&habits, (asker, source), &answer, &mut checks);
-        checks
+        let list: Vec<SocketAddr> = peers.iter().map(|peer| (*peer).into()).collect();
+        let compact = if source.is_ipv6() { Peers::V6(&bytes) } else { Peers::V4(&bytes) };
+        let found = [compact, Peers::List(&list)].map(|peers| {
+            let (mut checks, answer) = (Checks::default(), Answer { seeders, leechers: 1, peers });
+            checker.look(&habits, (asker, source), &answer, &mut checks);
+            checks
+        });
+        assert_eq!(found[0], found[1]);
+        found[0]
     }
 
     /// Ports of torrent 5.
@@ -169,12 +189,8 @@ mod tests {
         let asker = Member { torrent: 0, port: 1 };
         for n in 0..1000 {
             let bytes: Vec<u8> = (0..random.below(100)).map(|_| random.next() as u8).collect();
-            let answer = Answer {
-                seeders: random.next(),
-                leechers: random.next(),
-                peers: &bytes,
-                is_v6: n % 2 == 0,
-            };
+            let peers = if n % 2 == 0 { Peers::V4(&bytes) } else { Peers::V6(&bytes) };
+            let answer = Answer { seeders: random.next(), leechers: random.next(), peers };
             let habits = Habits::default();
             checker.look(&habits, (asker, HERE), &answer, &mut Checks::default());
         }

@@ -11,7 +11,9 @@ mod evenness;
 mod found;
 pub mod http;
 mod latencies;
+mod mix;
 mod pace;
+mod pests;
 mod population;
 mod random;
 mod report;
@@ -20,15 +22,20 @@ mod stream;
 pub mod udp;
 mod url;
 mod usage;
+mod waiter;
 pub mod ws;
 
 pub use checks::Checks;
 pub use conduct::{Plan, Progress};
-pub use found::{Found, Kind};
+pub use found::{Found, Kind, Web};
 pub use latencies::Latencies;
+pub use mix::Mix;
 pub use pace::Pace;
+pub use pests::Pest;
 pub use population::Habits;
-pub use report::{CheckReport, Generator, Hostile, Quantiles, Report, Responses, Sample, Tracker};
+pub use report::{
+    CheckReport, Generator, Hostile, Quantiles, Report, Responses, Sample, Tracker, WebReport,
+};
 pub use spread::Spread;
 pub use url::Url;
 pub use usage::Usage;

@@ -133,8 +133,8 @@ impl Population {
     pub(crate) fn announce(&mut self, place: u32, random: &mut Random) -> (Announce, Member) {
         let Self { habits, first, peers } = self;
         let number = *first + place;
-        let fallback = &mut Peer::new(habits, number, 0, None);
-        let peer = peers.get_mut(place as usize).unwrap_or(fallback);
+        let mut nobody = Peer { torrent: 0, life: 0, is_seeder: false, has_started: false };
+        let peer = peers.get_mut(place as usize).unwrap_or(&mut nobody);
         let who = hash(habits.seed ^ LIVES ^ (u64::from(peer.life) << 48), number.into());
         let member = Member { torrent: peer.torrent, port: habits.port(peer.torrent, who) };
         let event = peer.event(habits, random);

@@ -1,6 +1,7 @@
 //! A connection to a tracker, with TLS or without, that never waits.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -10,6 +11,7 @@ use mio::{Interest, Poll, Token};
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
+use socket2::{Domain, Socket, Type};
 
 use crate::Url;
 
@@ -18,6 +20,8 @@ pub(crate) struct Dialer {
     url: Url,
     /// If the URL asks for TLS.
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// Addresses that connections come from in turn; the system's choice if there are none.
+    sources: Vec<IpAddr>,
 }
 
 impl Dialer {
@@ -29,12 +33,18 @@ impl Dialer {
         } else {
             None
         };
-        Ok(Self { url: url.clone(), tls })
+        Ok(Self { url: url.clone(), tls, sources: Vec::new() })
+    }
+
+    /// The same, but connections come from these addresses in turn, if there are any.
+    pub(crate) fn from(self, sources: &[IpAddr]) -> Self {
+        Self { sources: sources.to_vec(), ..self }
     }
 
     /// Begins a connection, whose events have this number.
     pub(crate) fn dial(&self, poll: &Poll, number: usize) -> Result<Stream> {
-        let mut tcp = TcpStream::connect(self.url.address)
+        let source = self.sources.get(number % self.sources.len().max(1)).copied();
+        let mut tcp = connect(self.url.address, source)
             .with_context(|| format!("cannot open connection {number}"))?;
         // What is said in a turn leaves in one write, so nothing is gained by waiting for more.
         tcp.set_nodelay(true)?;
@@ -50,6 +60,29 @@ impl Dialer {
         };
         Ok(Stream { tcp, tls, is_over: false })
     }
+}
+
+/// A connection that is on its way.
+fn connect(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+    let Some(source) = source else { return TcpStream::connect(address) };
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    // Many connections to one address may share a port that is not chosen before it is known where to.
+    #[cfg(target_os = "linux")]
+    nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::IpBindAddressNoPort, &true)?;
+    socket.bind(&SocketAddr::new(source, 0).into())?;
+    match socket.connect(&address.into()) {
+        Err(error) if !is_under_way(&error) => Err(error),
+        _ => Ok(TcpStream::from_std(socket.into())),
+    }
+}
+
+fn is_under_way(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    if error.raw_os_error() == Some(nix::errno::Errno::EINPROGRESS as i32) {
+        return true;
+    }
+    error.kind() == ErrorKind::WouldBlock
 }
 
 /// A connection.

@@ -21,10 +21,9 @@ use anyhow::{Context, Result};
 
 use crate::conduct::{Plan, Progress, conduct};
 use crate::report::About;
-use crate::{Habits, Pace, Report, Url};
+use crate::{Habits, Mix, Pace, Report, Url};
 
 pub use hostile::Hostile;
-pub use requests::Mix;
 
 /// The load.
 #[derive(Clone, Debug)]

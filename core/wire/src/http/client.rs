@@ -112,7 +112,10 @@ impl<'a> Query<'a> {
                 b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'-' | b'_' | b'~' => {
                     self.out.push(*byte);
                 }
-                _ => self.out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+                _ => {
+                    let digit = |half: u8| half + if half < 10 { b'0' } else { b'A' - 10 };
+                    self.out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+                }
             }
         }
     }

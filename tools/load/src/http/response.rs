@@ -1,98 +1,164 @@
 //! An answer as it comes.
 
-use anyhow::{Context, Result, ensure};
+use wire::http::client::{Chunk, Head, Length, Response as Headers, read_chunk, read_head};
 
-/// What has come of an answer.
+/// What has come of an answer, where it came in pieces.
 #[derive(Default)]
 pub(super) struct Response {
     bytes: Vec<u8>,
-    /// How long it is, once its head has come.
-    len: Option<usize>,
+    /// Of a body in chunks.
+    body: Vec<u8>,
 }
 
-/// More than any head of a tracker's answer has.
+/// A whole answer.
+#[derive(Debug, PartialEq)]
+pub(super) struct Whole<'a> {
+    pub(super) status: u16,
+    pub(super) keep_alive: bool,
+    pub(super) body: &'a [u8],
+}
+
+/// More than any head of a tracker's answer has, and than any body.
 const HEAD_MAX: usize = 16 * 1024;
+const BODY_MAX: u64 = 4 << 20;
+
+/// Why what has come is no answer.
+pub(super) const NO_HTTP: &str = "what came is no HTTP";
+pub(super) const TOO_LONG: &str = "an answer longer than any tracker's";
+pub(super) const TOO_MUCH: &str = "more than an answer has come";
 
 impl Response {
-    /// Takes what comes next, and says whether the answer is whole. An error if it is none.
-    pub(super) fn read(&mut self, fresh: &[u8]) -> Result<bool> {
-        self.bytes.extend_from_slice(fresh);
-        if self.len.is_none() {
-            self.len = whole_len(&self.bytes)?;
-        }
-        match self.len {
-            Some(len) => {
-                ensure!(self.bytes.len() <= len, "more than an answer has come");
-                Ok(self.bytes.len() == len)
+    /// Forgets what has come.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// Takes what comes next: the answer, once it is whole. `is_over` if nothing comes behind it.
+    pub(super) fn read<'a>(
+        &'a mut self,
+        fresh: &'a [u8],
+        is_over: bool,
+    ) -> Result<Option<Whole<'a>>, &'static str> {
+        if self.bytes.is_empty() && !is_over {
+            // As a rule it comes in one piece, which need not be copied.
+            if let Some((head, at)) = whole(fresh, false)? {
+                return body(head, fresh, at, &mut self.body).map(Some);
             }
-            None => Ok(false),
         }
-    }
-
-    /// Bytes so far.
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Why the tracker refused the announce, if it did.
-    pub(super) fn refusal(&self) -> Option<String> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let line = self.bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
-        if !line.starts_with(b"HTTP/1.1 200") {
-            return Some(text(line));
+        self.bytes.extend_from_slice(fresh);
+        match whole(&self.bytes, is_over)? {
+            Some((head, at)) => body(head, &self.bytes, at, &mut self.body).map(Some),
+            None => Ok(None),
         }
-        let at = memchr::memmem::find(&self.bytes, b"14:failure reason")?;
-        Some(text(self.bytes.get(at..).unwrap_or_default()))
     }
 }
 
-/// The length of head and body together, if the head has come.
-fn whole_len(bytes: &[u8]) -> Result<Option<usize>> {
-    let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else {
-        ensure!(bytes.len() < HEAD_MAX, "an answer without an end of its head");
-        return Ok(None);
+/// The head, and where the answer ends, if all of it is there.
+fn whole(input: &[u8], is_over: bool) -> Result<Option<(Headers<'_>, usize)>, &'static str> {
+    let head = match read_head(input) {
+        Head::Whole(head) => head,
+        Head::Partial if input.len() < HEAD_MAX => return Ok(None),
+        Head::Partial => return Err(TOO_LONG),
+        Head::Broken => return Err(NO_HTTP),
     };
-    let head = std::str::from_utf8(bytes.get(..end).unwrap_or_default()).context("no HTTP")?;
-    let lines = head.lines().filter_map(|line| line.split_once(':'));
-    let mut lengths = lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    let (_, len) = lengths.next().context("an answer without Content-Length")?;
-    let len: usize = len.trim().parse().context("Content-Length is no number")?;
-    Ok(Some(end + 4 + len))
+    let start = head.consumed;
+    match head.length {
+        Length::Bytes(len) if len > BODY_MAX => Err(TOO_LONG),
+        Length::Bytes(len) => {
+            let end = start + len as usize;
+            Ok((input.len() >= end).then_some((head, end)))
+        }
+        Length::Connection if input.len() as u64 > BODY_MAX => Err(TOO_LONG),
+        Length::Connection => Ok(is_over.then_some((head, input.len()))),
+        Length::Chunked => {
+            let mut at = start;
+            loop {
+                match read_chunk(input.get(at..).unwrap_or_default()) {
+                    Chunk::Partial if input.len() as u64 > BODY_MAX => return Err(TOO_LONG),
+                    Chunk::Partial => return Ok(None),
+                    Chunk::Data { consumed, .. } => at += consumed,
+                    Chunk::End { consumed } => return Ok(Some((head, at + consumed))),
+                    Chunk::Broken => return Err(NO_HTTP),
+                }
+            }
+        }
+    }
+}
+
+/// The answer that ends there. An error if something follows.
+fn body<'a>(
+    head: Headers<'_>,
+    input: &'a [u8],
+    end: usize,
+    room: &'a mut Vec<u8>,
+) -> Result<Whole<'a>, &'static str> {
+    let Headers { status, keep_alive, length, consumed, .. } = head;
+    if input.len() > end {
+        return Err(TOO_MUCH);
+    }
+    let body = input.get(consumed..end).unwrap_or_default();
+    if length != Length::Chunked {
+        return Ok(Whole { status, keep_alive, body });
+    }
+    room.clear();
+    let mut at = 0;
+    while let Chunk::Data { bytes, consumed } = read_chunk(body.get(at..).unwrap_or_default()) {
+        room.extend_from_slice(bytes);
+        at += consumed;
+    }
+    Ok(Whole { status, keep_alive, body: room })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_answer_is_whole_at_its_last_byte() {
-        let text = b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  5 \r\n\r\nd1:xe";
+    /// What is read of `text` in pieces of so many bytes.
+    fn read(text: &[u8], piece: usize) -> Result<(u16, bool, Vec<u8>), &'static str> {
         let mut response = Response::default();
-        for (at, byte) in text.iter().enumerate() {
-            assert_eq!(response.read(&[*byte]).unwrap(), at + 1 == text.len());
+        let pieces: Vec<&[u8]> = text.chunks(piece).collect();
+        for (at, fresh) in pieces.iter().enumerate() {
+            if let Some(whole) = response.read(fresh, false)? {
+                assert_eq!(at + 1, pieces.len(), "whole before its end");
+                return Ok((whole.status, whole.keep_alive, whole.body.to_vec()));
+            }
         }
-        assert_eq!((response.len(), response.refusal()), (text.len(), None));
-        assert!(response.read(b"x").is_err());
+        match response.read(b"", true)? {
+            Some(whole) => Ok((whole.status, whole.keep_alive, whole.body.to_vec())),
+            None => Err("cut short"),
+        }
     }
 
     #[test]
-    fn refusals_are_told() {
-        let refusal = |text: &str| {
-            let mut response = Response::default();
-            response.read(text.as_bytes()).unwrap();
-            response.refusal()
-        };
-        let body = "d14:failure reason4:nopee";
-        let said = refusal(&format!("HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{body}"));
-        assert_eq!(said.as_deref(), Some("14:failure reason4:nopee"));
-        let said = refusal("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
-        assert_eq!(said.as_deref(), Some("HTTP/1.1 404 Not Found"));
+    fn answers_are_whole_at_their_last_byte() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 OK\r\ncontent-LENGTH:  5 \r\n\r\nd1:xe", (200, true)),
+            (
+                "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nd1:xe",
+                (200, false),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nd1\r\n3\r\n:xe\r\n0\r\n\r\n",
+                (200, true),
+            ),
+            ("HTTP/1.0 404 No\r\n\r\nd1:xe", (404, false)),
+        ] {
+            for piece in [1, 2, 7, 1000] {
+                let found = read(text.as_bytes(), piece).unwrap();
+                assert_eq!(found, (expected.0, expected.1, b"d1:xe".to_vec()), "{text}");
+            }
+        }
     }
 
     #[test]
     fn what_is_no_answer_is_an_error() {
-        assert!(Response::default().read(b"\r\n\r\n").is_err());
-        assert!(Response::default().read(b"a\r\nContent-Length: x\r\n\r\n").is_err());
-        assert!(Response::default().read(&[b'x'; HEAD_MAX]).is_err());
+        assert_eq!(read(b"220 mail.test ESMTP\r\n\r\n", 1000), Err(NO_HTTP));
+        assert_eq!(read(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", 9), Err(TOO_LONG));
+        let endless = [b"HTTP/1.1 200 OK\r\nX: ".to_vec(), vec![b'x'; HEAD_MAX]].concat();
+        assert_eq!(read(&endless, 1000), Err(TOO_LONG));
+        assert_eq!(read(b"HTTP/1.1 204 OK\r\n\r\nmore", 1000), Err(TOO_MUCH));
+        assert_eq!(read(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nd1", 9), Err("cut short"));
+        let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
+        assert_eq!(read(chunks, 1000), Err(NO_HTTP));
     }
 }

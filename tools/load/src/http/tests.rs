@@ -5,12 +5,14 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
+use crate::random::Random;
 
 /// What it has seen.
 #[derive(Default)]
@@ -69,8 +71,9 @@ fn serve(mut stream: impl Read + Write, body: &str, seen: &Seen) {
         if !input.ends_with("\r\n\r\n") {
             continue;
         }
-        assert!(input.starts_with("GET /announce?key=1&info_hash=%"), "{input}");
-        assert!(input.contains("&left=1&compact=1&numwant=50 HTTP/1.1\r\nHost: 127.0.0.1:"));
+        assert!(input.starts_with("GET /announce?key=1&info_hash="), "{input}");
+        assert!(input.contains("&compact=1&numwant=50"), "{input}");
+        assert!(input.contains(" HTTP/1.1\r\nHost: 127.0.0.1:"), "{input}");
         seen.requests.fetch_add(1, Ordering::Relaxed);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
         let _ = stream.write_all((head + body).as_bytes());
@@ -82,25 +85,76 @@ fn serve(mut stream: impl Read + Write, body: &str, seen: &Seen) {
     }
 }
 
+/// A tracker that does with each connection what `manner` does with its number.
+fn odd(manner: impl Fn(u64, TcpStream) + Send + Sync + 'static) -> Url {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let manner = Arc::new(manner);
+    thread::spawn(move || {
+        for (number, stream) in (0..).zip(listener.incoming()) {
+            let (manner, stream) = (Arc::clone(&manner), stream.unwrap());
+            thread::spawn(move || manner(number, stream));
+        }
+    });
+    Url::http(&format!("http://{address}/announce")).unwrap()
+}
+
+/// Reads a request, whatever it says; whether there was one.
+fn ask(stream: &mut TcpStream) -> bool {
+    let mut input = Vec::new();
+    while !input.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        match stream.read(&mut byte) {
+            Ok(1) => input.push(byte[0]),
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn answer(stream: &mut TcpStream, body: &[u8]) {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let _ = stream.write_all(&[head.as_bytes(), body].concat());
+}
+
+const NONE: &str = "d8:completei0e10:incompletei1e8:intervali9e5:peers0:e";
+
 fn options(url: Url) -> Options {
     Options {
         connections: 4,
-        warm_up: Duration::from_millis(50),
-        duration: Duration::from_millis(400),
-        pid: Some(std::process::id()),
+        plan: Plan {
+            warm_up: Duration::from_millis(50),
+            duration: Duration::from_millis(400),
+            pid: Some(std::process::id()),
+            ..Plan::default()
+        },
+        check_every: 1,
         ..Options::of(url)
     }
+}
+
+fn load(options: &Options) -> Report {
+    run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+fn no_errors(report: &Report) {
+    assert!(report.errors.is_empty() && report.lost == 0 && report.ended.is_none(), "{report}");
 }
 
 #[test]
 fn connections_are_kept() {
     for tls in [false, true] {
-        let (url, seen) = tracker(tls, "d8:intervali9ee");
-        let report = run(&options(url)).unwrap();
-        assert!(report.answers > 10, "{report:?}");
-        assert_eq!((report.refused, report.lost), (0, 0), "{report:?}");
-        assert_eq!(seen.connections.load(Ordering::Relaxed), 4);
-        assert!(seen.requests.load(Ordering::Relaxed) >= report.answers);
+        let (url, seen) = tracker(tls, NONE);
+        let report = load(&options(url));
+        assert!(report.responses.announce > 10, "{report}");
+        no_errors(&report);
+        // One more looked whether anybody is there.
+        assert_eq!(seen.connections.load(Ordering::Relaxed), 5);
+        assert!(seen.requests.load(Ordering::Relaxed) >= report.responses.announce);
+        assert_eq!(
+            (report.checks.checked, report.checks.bad_counts),
+            (report.responses.announce, 0)
+        );
         let text = report.to_string();
         for label in ["measured: 0.4", "responses per second: ", "responses per tracker CPU second"]
         {
@@ -112,35 +166,208 @@ fn connections_are_kept() {
 #[test]
 fn connections_are_made_anew() {
     for (tls, resume) in [(false, false), (true, false), (true, true)] {
-        let (url, seen) = tracker(tls, "d8:intervali9ee");
-        let report = run(&Options { close: true, resume, ..options(url) }).unwrap();
-        assert!(report.answers > 10, "{report:?}");
-        assert_eq!((report.refused, report.lost), (0, 0), "{report:?}");
+        let (url, seen) = tracker(tls, NONE);
+        let report = load(&Options { close: true, resume, workers: 2, ..options(url) });
+        assert!(report.responses.announce > 10, "{report}");
+        no_errors(&report);
         let connections = seen.connections.load(Ordering::Relaxed);
-        assert!(connections >= report.answers, "{connections} {report:?}");
+        assert!(connections >= report.responses.announce, "{connections} {report}");
         assert_eq!(seen.resumed.load(Ordering::Relaxed) > 0, resume);
     }
 }
 
 #[test]
-fn refusals_are_counted_and_told() {
-    let (url, _) = tracker(false, "d14:failure reason4:nopee");
-    let report = run(&options(url)).unwrap();
-    assert_eq!(report.refused, report.answers);
-    assert!(report.complaint.unwrap().contains("nope"));
+fn a_connection_that_the_tracker_ends_is_made_anew() {
+    let url = odd(|_, mut stream| {
+        // It says nothing of closing after the third answer.
+        for _ in 0..3 {
+            if ask(&mut stream) {
+                answer(&mut stream, NONE.as_bytes());
+            }
+        }
+    });
+    let report = load(&options(url));
+    assert!(report.responses.announce > 10, "{report}");
+    let texts: Vec<_> = report.errors.keys().collect();
+    assert!(texts.iter().all(|text| text.contains("closed") || text.contains("reset")), "{report}");
 }
 
 #[test]
-fn trackers_that_are_none_end_it() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = Url::http(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream: TcpStream = stream.unwrap();
-            let _ = stream.write_all(b"220 mail.test ESMTP\r\n\r\n");
+fn an_open_loop_sends_at_its_rate() {
+    let (url, _) = tracker(false, NONE);
+    let report = load(&Options { rate: Some(500.0), ..options(url) });
+    let expected = 500.0 * report.seconds;
+    assert!((report.sent as f64 - expected).abs() < expected * 0.25, "{report}");
+    no_errors(&report);
+}
+
+/// All of four connections wait for 200 ms; what was due meanwhile waited, too.
+#[test]
+fn a_stall_is_felt_by_all_that_was_due_meanwhile() {
+    let begun = Instant::now();
+    let url = odd(move |_, mut stream| {
+        while ask(&mut stream) {
+            let stall = Duration::from_millis(500)..Duration::from_millis(700);
+            if stall.contains(&begun.elapsed()) {
+                thread::sleep(stall.end - begun.elapsed().min(stall.end));
+            }
+            answer(&mut stream, NONE.as_bytes());
         }
     });
-    let long = Options { duration: Duration::from_secs(3600), ..options(url) };
-    let error = run(&long).unwrap_err().to_string();
-    assert!(error.contains("without Content-Length"), "{error}");
+    let mut options = Options { rate: Some(500.0), ..options(url) };
+    options.plan =
+        Plan { warm_up: Duration::ZERO, duration: Duration::from_secs(1), ..options.plan };
+    let report = load(&options);
+    let latency = report.latency_us;
+    // 100 of 500 were due in it.
+    assert!(latency.max >= 190e3 && latency.p99 >= 150e3 && latency.p90 >= 60e3, "{report}");
+}
+
+#[test]
+fn refusals_are_counted_and_told() {
+    let (url, _) = tracker(false, "d14:failure reason4:nopee");
+    let report = load(&options(url));
+    let refused = report.responses.error;
+    assert!(refused > 10 && report.responses.announce == 0);
+    assert_eq!(report.errors["refused: nope"], refused, "{report}");
+    let url = odd(|_, mut stream| {
+        while ask(&mut stream) {
+            let _ = stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let report = load(&options(url));
+    assert_eq!(report.errors["HTTP status 503"], report.responses.error, "{report}");
+}
+
+#[test]
+fn wrong_answers_are_told_apart() {
+    for (wrong, text) in [
+        (&b"220 mail.test ESMTP\r\n\r\n"[..], "no HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nd1:", "without an answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "to an announce that is none"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlele", "more than an answer"),
+        (b"", "without an answer"),
+    ] {
+        let url = odd(move |_, mut stream| {
+            if ask(&mut stream) {
+                let _ = stream.write_all(wrong);
+            }
+        });
+        let mut options = options(url);
+        // Connections that broke are made anew a few times a second only.
+        options.plan.duration = Duration::from_secs(2);
+        let report = load(&options);
+        assert_eq!(report.responses.announce, 0);
+        assert!(report.errors.keys().any(|error| error.contains(text)), "{text}: {report}");
+    }
+}
+
+#[test]
+fn an_answer_that_never_comes_is_lost() {
+    let url = odd(|_, mut stream| while ask(&mut stream) {});
+    let mut options = Options { timeout: Duration::from_millis(100), ..options(url) };
+    options.plan.warm_up = Duration::ZERO;
+    let report = load(&options);
+    assert!(report.lost > 0 && report.responses.all() == 0, "{report}");
+    assert!(report.errors.contains_key("no answer within 100ms"), "{report}");
+}
+
+#[test]
+fn scrapes_go_where_bep_48_says() {
+    let url = odd(|_, mut stream| {
+        let mut input = [0; 4096];
+        while let Ok(len @ 1..) = stream.read(&mut input) {
+            let scrape = input.starts_with(b"GET /scrape?info_hash=");
+            assert!(scrape || input.starts_with(b"GET /announce?info_hash="));
+            let hashes = input[..len].windows(10).filter(|word| word == b"info_hash=").count();
+            assert_eq!(hashes, if scrape { 3 } else { 1 });
+            answer(&mut stream, if scrape { b"d5:filesdee" } else { NONE.as_bytes() });
+        }
+    });
+    let mix = "1:1".parse().unwrap();
+    let report = load(&Options { mix, scrape_torrents: 3, ..options(url.clone()) });
+    no_errors(&report);
+    assert!(report.responses.scrape > 10 && report.responses.announce > 10, "{report}");
+    let root = Url::http(&format!("http://{}/", url.address)).unwrap();
+    let flag = AtomicBool::new(false);
+    let error = run(&Options { mix, ..options(root) }, &flag, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("no `/announce`"), "{error}");
+}
+
+#[test]
+fn faults_in_lists_of_peers_are_counted() {
+    let url = odd(|number, mut stream| {
+        let mut random = Random::new(number);
+        while ask(&mut stream) {
+            let peer = [&[192, 0, 2, 1][..], &random.bytes::<2>()].concat();
+            let body =
+                [&b"d8:completei0e10:incompletei1e8:intervali9e5:peers12:"[..], &peer, &peer, b"e"];
+            answer(&mut stream, &body.concat());
+        }
+    });
+    let report = load(&options(url));
+    let checks = report.checks;
+    assert!(checks.checked > 10, "{report}");
+    assert_eq!((checks.duplicates, checks.bad_counts), (checks.checked, checks.checked));
+    assert_eq!(checks.unknown_peers, 2 * checks.checked);
+    assert_eq!(report.peers_per_response, 2.0);
+}
+
+#[test]
+fn pests_are_beside_the_load() {
+    for (kind, is_answered) in [
+        (Pest::Garbage, true),
+        (Pest::Slowloris, false),
+        (Pest::Half, false),
+        (Pest::Silent, false),
+    ] {
+        let url = odd(|_, mut stream| {
+            let (mut input, mut room) = (Vec::new(), [0; 4096]);
+            while let Ok(len @ 1..) = stream.read(&mut room) {
+                input.extend_from_slice(&room[..len]);
+                if !b"GET /announce?".starts_with(&input[..input.len().min(14)]) {
+                    let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+                    return;
+                }
+                if input.ends_with(b"\r\n\r\n") {
+                    answer(&mut stream, NONE.as_bytes());
+                    input.clear();
+                }
+            }
+        });
+        let report = load(&Options { hostile: Some((kind, 3)), ..options(url) });
+        no_errors(&report);
+        let hostile = report.hostile.as_ref().unwrap();
+        assert!(report.responses.announce > 10 && hostile.profile == kind.to_string());
+        assert_eq!(hostile.answered > 0, is_answered, "{report}");
+    }
+}
+
+#[test]
+fn trackers_that_are_not_there_are_an_error() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = Url::http(&format!("http://{address}/announce")).unwrap();
+    let error = run(&options(url), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    assert!(format!("{error:#}").contains("cannot connect to 127.0.0.1:"), "{error:#}");
+}
+
+#[test]
+fn a_tracker_that_dies_leaves_what_it_did() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = Url::http(&format!("http://{}/announce", listener.local_addr().unwrap())).unwrap();
+    thread::spawn(move || {
+        let mut streams: Vec<TcpStream> = listener.incoming().take(5).map(Result::unwrap).collect();
+        drop(listener);
+        for _ in 0..50 {
+            for stream in &mut streams[1..] {
+                assert!(ask(stream));
+                answer(stream, NONE.as_bytes());
+            }
+        }
+    });
+    let mut options = options(url);
+    (options.plan.warm_up, options.plan.duration) = (Duration::ZERO, Duration::from_secs(3600));
+    let report = load(&options);
+    assert_eq!(report.responses.announce, 200, "{report}");
+    assert!(report.ended.unwrap().contains("connection refused"));
 }

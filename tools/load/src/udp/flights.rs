@@ -3,15 +3,8 @@
 //! An id is the number of a slot and of its turn. So an answer is found without a map, one that comes
 //! too late is told from one that nobody asked for, and a tracker cannot guess the ids of others.
 
+use crate::mix::Asked;
 use crate::population::Member;
-
-/// What was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    Connect,
-    Announce,
-    Scrape,
-}
 
 /// A request that is under way.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,61 +1,13 @@
 //! What is asked: a mix of requests, gathered by length so that each length leaves as one train.
 
-use std::fmt;
-use std::str::FromStr;
-
 use types::{Event, InfoHash};
 use wire::udp::client;
 
-use super::flights::{Asked, Flight, Flights};
+use super::flights::{Flight, Flights};
 use super::hostile::Hostile;
+use crate::mix::{Asked, Mix};
 use crate::population::{Member, Population};
 use crate::random::Random;
-
-/// How many of which requests there are, in proportion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mix {
-    /// Connects.
-    pub connect: u32,
-    /// Announces.
-    pub announce: u32,
-    /// Scrapes.
-    pub scrape: u32,
-}
-
-impl FromStr for Mix {
-    type Err = String;
-
-    /// Reads `CONNECT:ANNOUNCE:SCRAPE`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` are no weights: three numbers, as in 1:100:1");
-        let mut weights = text.split(':').map(|word| word.parse::<u32>().ok());
-        let mut next = || weights.next().flatten().filter(|weight| *weight <= 1_000_000);
-        let (Some(connect), Some(announce), Some(scrape)) = (next(), next(), next()) else {
-            return Err(wrong());
-        };
-        match weights.next() {
-            None if connect + announce + scrape > 0 => Ok(Self { connect, announce, scrape }),
-            _ => Err(wrong()),
-        }
-    }
-}
-
-impl fmt::Display for Mix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.connect, self.announce, self.scrape)
-    }
-}
-
-impl Mix {
-    fn draw(self, random: &mut Random) -> Asked {
-        let Self { connect, announce, scrape } = self;
-        match random.below((connect + announce + scrape) as usize) as u32 {
-            number if number < connect => Asked::Connect,
-            number if number < connect + announce => Asked::Announce,
-            _ => Asked::Scrape,
-        }
-    }
-}
 
 /// Datagrams of one length, one behind the other.
 #[derive(Default)]
@@ -195,25 +147,3 @@ pub(super) fn url_data(target: &str) -> &[u8] {
 }
 
 const NOBODY: Member = Member { torrent: 0, port: 0 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn weights_are_kept() {
-        let mix: Mix = "2:7:1".parse().unwrap();
-        assert_eq!(mix.to_string(), "2:7:1");
-        let mut random = Random::new(1);
-        let drawn: Vec<Asked> = (0..100_000).map(|_| mix.draw(&mut random)).collect();
-        for (asked, expected) in
-            [(Asked::Connect, 20_000), (Asked::Announce, 70_000), (Asked::Scrape, 10_000)]
-        {
-            let count = drawn.iter().filter(|found| **found == asked).count();
-            assert!(count.abs_diff(expected) < 600, "{asked:?} {count}");
-        }
-        for bad in ["", "1", "1:2", "1:2:3:4", "0:0:0", "a:1:1", "1:-1:1", "9999999:1:1"] {
-            assert!(bad.parse::<Mix>().is_err(), "{bad}");
-        }
-    }
-}

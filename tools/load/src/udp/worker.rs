@@ -3,18 +3,20 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use wire::udp::client::{Reply, decode_reply};
 
-use super::flights::{Asked, FLIGHTS_MAX, Flight, Flights, Landing};
+use super::flights::{FLIGHTS_MAX, Flight, Flights, Landing};
 use super::mover::{Mover, Poller, Socket};
 use super::requests::{Origin, Requests, Train};
 use super::{Options, PATIENCE};
-use crate::checks::{Answer, Checker};
+use crate::checks::{Answer, Checker, Peers};
 use crate::conduct::Worker;
 use crate::found::{Found, Kind};
+use crate::mix::Asked;
 use crate::pace::{Pace, Schedule};
 use crate::population::Population;
 use crate::random::{Random, hash};
@@ -27,6 +29,11 @@ const RETRY_EVERY: Duration = Duration::from_millis(500);
 const OPEN_WINDOW: u32 = 4096;
 /// A request that leaves later than that after it was due is overdue.
 const OVERDUE_NS: u64 = 1_000_000;
+/// With so many requests under way in a closed loop, answers that come few at a time are let gather for a
+/// moment: the tracker has enough to do meanwhile, and batches cost a fraction.
+const GATHER: (usize, Duration) = (256, Duration::from_micros(50));
+/// Few are less than that part of those under way.
+const FEW: usize = 8;
 /// How long a tracker whose machine says that nobody listens may be silent.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -41,8 +48,12 @@ pub(super) struct Udp {
     /// The lane whose turn it is in an open loop.
     next_lane: usize,
     timeout: Duration,
+    /// How many requests may be under way.
+    slots: usize,
     /// Whether all lanes have still to begin.
     is_fresh: bool,
+    /// Whether few answers came the last time, of many that are due.
+    was_little: bool,
 }
 
 /// A socket, and what belongs to it.
@@ -139,7 +150,9 @@ impl Udp {
             schedule,
             next_lane: number as usize,
             timeout: options.timeout,
+            slots: (window * sockets) as usize,
             is_fresh: true,
+            was_little: false,
         })
     }
 
@@ -147,12 +160,17 @@ impl Udp {
     fn receive(&mut self, until: Instant, goes_on: bool, found: &mut Found) -> Result<()> {
         let Self { lanes, desk, mover, poller, schedule, .. } = self;
         let before = Instant::now();
+        if std::mem::take(&mut self.was_little) {
+            thread::sleep(GATHER.1);
+        }
         let ready = poller.wait(until, schedule.is_some()).context("cannot wait for sockets")?;
         found.waited += before.elapsed();
+        let mut count = 0;
         for number in ready {
             let Some(Lane { socket, state }) = lanes.get_mut(number) else { continue };
             let mut now = None;
             let received = mover.receive(socket, |datagram, was_cut| {
+                count += 1;
                 let now: Instant = *now.get_or_insert_with(Instant::now);
                 desk.hear(state, datagram, was_cut, now, found);
             });
@@ -165,6 +183,8 @@ impl Udp {
                 desk.ask((socket, state), mover, u32::MAX, found, || now_ns);
             }
         }
+        self.was_little =
+            goes_on && count > 0 && self.slots >= GATHER.0 && count < self.slots / FEW;
         Ok(())
     }
 
@@ -427,7 +447,8 @@ impl Desk {
                 if self.unchecked >= self.check_every {
                     self.unchecked = 0;
                     let (seeders, leechers) = ((*seeders).into(), (*leechers).into());
-                    let answer = Answer { seeders, leechers, peers, is_v6: self.is_v6 };
+                    let peers = if self.is_v6 { Peers::V6(peers) } else { Peers::V4(peers) };
+                    let answer = Answer { seeders, leechers, peers };
                     let asker = (flight.member, lane.source);
                     let habits = self.requests.population.habits();
                     self.checker.look(habits, asker, &answer, &mut found.checks);

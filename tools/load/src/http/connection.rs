@@ -1,0 +1,94 @@
+//! A connection, and the request on it.
+
+use std::io::{self, ErrorKind};
+use std::time::Instant;
+
+use super::response::{Response, Whole};
+use crate::mix::Asked;
+use crate::population::Member;
+use crate::stream::Stream;
+
+/// A request that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) asked: Asked,
+    /// Who announces.
+    pub(super) member: Member,
+    /// When it was due.
+    pub(super) due: Instant,
+}
+
+/// A place for a connection. Its number decides where it comes from, and who announces on it.
+#[derive(Default)]
+pub(super) struct Connection {
+    /// Nothing if it has ended, or is still to be opened.
+    pub(super) stream: Option<Stream>,
+    pub(super) request: Vec<u8>,
+    /// How much of the request was taken.
+    pub(super) sent: usize,
+    pub(super) flight: Option<Flight>,
+    pub(super) response: Response,
+}
+
+/// How a connection came to its end.
+pub(super) type Ended = String;
+
+const CLOSED: &str = "the tracker closed the connection without an answer";
+
+impl Connection {
+    /// Sends what there is to send.
+    pub(super) fn say(&mut self) -> Result<(), Ended> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let left = self.request.get(self.sent..).unwrap_or_default();
+        if !left.is_empty() || stream.is_pending() {
+            self.sent += stream.write(left).map_err(told)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what has come, and gives the answer to `take` once it is whole: with it, how many bytes came
+    /// in all now, and whether the connection has ended.
+    pub(super) fn hear(
+        &mut self,
+        buffer: &mut [u8],
+        bytes_in: &mut u64,
+        take: impl FnOnce(Flight, &Whole<'_>),
+    ) -> Result<(), Ended> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        loop {
+            let read = match stream.read(buffer) {
+                Ok(read) => read,
+                Err(error) if is_nothing(&error) => return Ok(()),
+                Err(error) => return Err(told(error)),
+            };
+            *bytes_in += read as u64;
+            let is_over = read == 0 || stream.is_over();
+            let fresh = buffer.get(..read).unwrap_or_default();
+            let Some(flight) = self.flight else {
+                return Err(if is_over { String::new() } else { super::response::TOO_MUCH.into() });
+            };
+            // What was not read at once is asked for, too: an end may stand behind the answer.
+            if let Some(whole) = self.response.read(fresh, is_over)? {
+                self.flight = None;
+                let stays = whole.keep_alive && !is_over;
+                take(flight, &whole);
+                self.response.clear();
+                return if stays { Ok(()) } else { Err(String::new()) };
+            }
+            if is_over {
+                return Err(CLOSED.into());
+            }
+            if read < buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected | ErrorKind::Interrupted)
+}
+
+fn told(error: io::Error) -> Ended {
+    error.to_string()
+}

@@ -1,0 +1,88 @@
+//! Which requests a load is made of.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::random::Random;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Connect,
+    Announce,
+    Scrape,
+}
+
+/// How many of which requests there are, in proportion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix {
+    /// Connects.
+    pub connect: u32,
+    /// Announces.
+    pub announce: u32,
+    /// Scrapes.
+    pub scrape: u32,
+}
+
+impl FromStr for Mix {
+    type Err = String;
+
+    /// Reads `CONNECT:ANNOUNCE:SCRAPE`, or `ANNOUNCE:SCRAPE` where there is nothing to connect.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let weights = text.split(':').map(|word| word.parse().ok().filter(|it| *it <= WEIGHT_MAX));
+        let weights: Option<Vec<u32>> = weights.collect();
+        let mix = match weights.as_deref() {
+            Some([announce, scrape]) => Self { connect: 0, announce: *announce, scrape: *scrape },
+            Some([connect, announce, scrape]) => {
+                Self { connect: *connect, announce: *announce, scrape: *scrape }
+            }
+            _ => return Err(format!("`{text}` are no weights, such as 1:100:1")),
+        };
+        if mix.connect + mix.announce + mix.scrape == 0 {
+            return Err(format!("`{text}`: all weights are 0"));
+        }
+        Ok(mix)
+    }
+}
+
+const WEIGHT_MAX: u32 = 1_000_000;
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.connect, self.announce, self.scrape)
+    }
+}
+
+impl Mix {
+    pub(crate) fn draw(self, random: &mut Random) -> Asked {
+        let Self { connect, announce, scrape } = self;
+        match random.below((connect + announce + scrape) as usize) as u32 {
+            number if number < connect => Asked::Connect,
+            number if number < connect + announce => Asked::Announce,
+            _ => Asked::Scrape,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_kept() {
+        let mix: Mix = "2:7:1".parse().unwrap();
+        assert_eq!(mix.to_string(), "2:7:1");
+        assert_eq!("7:1".parse(), Ok(Mix { connect: 0, announce: 7, scrape: 1 }));
+        let mut random = Random::new(1);
+        let drawn: Vec<Asked> = (0..100_000).map(|_| mix.draw(&mut random)).collect();
+        for (asked, expected) in
+            [(Asked::Connect, 20_000), (Asked::Announce, 70_000), (Asked::Scrape, 10_000)]
+        {
+            let count = drawn.iter().filter(|found| **found == asked).count();
+            assert!(count.abs_diff(expected) < 600, "{asked:?} {count}");
+        }
+        for bad in ["", "1", "1:2:3:4", "0:0", "0:0:0", "a:1:1", "1:-1:1", "9999999:1:1"] {
+            assert!(bad.parse::<Mix>().is_err(), "{bad}");
+        }
+    }
+}
