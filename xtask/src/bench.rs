@@ -5,7 +5,8 @@
 //! B) because machines drift; what counts is responses per second of the tracker's own CPU time.
 //! Rivals that are not in the folder are left out; npm's is looked for in its `node_modules`.
 //! `cargo xtask bench flood` is another kind of thing: [`flood`].
-//! The store's own figures come from `cargo bench -p tidegate-swarm --bench store`.
+//! `tidegate compare` measures with tidegate's own load tester; this is for figures that packaged testers
+//! give, and for idle peers. The store's own figures come from `tidegate bench store`.
 
 mod certificate;
 pub(crate) mod flood;

@@ -44,7 +44,7 @@ pub(crate) struct Announce {
     #[arg(long, default_value_t = 6881)]
     port: u16,
     /// What it calls itself: 20 characters, or 40 hex digits [default: -TG0100- and random digits].
-    #[arg(long, value_name = "ID", value_parser = peer_id_of)]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true, value_parser = peer_id_of)]
     peer_id: Option<PeerId>,
     /// Its own number: 8 hex digits at most [default: random].
     #[arg(long, value_name = "HEX", value_parser = key_of)]
@@ -124,7 +124,7 @@ impl Announce {
         let _ = match &answer {
             _ if self.way.json => writeln!(text, "{}", course.json(took, &answer)),
             Err(fault) => {
-                ask::complain(&format_args!("{}: {}", course.url, ask::fault_text(fault)));
+                ask::complain(format_args!("{}: {}", course.url, ask::fault_text(fault)));
                 Ok(())
             }
             // That the peer has left is not worth a line, if it is not what was asked for.

@@ -1,5 +1,8 @@
 //! What people have of a torrent: a `.torrent` file, a magnet link, or a hash.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::fs::File;
 use std::io::Read;

@@ -1,6 +1,9 @@
 //! BEP 15, as a client speaks it: a connection id first, and everything sent again that is not
 //! answered.
 
+#[cfg(test)]
+mod tests;
+
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -19,6 +22,8 @@ pub(crate) struct Udp {
     /// Path and query of the URL, unless it has none.
     url: Vec<u8>,
     timeout: Duration,
+    /// What is waited for an answer at first; twice as long each time.
+    first_wait: Duration,
     key: u32,
     connection: Option<Connection>,
     room: Box<[u8]>,
@@ -35,9 +40,9 @@ struct Connection {
 
 /// How long a client may use a connection id.
 const LIFETIME: Duration = Duration::from_secs(60);
-/// What is waited for an answer at first; twice as long each time.
+/// BEP 15's.
 const FIRST_WAIT: Duration = Duration::from_secs(15);
-/// So many times.
+/// So many times it is doubled.
 const DOUBLINGS_MAX: u32 = 8;
 /// No datagram is longer.
 const DATAGRAM_MAX: usize = 65536;
@@ -64,6 +69,7 @@ impl Udp {
             address,
             url,
             timeout: manner.timeout,
+            first_wait: FIRST_WAIT,
             key: manner.key,
             connection: None,
             room: vec![0; DATAGRAM_MAX].into(),
@@ -156,7 +162,7 @@ impl Udp {
             }
             self.socket.send(&datagram).map_err(|error| unreachable(self.address, &error))?;
             self.sent += 1;
-            let wait = Deadline::after(FIRST_WAIT * (1 << doublings));
+            let wait = Deadline::after(self.first_wait * (1 << doublings));
             let Some(len) = self.hear(transaction_id, wait, deadline, &mut strays)? else {
                 if deadline.left().is_none() {
                     return Err(self.silence(deadline, usable.is_some(), strays));

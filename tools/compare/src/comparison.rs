@@ -66,6 +66,8 @@ const REPEATS: u32 = 2;
 const FAILURES_MAX: usize = 2;
 /// More refusals than that, and it was another load.
 const REFUSED_MAX: f64 = 0.01;
+/// More requests than that without an answer when the load waits for each, and it is no figure.
+const LOST_MAX: f64 = 0.5;
 /// How long trackers get to put their memory in order before it is looked at.
 const SETTLE: Duration = Duration::from_secs(1);
 
@@ -236,7 +238,7 @@ impl<'a> Comparison<'a> {
             return Ok(None);
         }
         let split = self.split(task.cores).context("too few processors")?;
-        if subject.tracker.definition.wants_hashes() {
+        if subject.tracker.definition.allow_list {
             self.write_hashes(task, &split)?;
         }
         let mut tracker = Running::start(subject, &self.stage(), &split.tracker)?;
@@ -251,7 +253,7 @@ impl<'a> Comparison<'a> {
         let Some(seen) = seen? else { return Ok(None) };
         let used = tracker.usage()?.since(&before);
         let noise = watch.noise(used.cpu_s() + own_cpu_s()? - own_s)?;
-        check(&seen)?;
+        check(&seen, &task.part)?;
         if matches!(task.part, Part::Memory { .. }) {
             sleep(SETTLE);
         }
@@ -317,7 +319,10 @@ impl<'a> Comparison<'a> {
     fn write_hashes(&self, task: &Task, split: &Split) -> Result<()> {
         // No tracker is asked yet.
         let mut words = self.load_words(task, ([127, 0, 0, 1], 1).into(), split)?;
-        words.extend(["--write-hashes".to_owned(), self.scratch.hashes.display().to_string()]);
+        words.extend([
+            "--write-hashes".to_owned(),
+            self.scratch.folder.join("hashes").display().to_string(),
+        ]);
         let output = Command::new(&self.options.own).args(words).stdin(Stdio::null()).output();
         let output = output.context("cannot start the load tester")?;
         let why = String::from_utf8_lossy(&output.stderr);
@@ -331,18 +336,23 @@ impl<'a> Comparison<'a> {
             places: self.places,
             folder: &self.scratch.folder,
             certificate: &self.scratch.certificate,
-            hashes: &self.scratch.hashes,
         }
     }
 }
 
 /// An error if what was measured was not the load.
-fn check(seen: &Seen) -> Result<()> {
+fn check(seen: &Seen, part: &Part) -> Result<()> {
     let worst = seen.errors.iter().max_by_key(|(_, times)| **times);
     let why = worst.map_or_else(String::new, |(text, _)| format!(": {text}"));
     ensure!(seen.all_responses() > 0, "it answered nothing{why}");
     let refused = seen.refused_part();
     ensure!(refused <= REFUSED_MAX, "it refused {} of all requests{why}", percent(refused));
+    let (lost, is_paced) = (seen.lost_part(), matches!(part, Part::Latency { .. }));
+    ensure!(
+        is_paced || lost <= LOST_MAX,
+        "it left {} of all requests without answer",
+        percent(lost)
+    );
     Ok(())
 }
 
@@ -396,7 +406,6 @@ fn line(run: &Run) -> String {
 struct Scratch {
     folder: PathBuf,
     certificate: Certificate,
-    hashes: PathBuf,
 }
 
 impl Scratch {
@@ -404,8 +413,7 @@ impl Scratch {
         let folder = std::env::temp_dir().join(format!("tidegate-compare-{}", std::process::id()));
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let certificate = Certificate::make(&folder)?;
-        let hashes = folder.join("hashes");
-        Ok(Self { folder, certificate, hashes })
+        Ok(Self { folder, certificate })
     }
 }
 

@@ -91,19 +91,13 @@ pub(crate) struct Tracker {
     #[serde(default)]
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) start: Vec<String>,
+    /// It serves only torrents that it is told.
+    #[serde(default)]
+    pub(crate) allow_list: bool,
     #[serde(default)]
     pub(crate) cannot: String,
     #[serde(default)]
     pub(crate) install: Install,
-}
-
-impl Tracker {
-    /// Whether it must be told the torrents' info hashes.
-    pub(crate) fn wants_hashes(&self) -> bool {
-        let texts = [Some(&self.configuration), self.configuration_tls.as_ref()];
-        let mut texts = texts.into_iter().flatten().chain(&self.start);
-        texts.any(|text| text.contains("{hashes}"))
-    }
 }
 
 /// Words for those that install packages. `cargo xtask rivals` reads them, too.

@@ -46,15 +46,21 @@ pub fn count(figure: f64) -> String {
     format!("{sign}{text}")
 }
 
-/// A duration in microseconds, short.
+/// A duration in microseconds, to three figures.
 pub fn micros(us: f64) -> String {
-    match us {
-        us if us < 10.0 => format!("{us:.1} µs"),
-        us if us < 1000.0 => format!("{us:.0} µs"),
-        us if us < 10_000.0 => format!("{:.2} ms", us / 1e3),
-        us if us < 1e6 => format!("{:.1} ms", us / 1e3),
-        us => format!("{:.2} s", us / 1e6),
-    }
+    let (figure, unit) = match us {
+        us if us < 1e3 => (us, "µs"),
+        us if us < 1e6 => (us / 1e3, "ms"),
+        us => (us / 1e6, "s"),
+    };
+    let text = match figure {
+        figure if figure < 10.0 => format!("{figure:.2}"),
+        figure if figure < 100.0 => format!("{figure:.1}"),
+        figure => format!("{figure:.0}"),
+    };
+    // What is round is written so.
+    let text = text.trim_end_matches(".00").trim_end_matches(".0");
+    format!("{text} {unit}")
 }
 
 /// Bytes, as MiB.
@@ -99,8 +105,8 @@ mod tests {
         ] {
             assert_eq!(count(figure), text);
         }
-        let texts: Vec<_> = [1.25, 42.0, 1500.0, 12_345.0, 3e6].map(micros).into();
-        assert_eq!(texts, ["1.2 µs", "42 µs", "1.50 ms", "12.3 ms", "3.00 s"]);
+        let texts: Vec<_> = [1.25, 42.0, 100.4, 1500.0, 1e4, 12_345.0, 3e6].map(micros).into();
+        assert_eq!(texts, ["1.25 µs", "42 µs", "100 µs", "1.50 ms", "10 ms", "12.3 ms", "3 s"]);
         assert_eq!((mib(1_572_864.0), mib(2e9)), ("1.5 MiB".into(), "1,907 MiB".into()));
         assert_eq!(
             (percent(0.0), percent(0.001), percent(0.5)),

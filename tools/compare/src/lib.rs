@@ -29,6 +29,8 @@ mod subject;
 mod summary;
 pub mod table;
 mod template;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -92,9 +92,10 @@ fn notices(comparison: &Comparison<'_>, summary: &Summary) -> Vec<String> {
     if comparison.counts().iter().any(is_shared) {
         notices.push("Tracker and load had to share cores (as hyper-threads).".to_owned());
     }
-    for failure in &comparison.failures {
-        notices.push(format!("{} failed: {}.", failure.task.title(), failure.why));
-    }
+    let failures = comparison.failures.iter();
+    let failures =
+        failures.map(|failure| format!("{} failed: {}.", failure.task.title(), failure.why));
+    notices.extend(each_once(failures));
     notices
 }
 
@@ -107,7 +108,7 @@ fn throughput(comparison: &Comparison<'_>, summary: &Summary) -> Vec<Block> {
     let title =
         |cores: &usize| if *cores == 1 { "1 core".into() } else { format!("{cores} cores") };
     let head = std::iter::once("tracker".to_owned()).chain(counts.iter().map(title)).collect();
-    let names = names(summary.throughput.iter().map(|one| &*one.tracker));
+    let names = &summary.trackers;
     let find = |name: &str, cores: usize| {
         summary.throughput.iter().find(|one| one.tracker == name && one.cores == cores)
     };
@@ -121,38 +122,38 @@ fn throughput(comparison: &Comparison<'_>, summary: &Summary) -> Vec<Block> {
             }
             None => Cell::Number("–".into()),
         };
-        std::iter::once(Cell::Text((*name).to_owned())).chain(counts.iter().map(cell)).collect()
+        std::iter::once(Cell::Text(name.clone())).chain(counts.iter().map(cell)).collect()
     });
     let table = Table { head, rows: rows.collect() };
-    let chart = if let [cores] = *counts {
-        Chart::Bars(Bars {
-            title: "Responses per second".into(),
-            bars: names
-                .iter()
-                .filter_map(|name| {
-                    Some(((*name).to_owned(), find(name, cores)?.responses_s.median))
-                })
-                .collect(),
-            write: count,
-        })
-    } else {
-        let of = |name: &str| {
-            counts.iter().map(|cores| Some(find(name, *cores)?.responses_s.median)).collect()
-        };
-        Chart::Lines(Lines {
-            title: "Responses per second, by cores".into(),
-            places: counts.iter().map(usize::to_string).collect(),
-            series: names.iter().map(|name| ((*name).to_owned(), of(name))).collect(),
-            is_logarithmic: false,
-            write: count,
-        })
-    };
+    let figure = |name: &str, cores: usize| Some(find(name, cores)?.responses_s.median);
+    let chart = throughput_chart(names, &counts, &figure);
     vec![
         Block::Heading("Responses per second".into()),
         Block::Text("By number of cores that the tracker has; the best in bold.".into()),
         Block::Table(table),
         Block::Chart(chart),
     ]
+}
+
+fn throughput_chart(
+    names: &[String],
+    counts: &[usize],
+    figure: &dyn Fn(&str, usize) -> Option<f64>,
+) -> Chart {
+    if let [cores] = *counts {
+        let bar = |name: &String| Some((name.clone(), figure(name, cores)?));
+        let bars = names.iter().filter_map(bar).collect();
+        return Chart::Bars(Bars { title: "Responses per second".into(), bars, write: count });
+    }
+    let line =
+        |name: &String| (name.clone(), counts.iter().map(|cores| figure(name, *cores)).collect());
+    Chart::Lines(Lines {
+        title: "Responses per second, by cores".into(),
+        places: counts.iter().map(usize::to_string).collect(),
+        series: names.iter().map(line).collect(),
+        is_logarithmic: false,
+        write: count,
+    })
 }
 
 /// What a second of the tracker's CPU time is good for.
@@ -163,13 +164,13 @@ fn efficiency(summary: &Summary) -> Vec<Block> {
     let head = [
         "tracker",
         "cores",
-        "responses per CPU-s",
+        "per CPU-s",
         "lowest – highest",
         "own µs",
         "kernel µs",
-        "peers an answer",
+        "peers",
         "lost",
-        "of the first",
+        "relative",
     ];
     let rows = summary.throughput.iter().map(|one| efficiency_row(summary, one));
     let most = summary.throughput.iter().map(|one| one.cores).max();
@@ -179,8 +180,8 @@ fn efficiency(summary: &Summary) -> Vec<Block> {
         Block::Heading("Responses per second of the tracker's CPU time".into()),
         Block::Text(
             "What a response costs, in the tracker's own code and in the kernel on its behalf: the \
-             figure that depends least on how fast the load is. Peers an answer: who sends fewer has \
-             less to do."
+             figure that depends least on how fast the load is. Peers are those of an answer: who sends \
+             fewer has less to do. (!) marks runs that lie more than a tenth apart."
                 .into(),
         ),
         Block::Table(Table { head: head.map(str::to_owned).into(), rows: rows.collect() }),
@@ -253,8 +254,11 @@ fn latency(summary: &Summary) -> Vec<Block> {
             start.into_iter().chain(times).chain(end).collect()
         });
         let head = head.chain(ends).map(str::to_owned).collect();
-        let curve = |one: &&Latencies| {
-            (one.tracker.clone(), PERCENTILES.map(|(_, pick)| Some(pick(&one.us))).into())
+        // Who has none has a line without places, so that all charts have the same colours.
+        let curve = |name: &String| {
+            let one = own.iter().find(|one| one.tracker == *name);
+            let figures = PERCENTILES.map(|(_, pick)| one.map(|one| pick(&one.us)));
+            (name.clone(), figures.into())
         };
         let title = format!("At {share} % of its own throughput");
         blocks.extend([
@@ -263,7 +267,7 @@ fn latency(summary: &Summary) -> Vec<Block> {
             Block::Chart(Chart::Lines(Lines {
                 title: format!("{title}: so many answers came within"),
                 places: PERCENTILES.map(|(name, _)| name.to_owned()).into(),
-                series: own.iter().map(curve).collect(),
+                series: summary.trackers.iter().map(curve).collect(),
                 is_logarithmic: true,
                 write: micros,
             })),
@@ -392,12 +396,12 @@ fn every_run(comparison: &Comparison<'_>) -> Table {
 }
 
 /// Each once, in their order.
-fn names<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut names = Vec::new();
-    for name in all {
-        if !names.contains(&name) {
-            names.push(name);
+fn each_once<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(&one) {
+            once.push(one);
         }
     }
-    names
+    once
 }

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,6 @@ pub(crate) struct Stage<'a> {
     /// Files of the run.
     pub(crate) folder: &'a Path,
     pub(crate) certificate: &'a Certificate,
-    /// Info hashes of the load, one a line.
-    pub(crate) hashes: &'a Path,
 }
 
 /// A tracker that runs until it is dropped, and what stands before it.
@@ -157,10 +156,14 @@ fn command(tracker: Start, front: Option<Start>) -> Result<Command> {
 impl Drop for Running {
     fn drop(&mut self) {
         // The figures are taken; a group that is gone already is no loss.
-        if let Ok(group) = i32::try_from(self.child.id()) {
-            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-        }
+        let group = Pid::from_raw(self.child.id().cast_signed());
+        let _ = killpg(group, Signal::SIGKILL);
         let _ = self.child.wait();
+        // What it has started must not be there when the next one is measured.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while killpg(group, None).is_ok() && Instant::now() < deadline {
+            sleep(Duration::from_millis(2));
+        }
     }
 }
 
@@ -192,23 +195,30 @@ impl Stage<'_> {
             .with_path("chain", chain)
             .with_path("key", key)
             .with_path("chain_and_key", both)
-            .with_path("hashes", self.hashes)
     }
 }
 
 /// A port that is free for TCP and UDP alike. Each start has another: connections that one tracker has
 /// closed may keep the next from its port for a minute.
 fn free_address() -> io::Result<SocketAddr> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
     let mut last = io::Error::other("no port is free");
-    for _ in 0..32 {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        match UdpSocket::bind(address) {
+    for _ in 0..PORTS.len() {
+        // Two comparisons at a time begin in different places.
+        let turn = u32::from(NEXT.fetch_add(1, Ordering::Relaxed))
+            .wrapping_add(std::process::id().wrapping_mul(101));
+        let port = PORTS.start + (turn % PORTS.len() as u32) as u16;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        match TcpListener::bind(address).and_then(|_| UdpSocket::bind(address)) {
             Ok(_) => return Ok(address),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
+
+/// Below those that systems give to clients.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 fn has_udp_socket(port: u16) -> bool {
     let tables = ["/proc/net/udp", "/proc/net/udp6"].map(fs::read_to_string);

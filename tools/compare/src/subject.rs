@@ -125,12 +125,12 @@ impl Places {
             Some("tidegate") => Ok(self.own.clone()),
             Some(program) => self.look_for(program).with_context(|| {
                 let how = match &*definition.install.by_path {
-                    "" => "cargo xtask rivals installs it, or --program".to_owned(),
-                    leads_to => format!("--program, to {leads_to},"),
+                    "" => "cargo xtask rivals installs it, or".to_owned(),
+                    leads_to => format!("it is {leads_to};"),
                 };
-                format!("there is no program {program} ({how} {name}=PATH names it)")
+                format!("there is no program {program}: {how} --program {name}=PATH names it")
             }),
-            None => bail!("--program {name}=PATH does not name {}", definition.install.by_path),
+            None => bail!("--program {name}=PATH must name {}", definition.install.by_path),
         }
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct Memory {
 /// All of it, in the trackers' order.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Summary {
+    /// Those that were measured, or should have been.
+    pub(crate) trackers: Vec<String>,
     pub(crate) throughput: Vec<Throughput>,
     pub(crate) latencies: Vec<Latencies>,
     pub(crate) memory: Vec<Memory>,
@@ -71,7 +73,7 @@ impl Summary {
     }
 
     fn of_runs(names: &[String], counts: &[usize], runs: &[&Run]) -> Self {
-        let mut summary = Self::default();
+        let mut summary = Self { trackers: names.to_vec(), ..Self::default() };
         for name in names {
             let own: Vec<&Run> =
                 runs.iter().copied().filter(|run| run.task.tracker == *name).collect();

@@ -2,6 +2,8 @@
 
 #[path = "tls/certificates.rs"]
 mod certificates;
+#[path = "tls/checked.rs"]
+mod checked;
 #[path = "tls/clients.rs"]
 mod clients;
 
