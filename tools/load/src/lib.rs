@@ -18,6 +18,7 @@ mod population;
 mod random;
 mod report;
 mod spread;
+mod started;
 mod stream;
 pub mod udp;
 mod url;
@@ -37,5 +38,6 @@ pub use report::{
     CheckReport, Generator, Hostile, Quantiles, Report, Responses, Sample, Tracker, WebReport,
 };
 pub use spread::Spread;
+pub use started::Started;
 pub use url::Url;
 pub use usage::Usage;

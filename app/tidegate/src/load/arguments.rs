@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::load::{Habits, Plan, Spread, Url};
+use ::load::{Habits, Plan, Spread, Started, Url};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, value_parser};
 use ipnet::IpNet;
@@ -23,6 +23,9 @@ pub(super) struct Any {
     /// The tracker's process on this machine: what it uses, and what it has started, is told, too.
     #[arg(long, value_name = "NUMBER")]
     pub(super) pid: Option<u32>,
+    /// A tracker to start, and to end behind the load, with its words: behind a `--`.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid")]
+    tracker: Vec<String>,
     /// The tracker may be outside this machine and its private networks.
     #[arg(long)]
     i_own_this_tracker: bool,
@@ -129,6 +132,14 @@ impl Sources {
 }
 
 impl Any {
+    /// The tracker, if it is to be started: its process is then that of the plan.
+    pub(super) fn start(&self, url: &Url, plan: &mut Plan) -> Result<Option<Started>> {
+        let Some((program, words)) = self.tracker.split_first() else { return Ok(None) };
+        let started = Started::new(program, words, url)?;
+        plan.pid = Some(started.pid());
+        Ok(Some(started))
+    }
+
     /// Whether this tracker may be put under load.
     pub(super) fn admits(&self, url: &Url) -> Result<()> {
         ensure!(

@@ -66,10 +66,11 @@ struct Pacing {
 
 impl Udp {
     pub(super) fn run(&self) -> Result<()> {
-        let options = self.options()?;
+        let mut options = self.options()?;
         if self.crowd.wrote_hashes(&options.habits)? {
             return Ok(());
         }
+        let _tracker = self.any.start(&options.url, &mut options.plan)?;
         let report =
             udp::run(&options, &*interruption()?, &mut watch(self.course.telling.progress))?;
         conclude(&report, self.course.telling.json, false)

@@ -97,10 +97,11 @@ pub(crate) struct Ws {
 
 impl Ws {
     pub(super) fn run(&self) -> Result<()> {
-        let options = self.options()?;
+        let mut options = self.options()?;
         if let Some(file) = &self.write_hashes {
             return write_hashes(file, &options.habits);
         }
+        let _tracker = self.any.start(&options.url, &mut options.plan)?;
         let report = ws::run(&options, &*interruption()?, &mut watch(self.telling.progress))?;
         // Idle peers may well have nothing to say for as long as is measured.
         conclude(&report, self.telling.json, self.idle)
