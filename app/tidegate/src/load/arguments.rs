@@ -40,7 +40,7 @@ pub(super) struct Crowd {
     /// Peers that there are at a time.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u32).range(1..=100_000_000))]
     pub(super) peers: u32,
-    /// How peers spread over torrents: uniform, pareto[:SHAPE], gamma[:SHAPE:SCALE] or real.
+    /// How peers spread over torrents: uniform, `pareto` or `pareto:SHAPE`, `gamma` or `gamma:SHAPE:SCALE`, or real.
     #[arg(long, value_name = "NAME", default_value = "real")]
     spread: Spread,
     /// Of a hundred peers, how many seed from the start.

@@ -38,7 +38,7 @@ pub(crate) struct Ws {
     /// Torrents that there are [default: 4; idle: 1000].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100_000_000))]
     torrents: Option<u32>,
-    /// How peers spread over torrents: uniform, pareto[:SHAPE], gamma[:SHAPE:SCALE] or real.
+    /// How peers spread over torrents: uniform, `pareto` or `pareto:SHAPE`, `gamma` or `gamma:SHAPE:SCALE`, or real.
     #[arg(long, value_name = "NAME", default_value = "uniform")]
     spread: Spread,
     /// Of a hundred peers, how many seed from the start.
