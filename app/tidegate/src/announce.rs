@@ -124,7 +124,7 @@ impl Announce {
         let _ = match &answer {
             _ if self.way.json => writeln!(text, "{}", course.json(took, &answer)),
             Err(fault) => {
-                ask::complain(&format_args!("{}: {}", course.url, ask::fault_text(fault)));
+                ask::complain(format_args!("{}: {}", course.url, ask::fault_text(fault)));
                 Ok(())
             }
             // That the peer has left is not worth a line, if it is not what was asked for.

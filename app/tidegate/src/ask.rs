@@ -94,7 +94,7 @@ pub(crate) fn complain(text: impl fmt::Display) {
 }
 
 /// Prints, and says whether anybody still reads: `head` may have seen enough.
-pub(crate) fn print(text: &impl fmt::Display) -> Result<bool, WrongUse> {
+pub(crate) fn print(text: &dyn fmt::Display) -> Result<bool, WrongUse> {
     let mut out = io::stdout();
     match write!(out, "{text}").and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
@@ -145,7 +145,7 @@ pub(crate) fn questions(words: &[String]) -> Result<Vec<Question>, WrongUse> {
                     hashes: torrent.hashes.clone(),
                     length: torrent.length,
                 }),
-                Err(bad) => complain(&format_args!("{text}: a tracker is passed over: {bad}")),
+                Err(bad) => complain(format_args!("{text}: a tracker is passed over: {bad}")),
             }
         }
         if questions.len() == before {

@@ -27,7 +27,7 @@ pub(crate) use show::{init, show};
 /// Everything that serving needs, checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// Those of [udp], [http] and [tls], then those of each `[[listener]]`.
+    /// Those of `[udp]`, `[http]` and `[tls]`, then those of each `[[listener]]`.
     pub(crate) groups: Vec<Group>,
     /// What groups refer to: that of the sections, then that of each `[[listener]]`.
     pub(crate) doors: Vec<DoorConfig>,

@@ -3,19 +3,16 @@
 mod arguments;
 mod http;
 mod udp;
+mod ws;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use ::load::ws;
-use ::load::{Progress, Report, Url};
+use ::load::{Progress, Report};
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, Subcommand, value_parser};
-
-use arguments::Any;
+use clap::Subcommand;
 
 /// The load testers, by protocol.
 #[derive(Subcommand)]
@@ -25,48 +22,7 @@ pub(crate) enum Load {
     /// Announces over HTTP or HTTPS, on connections that are kept or made anew for each.
     Http(http::Http),
     /// WebTorrent over WebSocket: busy peers with offers and answers, or idle ones.
-    Ws(Ws),
-}
-
-/// Every connection is a peer of one torrent. A busy one announces with offers, answers the offers it
-/// is given, and announces again as soon as it has its reply. All that the tracker delivers is
-/// counted.
-#[derive(Args)]
-pub(crate) struct Ws {
-    /// The tracker: `ws://HOST[:PORT][/PATH]` or `wss://…`; certificates are not looked at.
-    url: String,
-    /// Peers announce again when the tracker says they should, not at once, and send pings.
-    #[arg(long)]
-    idle: bool,
-    /// Peers, each on a connection of its own [default: 128; idle: 10000].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    connections: Option<u32>,
-    /// Torrents that the peers are in, in turn [default: 4; idle: 1000].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    torrents: Option<u32>,
-    /// Offers in each announce but a peer's first [default: 10; idle: 0].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(0..=64))]
-    offers: Option<u32>,
-    /// Bytes of a session description in offers and answers.
-    #[arg(long, value_name = "N", default_value_t = 1000,
-          value_parser = value_parser!(u32).range(0..=60_000))]
-    offer_bytes: u32,
-    /// Of a hundred offers received, how many are answered.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100,
-          value_parser = value_parser!(u8).range(0..=100))]
-    answers: u8,
-    /// Of a hundred requests, how many are scrapes.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0,
-          value_parser = value_parser!(u8).range(0..=100))]
-    scrapes: u8,
-    /// How long to measure [default: 10; idle: 150].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    seconds: Option<u32>,
-    /// Seconds between an idle peer's pings; 0 = none.
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    ping: u32,
-    #[command(flatten)]
-    any: Any,
+    Ws(ws::Ws),
 }
 
 /// Runs a load and prints what it found. An error if the tracker answered nothing.
@@ -85,8 +41,8 @@ fn print(report: &impl Display) -> Result<()> {
 }
 
 /// Prints what a run has found, and says why it ended early if it did not do so by request. An error if
-/// nothing was answered.
-fn conclude(report: &Report, as_json: bool) -> Result<()> {
+/// nothing was answered, unless that may be.
+fn conclude(report: &Report, as_json: bool, may_be_silent: bool) -> Result<()> {
     if as_json {
         print(&format_args!("{}\n", report.json()))?
     } else {
@@ -96,7 +52,7 @@ fn conclude(report: &Report, as_json: bool) -> Result<()> {
         Some(why) if why != "interrupted" => bail!("{}: {why}", report.url),
         _ => {}
     }
-    ensure!(report.responses.all() > 0, "{} answered nothing", report.url);
+    ensure!(may_be_silent || report.responses.all() > 0, "{} answered nothing", report.url);
     Ok(())
 }
 
@@ -123,53 +79,13 @@ fn watch(always: bool) -> impl FnMut(&Progress) {
     }
 }
 
-impl Ws {
-    fn run(&self) -> Result<()> {
-        let options = self.options()?;
-        let mut lost = Ok(());
-        let mut stage = |text: &str| lost = writeln!(io::stdout(), "{text}");
-        let report = ws::run(&options, &mut stage)?;
-        lost.context("cannot print the figures")?;
-        print(&report)?;
-        // Idle peers may well have nothing to say for as long as is measured.
-        if report.tally.messages() == 0 && matches!(options.pace, ws::Pace::Busy { .. }) {
-            bail!("the tracker answered nothing");
-        }
-        Ok(())
-    }
-
-    fn options(&self) -> Result<ws::Options> {
-        let url = Url::web(&self.url)?;
-        self.any.admits(&url)?;
-        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        let mut options = if self.idle { ws::Options::idle(url) } else { ws::Options::busy(url) };
-        let set = |place: &mut usize, value: Option<u32>| {
-            *place = value.map_or(*place, |value| value as usize);
-        };
-        set(&mut options.connections, self.connections);
-        set(&mut options.torrents, self.torrents);
-        set(&mut options.offers, self.offers);
-        options.offer_bytes = self.offer_bytes as usize;
-        options.answers_percent = self.answers;
-        options.scrapes_percent = self.scrapes;
-        options.pace = match options.pace {
-            ws::Pace::Busy { .. } => ws::Pace::Busy { warm_up: seconds(self.any.warm_up) },
-            ws::Pace::Idle { .. } => {
-                ws::Pace::Idle { ping_every: (self.ping > 0).then(|| seconds(self.ping)) }
-            }
-        };
-        options.duration = self.seconds.map_or(options.duration, seconds);
-        options.seed = self.any.seed;
-        options.pid = self.any.pid;
-        Ok(options)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use ::load::Pace;
+    use ::load::ws::Rhythm;
     use clap::Parser;
+    use std::time::Duration;
 
     #[derive(Parser)]
     struct Line {
@@ -183,7 +99,7 @@ mod tests {
         Ok(line.load)
     }
 
-    fn options(line: &str) -> Result<ws::Options, String> {
+    fn options(line: &str) -> Result<::load::ws::Options, String> {
         let Load::Ws(ws) = load(line)? else { panic!("{line}") };
         ws.options().map_err(|error| error.to_string())
     }
@@ -201,28 +117,32 @@ mod tests {
     #[test]
     fn a_url_is_enough() {
         let busy = options("ws ws://127.0.0.1:3000/").unwrap();
-        assert_eq!((busy.connections, busy.torrents, busy.offers), (128, 4, 10));
-        assert_eq!(busy.pace, ws::Pace::Busy { warm_up: Duration::from_secs(1) });
+        assert_eq!((busy.habits.peers, busy.habits.torrents, busy.offers), (128, 4, 10));
+        assert_eq!((busy.rhythm, busy.plan.warm_up.as_secs()), (Rhythm::Busy, 1));
         let idle = options("ws ws://127.0.0.1 --idle").unwrap();
-        assert_eq!((idle.connections, idle.torrents, idle.offers), (10_000, 1_000, 0));
-        assert_eq!(idle.pace, ws::Pace::Idle { ping_every: Some(Duration::from_secs(30)) });
-        assert_eq!(idle.duration, Duration::from_secs(150));
+        assert_eq!((idle.habits.peers, idle.habits.torrents, idle.offers), (10_000, 1_000, 0));
+        assert_eq!(idle.rhythm, Rhythm::Idle { ping_every: Some(Duration::from_secs(30)) });
+        assert_eq!(idle.plan.duration, Duration::from_secs(150));
     }
 
     #[test]
     fn everything_can_be_said() {
         let said = options(
             "ws ws://[::1]:1/a --idle --connections 7 --torrents 2 --offers 64 --offer-bytes 5000 \
-             --answers 50 --scrapes 5 --seconds 3 --ping 0 --seed 9 --pid 1234",
+             --answers 50 --mix 19:1 --seconds 3 --ping 0 --seed 9 --pid 1234 --workers 2 --churn 5 \
+             --spread real --requests-per-connection 8 --timeout-ms 70 --hostile silent",
         )
         .unwrap();
-        assert_eq!((said.connections, said.torrents, said.offers), (7, 2, 64));
-        assert_eq!((said.answers_percent, said.scrapes_percent), (50, 5));
-        assert_eq!((said.offer_bytes, said.seed, said.pid), (5000, 9, Some(1234)));
-        assert_eq!(said.pace, ws::Pace::Idle { ping_every: None });
-        assert_eq!(said.duration, Duration::from_secs(3));
-        let warm = options("ws ws://127.0.0.1 --warm-up 4").unwrap();
-        assert_eq!(warm.pace, ws::Pace::Busy { warm_up: Duration::from_secs(4) });
+        assert_eq!((said.habits.peers, said.habits.torrents, said.offers), (7, 2, 64));
+        assert_eq!((said.answers_percent, said.mix.announce, said.mix.scrape), (50, 19, 1));
+        assert_eq!((said.offer_bytes, said.habits.seed, said.plan.pid), (5000, 9, Some(1234)));
+        assert_eq!(said.rhythm, Rhythm::Idle { ping_every: None });
+        assert_eq!((said.plan.duration, said.workers), (Duration::from_secs(3), 2));
+        assert_eq!((said.habits.churn_percent, said.habits.spread), (5, ::load::Spread::Real));
+        assert_eq!((said.requests_per_connection, said.timeout.as_millis()), (Some(8), 70));
+        assert_eq!(said.hostile, Some((::load::Pest::Silent, 64)));
+        let warm = options("ws ws://127.0.0.1 --warm-up 4 --rate 50").unwrap();
+        assert_eq!((warm.rhythm, warm.plan.warm_up.as_secs()), (Rhythm::Paced(50.0), 4));
     }
 
     #[test]
@@ -308,6 +228,7 @@ mod tests {
             ("ws ws://127.0.0.1 --offers 65", "65 is not in 0..=64"),
             ("ws ws://127.0.0.1 --connections 0", "0 is not in 1.."),
             ("ws ws://127.0.0.1 --answers 101", "101 is not in 0..=100"),
+            ("ws ws://127.0.0.1 --idle --rate 7", "cannot be used with"),
             ("ws ws://192.0.2.1", "--i-own-this-tracker"),
         ] {
             let error = options(line).unwrap_err();

@@ -71,7 +71,7 @@ impl Scrape {
                 let line = json!({ "tracker": url, "ms": took, "error": ask::fault_json(fault) });
                 let _ = writeln!(text, "{line}");
             }
-            Err(fault) => ask::complain(&format_args!("{url}: {}", ask::fault_text(fault))),
+            Err(fault) => ask::complain(format_args!("{url}: {}", ask::fault_text(fault))),
         }
         ask::print(&text)
     }

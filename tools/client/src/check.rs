@@ -188,11 +188,6 @@ impl Report {
         let worst = self.items.iter().map(|item| item.verdict).max();
         worst.unwrap_or(Verdict::NotApplicable)
     }
-
-    /// How many items have this verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
-        self.items.iter().filter(|item| item.verdict == verdict).count()
-    }
 }
 
 impl Verdict {

@@ -71,13 +71,29 @@ pub struct Figures {
 const SCRAPE_MAX: usize = 50;
 
 impl Session {
-    /// Connects to one of the tracker's addresses. Over UDP, that is left to the first request.
+    /// Connects to one of the tracker's addresses, until it can be asked.
     pub fn open(url: &Url, address: SocketAddr, manner: &Manner) -> Result<Self, Fault> {
+        let mut session = Self::dial(url, address, manner)?;
+        session.greet()?;
+        Ok(session)
+    }
+
+    /// Connects, and goes through TLS.
+    pub(crate) fn dial(url: &Url, address: SocketAddr, manner: &Manner) -> Result<Self, Fault> {
         Ok(Self(match url.scheme {
             Scheme::Udp => Protocol::Udp(Udp::open(url, address, manner)?),
             Scheme::Http | Scheme::Https => Protocol::Http(Http::open(url, address, manner)?),
             Scheme::Ws | Scheme::Wss => Protocol::Web(Web::open(url, address, manner)?),
         }))
+    }
+
+    /// Does what must be done before anything can be asked: a WebSocket's handshake, a connection id.
+    pub(crate) fn greet(&mut self) -> Result<(), Fault> {
+        match &mut self.0 {
+            Protocol::Udp(udp) => udp.connect().map(drop),
+            Protocol::Http(_) => Ok(()),
+            Protocol::Web(web) => web.shake_hands(),
+        }
     }
 
     /// Connects to the first of the tracker's addresses that can be reached, of one family if only that
@@ -92,14 +108,8 @@ impl Session {
             if family.is_some_and(|only| only != family_of(address)) {
                 continue;
             }
-            let opened = Self::open(url, address, manner).and_then(|mut session| {
-                if let Protocol::Udp(udp) = &mut session.0 {
-                    udp.connect()?;
-                }
-                Ok((session, address))
-            });
-            match opened {
-                Ok(opened) => return Ok(opened),
+            match Self::open(url, address, manner) {
+                Ok(session) => return Ok((session, address)),
                 Err(fault) => failure = Some(fault),
             }
         }

@@ -177,8 +177,13 @@ impl Udp {
                     doublings = 0;
                 }
                 (Some((_, Reply::Error(text))), _) => {
-                    let text = String::from_utf8_lossy(text).into_owned();
+                    // Some send the end of a C string, too.
+                    let text = String::from_utf8_lossy(text).trim_end_matches('\0').to_owned();
                     return Err(Fault::new(Kind::Refused, text));
+                }
+                (None, _) => {
+                    let begin = datagram.get(..40).unwrap_or(datagram).escape_ascii();
+                    return Err(self.garbled(&format!("\"{begin}\", which says nothing")));
                 }
                 (_, None) => return Err(self.garbled("something else than a connection id")),
                 (_, Some(_)) => return Ok(len),
@@ -211,8 +216,8 @@ impl Udp {
             match timed.and_then(|()| self.socket.recv(&mut self.room)) {
                 Ok(len) => {
                     let datagram = self.room.get(..len).unwrap_or_default();
-                    match decode_reply(datagram) {
-                        Some((id, _)) if id == transaction_id => return Ok(Some(len)),
+                    match datagram.get(4..8) {
+                        Some(id) if id == transaction_id.to_be_bytes() => return Ok(Some(len)),
                         _ => *strays = strays.saturating_add(1),
                     }
                 }

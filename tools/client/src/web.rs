@@ -17,6 +17,7 @@ use crate::{Announced, Fault, Figures, Kind, Url, random};
 /// A WebSocket to a tracker.
 pub(crate) struct Web {
     stream: Stream,
+    url: Url,
     address: SocketAddr,
     timeout: Duration,
     reader: Reader,
@@ -58,19 +59,18 @@ const RELAYED_MAX: usize = 1000;
 const READ: usize = 16 * 1024;
 
 impl Web {
+    /// Connects. A WebSocket it becomes by [`Web::shake_hands`].
     pub(crate) fn open(url: &Url, address: SocketAddr, manner: &Manner) -> Result<Self, Fault> {
         let deadline = Deadline::after(manner.timeout);
-        let stream = Stream::open(url, address, &manner.tls, deadline)?;
-        let mut web = Self {
-            stream,
+        Ok(Self {
+            stream: Stream::open(url, address, &manner.tls, deadline)?,
+            url: url.clone(),
             address,
             timeout: manner.timeout,
             reader: Reader::of_server(),
             input: Vec::new(),
             relayed: Vec::new(),
-        };
-        web.shake_hands(url, deadline)?;
-        Ok(web)
+        })
     }
 
     pub(crate) fn local(&self) -> Option<SocketAddr> {
@@ -82,9 +82,10 @@ impl Web {
         self.stream.tls()
     }
 
-    fn shake_hands(&mut self, url: &Url, deadline: Deadline) -> Result<(), Fault> {
+    pub(crate) fn shake_hands(&mut self) -> Result<(), Fault> {
+        let deadline = Deadline::after(self.timeout);
         let (key, mut request) = (handshake_key(), Vec::new());
-        ws::client::request(&mut request, &url.host, &url.target, &key);
+        ws::client::request(&mut request, &self.url.host, &self.url.target, &key);
         self.stream.write(&request, deadline)?;
         loop {
             match ws::client::answer(&self.input, &key) {

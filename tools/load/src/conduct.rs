@@ -92,6 +92,8 @@ pub(crate) struct Outcome {
     pub(crate) workers: usize,
     pub(crate) own: Option<Usage>,
     pub(crate) tracker: Option<Usage>,
+    /// The tracker's usage when measuring began.
+    pub(crate) tracker_before: Option<Usage>,
     /// Whether the tracker was steady before it was measured, if that was waited for.
     pub(crate) is_steady: Option<bool>,
     /// Why it ended early, if it did.
@@ -306,13 +308,14 @@ impl<'a> Lead<'a> {
             workers,
             own: since(own_before, own),
             tracker: since(tracker_before, tracker),
+            tracker_before,
             is_steady,
             ended,
         })
     }
 
     fn own(&self) -> Option<Usage> {
-        Usage::of(std::process::id()).ok()
+        Usage::of_one(std::process::id()).ok()
     }
 
     fn tracker(&self) -> Result<Option<Usage>> {

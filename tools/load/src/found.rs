@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::Latencies;
 use crate::checks::Checks;
 
@@ -62,8 +64,28 @@ pub struct Found {
     pub hostile_sent: u64,
     /// Answers to them.
     pub hostile_answered: u64,
+    /// What only WebTorrent has.
+    pub web: Web,
     /// How long the workers had nothing to do.
     pub waited: Duration,
+}
+
+/// Counts that only WebTorrent has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Web {
+    /// Connections that ended, or could not be made.
+    pub connections_lost: u64,
+    /// Replies to answers, which some trackers send; they count as replies to announces, too.
+    pub acknowledgements: u64,
+    /// Answers sent.
+    pub answers_sent: u64,
+    /// Answers not sent, because the tracker took in too little of what was sent before, or because
+    /// an offer had no names in it.
+    pub answers_withheld: u64,
+    /// Pings received; all are answered.
+    pub pings: u64,
+    /// Pongs received.
+    pub pongs: u64,
 }
 
 impl Found {
@@ -131,6 +153,12 @@ impl Found {
         self.checks.bad_counts += other.checks.bad_counts;
         self.hostile_sent += other.hostile_sent;
         self.hostile_answered += other.hostile_answered;
+        self.web.connections_lost += other.web.connections_lost;
+        self.web.acknowledgements += other.web.acknowledgements;
+        self.web.answers_sent += other.web.answers_sent;
+        self.web.answers_withheld += other.web.answers_withheld;
+        self.web.pings += other.web.pings;
+        self.web.pongs += other.web.pongs;
         self.waited += other.waited;
     }
 }

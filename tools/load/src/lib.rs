@@ -18,6 +18,7 @@ mod population;
 mod random;
 mod report;
 mod spread;
+mod started;
 mod stream;
 pub mod udp;
 mod url;
@@ -27,13 +28,16 @@ pub mod ws;
 
 pub use checks::Checks;
 pub use conduct::{Plan, Progress};
-pub use found::{Found, Kind};
+pub use found::{Found, Kind, Web};
 pub use latencies::Latencies;
 pub use mix::Mix;
 pub use pace::Pace;
 pub use pests::Pest;
 pub use population::Habits;
-pub use report::{CheckReport, Generator, Hostile, Quantiles, Report, Responses, Sample, Tracker};
+pub use report::{
+    CheckReport, Generator, Hostile, Quantiles, Report, Responses, Sample, Tracker, WebReport,
+};
 pub use spread::Spread;
+pub use started::Started;
 pub use url::Url;
 pub use usage::Usage;

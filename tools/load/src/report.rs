@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::conduct::Outcome;
-use crate::found::{Found, Kind};
+use crate::found::{Found, Kind, Web};
 use crate::{Latencies, Pace};
 
 /// What a run has found. The names are those of the JSON that `--json` prints, and are kept.
@@ -49,6 +49,9 @@ pub struct Report {
     pub checks: CheckReport,
     /// Hostile requests, if there were any.
     pub hostile: Option<Hostile>,
+    /// What only WebTorrent has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub web: Option<WebReport>,
     /// What the load itself needed.
     pub generator: Generator,
     /// What the tracker used, if its process is known.
@@ -134,6 +137,20 @@ pub struct Hostile {
     pub answered: u64,
 }
 
+/// What only WebTorrent has.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct WebReport {
+    /// Peers whose first announce was answered.
+    pub joined: u64,
+    /// Seconds until they all were.
+    pub join_s: f64,
+    /// Bytes by which the tracker had grown for each of them when measuring began.
+    pub bytes_per_connection: Option<f64>,
+    /// Counts.
+    #[serde(flatten)]
+    pub counts: Web,
+}
+
 /// What the load itself needed.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Generator {
@@ -215,6 +232,7 @@ impl Report {
             checks: CheckReport::of(&found),
             errors: found.errors,
             hostile,
+            web: None,
             generator,
             tracker,
             steady: is_steady,
@@ -321,6 +339,9 @@ impl fmt::Display for Report {
         writeln!(f, "megabytes per second: {received:.1} received, {sent:.1} sent")?;
         writeln!(f, "peers per answer: {:.1}", self.peers_per_response)?;
         self.checks.fmt(f)?;
+        if let Some(web) = &self.web {
+            web.write(f)?;
+        }
         if let Some(Hostile { profile, sent, answered }) = &self.hostile {
             writeln!(f, "hostile: {sent} of {profile}, {answered} answered")?;
         }
@@ -363,6 +384,30 @@ impl CheckReport {
                 "evenness: chi square {chi_square:.1} of {degrees} degrees, p {p:.4}; of whole answers \
                  {joint_chi_square:.1}, p {joint_p:.4}"
             ),
+            None => Ok(()),
+        }
+    }
+}
+
+impl WebReport {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { joined, join_s, bytes_per_connection, counts } = self;
+        let Web {
+            connections_lost,
+            acknowledgements,
+            answers_sent,
+            answers_withheld,
+            pings,
+            pongs,
+        } = counts;
+        writeln!(f, "connections: {joined} joined in {join_s:.2} s, {connections_lost} lost")?;
+        writeln!(
+            f,
+            "relays: {answers_sent} answers sent, {answers_withheld} withheld, {acknowledgements} acknowledged; \
+             {pings} pings, {pongs} pongs"
+        )?;
+        match bytes_per_connection {
+            Some(bytes) => writeln!(f, "tracker's bytes per connection: {bytes:.0}"),
             None => Ok(()),
         }
     }

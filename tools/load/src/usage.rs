@@ -31,7 +31,8 @@ impl Usage {
         Ok(sum)
     }
 
-    fn of_one(pid: u32) -> Result<Self> {
+    /// Of this process alone.
+    pub(crate) fn of_one(pid: u32) -> Result<Self> {
         let folder = Path::new("/proc").join(pid.to_string());
         let read = |name: &str| {
             fs::read_to_string(folder.join(name))

@@ -1,64 +1,73 @@
 //! Load for WebTorrent trackers: each connection is a peer of one torrent.
 //!
 //! A busy peer announces with offers, answers the offers that it is given, and announces again as
-//! soon as it has its reply: one request is under way on each connection at any time. An idle peer
-//! announces again when the tracker said it should, and answers pings. All that comes is counted.
+//! soon as it has its reply, or when its turn has come in an open loop: one request is under way on each
+//! connection at any time. An idle peer announces again when the tracker said it should, and answers pings.
+//! All that comes is counted.
 //!
-//! [`run`] goes through the stages; `peer` is one peer without I/O, `sockets` gives many of them
-//! their connections, `incoming` tells messages apart.
+//! `peer` is one peer without I/O, `sockets` gives many of them their connections, `worker` leads a
+//! thread's share of them through the run, `incoming` tells messages apart.
 
 mod crowd;
 mod incoming;
 mod peer;
-mod report;
 mod sockets;
 #[cfg(test)]
 mod tests;
+mod worker;
 
-use std::time::{Duration, Instant};
+use std::net::IpAddr;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
-use crate::{Url, Usage};
-use sockets::Sockets;
-
-pub use report::{Memory, Report, Tally};
+use crate::conduct::{Plan, Progress, conduct};
+use crate::report::About;
+use crate::{Habits, Mix, Pace, Pest, Report, Spread, Url, Usage, WebReport};
 
 /// The load.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The tracker.
     pub url: Url,
-    /// How many peers, each on a connection of its own.
-    pub connections: usize,
-    /// How many torrents they are in, in turn; at least 1.
-    pub torrents: usize,
+    /// Torrents and peers; each peer has a connection.
+    pub habits: Habits,
+    /// When peers announce again.
+    pub rhythm: Rhythm,
+    /// How long it takes.
+    pub plan: Plan,
+    /// Which requests; nothing connects.
+    pub mix: Mix,
+    /// Torrents in each scrape: at least 1.
+    pub scrape_torrents: u32,
+    /// Threads.
+    pub workers: u32,
     /// Offers in each announce but a peer's first, which has none; at most 64.
     pub offers: usize,
     /// Bytes of an offer's or an answer's session description, or a few more.
     pub offer_bytes: usize,
     /// Of a hundred offers received, how many are answered.
     pub answers_percent: u8,
-    /// Of a hundred requests, how many are scrapes.
-    pub scrapes_percent: u8,
-    /// When peers announce again.
-    pub pace: Pace,
-    /// How long to measure.
-    pub duration: Duration,
-    /// Runs with the same seed have the same torrents and names.
-    pub seed: u64,
-    /// The tracker's process, if it is on this machine: to tell what it uses.
-    pub pid: Option<u32>,
+    /// After so many answers to its requests a peer's connection is closed and another one opened.
+    pub requests_per_connection: Option<u32>,
+    /// Addresses that the connections come from in turn; the system's choice if there are none.
+    pub sources: Vec<IpAddr>,
+    /// After how long a request is lost.
+    pub timeout: Duration,
+    /// Of so many offers one is looked at closely.
+    pub check_every: u32,
+    /// Hostile connections besides, and how many, all workers together.
+    pub hostile: Option<(Pest, u32)>,
 }
 
 /// When peers announce again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rhythm {
     /// As soon as the last announce was answered.
-    Busy {
-        /// How long that goes on before anything is counted.
-        warm_up: Duration,
-    },
+    Busy,
+    /// So many times a second, all peers together, as long as there is one that waits for nothing.
+    Paced(f64),
     /// When the tracker's interval is over.
     Idle {
         /// How often each peer sends a ping, if it does.
@@ -67,106 +76,94 @@ pub enum Pace {
 }
 
 impl Options {
-    /// What aquatic's load tester does, too: 128 busy peers with 10 offers each.
+    /// What aquatic's load tester does, too: 128 busy peers with 10 offers each, in 4 torrents.
     pub fn busy(url: Url) -> Self {
         Self {
             url,
-            connections: 128,
-            torrents: 4,
+            habits: Habits {
+                torrents: 4,
+                peers: 128,
+                spread: Spread::Uniform,
+                seeders_percent: 25,
+                ..Habits::default()
+            },
+            rhythm: Rhythm::Busy,
+            plan: Plan::default(),
+            mix: Mix { connect: 0, announce: 1, scrape: 0 },
+            scrape_torrents: 5,
+            workers: 1,
             offers: 10,
             offer_bytes: 1000,
             answers_percent: 100,
-            scrapes_percent: 0,
-            pace: Pace::Busy { warm_up: Duration::from_secs(1) },
-            duration: Duration::from_secs(10),
-            seed: 1,
-            pid: None,
+            requests_per_connection: None,
+            sources: Vec::new(),
+            timeout: Duration::from_secs(5),
+            check_every: 16,
+            hostile: None,
         }
     }
 
     /// What pages that were left open do: 10,000 idle peers, ten to a torrent, who have found whom
     /// they need, for long enough that each announces again.
     pub fn idle(url: Url) -> Self {
+        let busy = Self::busy(url);
         Self {
-            connections: 10_000,
-            torrents: 1_000,
+            habits: Habits { torrents: 1_000, peers: 10_000, ..busy.habits },
             offers: 0,
-            pace: Pace::Idle { ping_every: Some(Duration::from_secs(30)) },
-            duration: Duration::from_secs(150),
-            ..Self::busy(url)
+            rhythm: Rhythm::Idle { ping_every: Some(Duration::from_secs(30)) },
+            // A tracker gets a second to put things in order before its memory is looked at.
+            plan: Plan { duration: Duration::from_secs(150), ..busy.plan },
+            ..busy
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        match self.rhythm {
+            Rhythm::Paced(rate) => Pace::Open { rate },
+            Rhythm::Busy | Rhythm::Idle { .. } => Pace::Closed { outstanding: self.habits.peers },
         }
     }
 }
 
-/// How long a tracker may take for an answer before it is given up.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long replies to the first answers are waited for: to learn whether there are any.
-const PROBE: Duration = Duration::from_millis(300);
-/// How long a tracker gets to put things in order before its memory is looked at.
-const SETTLE: Duration = Duration::from_secs(1);
-/// The longest wait for anything, so that nothing is late by more.
-const TICK: Duration = Duration::from_millis(50);
-
-/// Puts the tracker under the load and tells what came of it. `stage` hears what happens meanwhile.
-pub fn run(options: &Options, stage: &mut dyn FnMut(&str)) -> Result<Report> {
-    let usage = || options.pid.map(Usage::of).transpose();
-    let before = usage()?;
-    let mut sockets = Sockets::new(options)?;
-    let open_s = join(&mut sockets, options)?;
-    stage(&format!("{} joined in {open_s:.2} s", sockets.joined()));
-    sockets.run_for(SETTLE)?;
-    let joined = usage()?;
-    if options.offers > 0 {
-        sockets.probe()?;
+/// Puts the tracker under the load and tells what came of it. It stops early, and keeps what it has, when
+/// `interrupted` is set.
+pub fn run(
+    options: &Options,
+    interrupted: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Report> {
+    ensure!(
+        options.mix.connect == 0,
+        "a WebSocket has no connects: announces and scrapes, as in 10:1"
+    );
+    let before = options.plan.pid.map(Usage::of).transpose()?;
+    let joining = worker::Joining::default();
+    let make = |number| worker::Ws::new(options, number, &joining);
+    let workers = (options.workers.clamp(1, options.habits.peers.max(1)), make);
+    let outcome = conduct(&options.plan, workers, interrupted, progress)
+        .with_context(|| format!("cannot load {}", options.url))?;
+    let about = About {
+        protocol: "ws",
+        url: options.url.to_string(),
+        seed: options.habits.seed,
+        pace: options.pace(),
+        pid: options.plan.pid,
+        hostile: options.hostile.map(|(kind, _)| kind.to_string()),
+    };
+    let (joined, join_s) = joining.told();
+    let grown = Option::zip(before, outcome.tracker_before)
+        .map(|(before, joined)| joined.resident_bytes as f64 - before.resident_bytes as f64);
+    let web = WebReport {
+        joined,
+        join_s,
+        bytes_per_connection: grown.map(|bytes| bytes / joined.max(1) as f64),
+        counts: outcome.found.web,
+    };
+    let mut report = Report::new(about, outcome);
+    if matches!(options.rhythm, Rhythm::Idle { .. }) {
+        // Idle peers wait by intent.
+        report.generator.is_limit = false;
     }
-    if let Pace::Busy { warm_up } = options.pace {
-        sockets.start();
-        sockets.run_for(warm_up)?;
-    }
-    stage("measuring");
-    sockets.forget_figures();
-    let (start, own, tracker) = (Instant::now(), Usage::of(std::process::id()).ok(), usage()?);
-    sockets.run_for(options.duration)?;
-    let seconds = start.elapsed().as_secs_f64();
-    let since = |before: Option<Usage>, now: Option<Usage>| Some(now?.since(&before?));
-    let at_end = usage().context("the tracker is gone")?;
-    let resident = |usage: Option<Usage>| usage.map(|usage| usage.resident_bytes);
-    Ok(Report {
-        joined: sockets.joined(),
-        open_s,
-        seconds,
-        tally: sockets.tally(),
-        latencies: sockets.latencies().clone(),
-        own: since(own, Usage::of(std::process::id()).ok()),
-        tracker: since(tracker, at_end),
-        memory: Option::zip(resident(before), Option::zip(resident(joined), resident(at_end)))
-            .map(|(before, (joined, at_end))| Memory { before, joined, at_end }),
-        complaint: sockets.complaint().map(str::to_owned),
-    })
-}
-
-/// Opens all connections and lets each peer announce once: seconds that it took.
-fn join(sockets: &mut Sockets, options: &Options) -> Result<f64> {
-    let start = Instant::now();
-    let mut progress = (start, 0);
-    loop {
-        sockets.open_some()?;
-        sockets.turn(TICK)?;
-        let settled = sockets.settled();
-        if settled >= options.connections {
-            break;
-        }
-        if settled > progress.1 {
-            progress = (Instant::now(), settled);
-        }
-        // Those that are silent are no peers; the others go on without them.
-        if progress.0.elapsed() > PATIENCE {
-            break;
-        }
-    }
-    if sockets.joined() == 0 {
-        let why = sockets.complaint().unwrap_or("nothing was answered");
-        bail!("no peer could join at {}: {why}", options.url);
-    }
-    Ok(start.elapsed().as_secs_f64())
+    report.web = Some(web);
+    Ok(report)
 }

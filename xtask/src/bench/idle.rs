@@ -57,7 +57,8 @@ fn measure(plan: &Plan, subject: Subject) -> Result<Run> {
     command.arg("--idle");
     let text = output(command)?;
     // Fewer connections would be another measurement.
-    if !text.contains("with 10000 peers, 0 lost") {
+    let connections = text.lines().find(|line| line.starts_with("connections: 10000 joined "));
+    if !connections.is_some_and(|line| line.ends_with(", 0 lost")) {
         bail!("not all of 10,000 connections were there to the end:\n{text}");
     }
     Ok(Run {

@@ -116,7 +116,7 @@ impl Load {
                 let user_s = figure(&text, "tracker's user seconds:")?;
                 let system_s = figure(&text, "tracker's system seconds:")?;
                 Ok(Seen {
-                    responses_s: figure(&text, "messages per second:")?,
+                    responses_s: figure(&text, "responses per second:")?,
                     seconds: figure(&text, "measured:")?,
                     cpu_s: Some((user_s, system_s)),
                 })

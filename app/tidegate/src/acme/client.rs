@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use ::client::tls::authorities;
+use anyhow::{Context, Result};
 use http_body_util::Limited;
 use hyper::body::Bytes;
 use hyper::header::RETRY_AFTER;
@@ -20,8 +21,6 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 /// How long a connection may take to be made.
@@ -61,18 +60,7 @@ impl Client {
 
 /// Sees whether a file of roots can be used.
 pub(super) fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    if let Some(path) = ca {
-        let name = || format!("tls.acme.ca: {}", path.display());
-        let read =
-            CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let read = read.with_context(|| format!("{}: cannot be read", name()))?;
-        ensure!(!read.is_empty(), "{}: holds no certificate", name());
-        for certificate in read {
-            roots.add(certificate).with_context(|| format!("{}: is no root", name()))?;
-        }
-    }
-    Ok(roots)
+    authorities(ca).context("tls.acme.ca")
 }
 
 impl HttpClient for Client {

@@ -1,4 +1,4 @@
-//! Listeners: those of [udp], [http] and [tls], which share what those sections and [access] say, and
+//! Listeners: those of `[udp]`, `[http]` and `[tls]`, which share what those sections and `[access]` say, and
 //! those of `[[listener]]` tables, each of which may have some of that of its own.
 //!
 //! A table's settings are the file's with its own put over them, so all that is said of a key in a

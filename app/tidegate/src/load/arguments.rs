@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::load::{Habits, Plan, Spread, Url};
+use ::load::{Habits, Plan, Spread, Started, Url};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, value_parser};
 use ipnet::IpNet;
@@ -14,7 +14,7 @@ use ipnet::IpNet;
 /// What all load testers are told.
 #[derive(Args)]
 pub(super) struct Any {
-    /// Seconds of load before anything is counted; not for idle peers.
+    /// Seconds of load before anything is counted.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) warm_up: u32,
     /// Runs with the same seed have the same torrents and peers.
@@ -23,6 +23,9 @@ pub(super) struct Any {
     /// The tracker's process on this machine: what it uses, and what it has started, is told, too.
     #[arg(long, value_name = "NUMBER")]
     pub(super) pid: Option<u32>,
+    /// A tracker to start, and to end behind the load, with its words: behind a `--`.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid")]
+    tracker: Vec<String>,
     /// The tracker may be outside this machine and its private networks.
     #[arg(long)]
     i_own_this_tracker: bool,
@@ -58,6 +61,20 @@ pub(super) struct Crowd {
     write_hashes: Option<PathBuf>,
 }
 
+/// What is told of a run.
+#[derive(Args)]
+pub(super) struct Telling {
+    /// Of so many answers one is looked at closely.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..))]
+    pub(super) check_every: u32,
+    /// Print the figures as one line of JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// A line a second on standard error, even if it is no terminal.
+    #[arg(long)]
+    pub(super) progress: bool,
+}
+
 /// How long a run takes, and what is told of it.
 #[derive(Args)]
 pub(super) struct Course {
@@ -67,15 +84,8 @@ pub(super) struct Course {
     /// How long to measure.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(super) seconds: u32,
-    /// Of so many announces' answers one is looked at closely.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..))]
-    pub(super) check_every: u32,
-    /// Print the figures as one line of JSON.
-    #[arg(long)]
-    pub(super) json: bool,
-    /// A line a second on standard error, even if it is no terminal.
-    #[arg(long)]
-    pub(super) progress: bool,
+    #[command(flatten)]
+    pub(super) telling: Telling,
 }
 
 /// Where load comes from.
@@ -122,6 +132,14 @@ impl Sources {
 }
 
 impl Any {
+    /// The tracker, if it is to be started: its process is then that of the plan.
+    pub(super) fn start(&self, url: &Url, plan: &mut Plan) -> Result<Option<Started>> {
+        let Some((program, words)) = self.tracker.split_first() else { return Ok(None) };
+        let started = Started::new(program, words, url)?;
+        plan.pid = Some(started.pid());
+        Ok(Some(started))
+    }
+
     /// Whether this tracker may be put under load.
     pub(super) fn admits(&self, url: &Url) -> Result<()> {
         ensure!(
@@ -167,7 +185,8 @@ impl Course {
     }
 }
 
-fn write_hashes(path: &Path, habits: &Habits) -> Result<()> {
+/// Writes the info hashes of all torrents, one a line.
+pub(super) fn write_hashes(path: &Path, habits: &Habits) -> Result<()> {
     let write = || {
         let mut file = BufWriter::new(File::create(path)?);
         for hash in habits.info_hashes() {

@@ -59,12 +59,14 @@ pub(crate) struct Http {
 
 impl Http {
     pub(super) fn run(&self) -> Result<()> {
-        let options = self.options()?;
+        let mut options = self.options()?;
         if self.crowd.wrote_hashes(&options.habits)? {
             return Ok(());
         }
-        let report = http::run(&options, &*interruption()?, &mut watch(self.course.progress))?;
-        conclude(&report, self.course.json)
+        let _tracker = self.any.start(&options.url, &mut options.plan)?;
+        let report =
+            http::run(&options, &*interruption()?, &mut watch(self.course.telling.progress))?;
+        conclude(&report, self.course.telling.json, false)
     }
 
     pub(super) fn options(&self) -> Result<Options> {
@@ -89,7 +91,7 @@ impl Http {
             resume: self.resume,
             sources,
             timeout: Duration::from_millis(self.timeout_ms.into()),
-            check_every: self.course.check_every,
+            check_every: self.course.telling.check_every,
             hostile: self.hostile.map(|kind| (kind, self.hostile_connections)),
         })
     }

@@ -66,12 +66,14 @@ struct Pacing {
 
 impl Udp {
     pub(super) fn run(&self) -> Result<()> {
-        let options = self.options()?;
+        let mut options = self.options()?;
         if self.crowd.wrote_hashes(&options.habits)? {
             return Ok(());
         }
-        let report = udp::run(&options, &*interruption()?, &mut watch(self.course.progress))?;
-        conclude(&report, self.course.json)
+        let _tracker = self.any.start(&options.url, &mut options.plan)?;
+        let report =
+            udp::run(&options, &*interruption()?, &mut watch(self.course.telling.progress))?;
+        conclude(&report, self.course.telling.json, false)
     }
 
     pub(super) fn options(&self) -> Result<Options> {
@@ -93,7 +95,7 @@ impl Udp {
             sockets: self.sockets,
             sources,
             timeout: Duration::from_millis(self.timeout_ms.into()),
-            check_every: self.course.check_every,
+            check_every: self.course.telling.check_every,
             hostile: self.hostile.map(|profile| (profile, self.hostile_percent)),
             offload: !self.no_offload,
             ..Options::of(url)

@@ -33,7 +33,7 @@ pub fn announce_target(out: &mut Vec<u8>, target: &str, announce: &Announce, key
     if let Some(word) = event(announce.event) {
         query.word("event", word);
     }
-    query.word("key", &format!("{key:08X}"));
+    query.hex("key", key);
 }
 
 /// What is left where the size is not known: a block of a piece, as other clients say.
@@ -104,6 +104,12 @@ impl<'a> Query<'a> {
         append_decimal(self.out, number);
     }
 
+    fn hex(&mut self, name: &str, number: u32) {
+        self.name(name);
+        let bytes = number.to_be_bytes();
+        self.out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+    }
+
     //= bep3#percent-encoding
     fn bytes(&mut self, name: &str, bytes: &[u8]) {
         self.name(name);
@@ -112,13 +118,15 @@ impl<'a> Query<'a> {
                 b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'-' | b'_' | b'~' => {
                     self.out.push(*byte);
                 }
-                _ => {
-                    let digit = |half: u8| half + if half < 10 { b'0' } else { b'A' - 10 };
-                    self.out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
-                }
+                _ => self.out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]),
             }
         }
     }
+}
+
+/// The hex digit of a number below 16.
+fn digit(number: u8) -> u8 {
+    number + if number < 10 { b'0' } else { b'A' - 10 }
 }
 
 /// The first bytes of an answer.

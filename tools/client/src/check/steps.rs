@@ -86,29 +86,25 @@ impl<'a> Visit<'a> {
 
     fn connect(&mut self) -> Option<Session> {
         let start = Instant::now();
-        let opened = Session::open(self.url, self.address, &self.manner).and_then(|mut session| {
-            if let Protocol::Udp(udp) = &mut session.0 {
-                let id = udp.connect()?;
-                return Ok((session, Some(id)));
-            }
-            Ok((session, None))
-        });
-        let (session, id) = match opened {
-            Ok(opened) => opened,
+        let mut session = match Session::dial(self.url, self.address, &self.manner) {
+            Ok(session) => session,
             Err(fault) => {
                 self.found.fault("connect", &fault);
                 return None;
             }
         };
+        let greeted = session.greet();
         let took = milliseconds(start.elapsed());
         let sent = if let Protocol::Udp(udp) = &session.0 { udp.sent } else { 1 };
-        match sent {
-            1 => self.found.say("connect", Verdict::Ok, format!("in {took}")),
-            sent => {
+        match (&greeted, sent) {
+            (Err(fault), _) => self.found.fault("connect", fault),
+            (Ok(()), 1) => self.found.say("connect", Verdict::Ok, format!("in {took}")),
+            (Ok(()), sent) => {
                 let text = format!("in {took}, after {sent} datagrams: some were lost");
                 self.found.say("connect", Verdict::Warning, text);
             }
         }
+        // The certificate is worth a look whatever comes behind it.
         let tls = match &session.0 {
             Protocol::Udp(_) => None,
             Protocol::Http(http) => http.tls(),
@@ -117,7 +113,10 @@ impl<'a> Visit<'a> {
         if let Some(tls) = tls {
             certificate::judge(self.url, tls, self.options, self.found);
         }
-        if let Some(id) = id {
+        greeted.ok()?;
+        if let Protocol::Udp(udp) = &mut session.0 {
+            // It has one, so that nothing is asked again.
+            let id = udp.connect().ok()?;
             self.connection_id(id);
         }
         Some(session)

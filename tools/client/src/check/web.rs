@@ -35,7 +35,9 @@ pub(super) fn run(visit: &mut Visit<'_>, session: Session) {
 
 /// Gives the second client's connection, if it could announce.
 fn introduce(visit: &mut Visit<'_>, first: &mut Web) -> Option<Web> {
-    let mut second = match Web::open(visit.url, visit.address, &visit.manner) {
+    let opened = Web::open(visit.url, visit.address, &visit.manner);
+    let opened = opened.and_then(|mut second| second.shake_hands().map(|()| second));
+    let mut second = match opened {
         Ok(second) => second,
         Err(fault) => {
             visit.found.fault("introduction", &fault);

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use memchr::memmem::find;
+use memchr::memmem::Finder;
 use types::{Event, InfoHash};
 use wire::http::client;
 
@@ -59,6 +60,7 @@ struct Desk {
     checker: Checker,
     unchecked: u32,
     hashes: Vec<InfoHash>,
+    target: Vec<u8>,
     /// Peers of each connection.
     share: u32,
     /// The answers' own address, where it is known.
@@ -97,6 +99,7 @@ impl Http {
             random: Random::new(seed),
             unchecked: 0,
             hashes: Vec::new(),
+            target: Vec::new(),
             sources,
             silent_since: None,
             is_refused: false,
@@ -267,7 +270,8 @@ impl Desk {
             let place = first + random.below(self.share as usize) as u32;
             place.min(self.population.len() - 1)
         };
-        let (mut target, mut member) = (Vec::with_capacity(512), Member { torrent: 0, port: 0 });
+        let mut member = Member { torrent: 0, port: 0 };
+        self.target.clear();
         if asked == Asked::Announce {
             let place = place(&mut self.random);
             let (announce, who) = self.population.announce(place, &mut self.random);
@@ -275,7 +279,7 @@ impl Desk {
             if announce.event == Event::Stopped {
                 self.checker.expect_one_more();
             }
-            client::announce_target(&mut target, &url.target, &announce, 0);
+            client::announce_target(&mut self.target, &url.target, &announce, 0);
         } else {
             self.hashes.clear();
             for _ in 0..*scrape_torrents {
@@ -283,10 +287,10 @@ impl Desk {
                 self.hashes.push(self.population.habits().info_hash(torrent));
             }
             // That there is such a path was made sure of before.
-            let _ = client::scrape_target(&mut target, &url.target, &self.hashes);
+            let _ = client::scrape_target(&mut self.target, &url.target, &self.hashes);
         }
         connection.request.clear();
-        client::get(&mut connection.request, &url.host, &target, *close);
+        client::get(&mut connection.request, &url.host, &self.target, *close);
         connection.sent = 0;
         connection.flight = Some(Flight { asked, member, due });
         self.silent_since.get_or_insert_with(Instant::now);
@@ -311,7 +315,7 @@ impl Desk {
         body: &[u8],
         found: &mut Found,
     ) -> Result<(), &'static str> {
-        if find(body, b"14:failure reason").is_some()
+        if KEYS.failure.find(body).is_some()
             && let Ok(client::Answer::Refused(words)) = client::announced(body)
         {
             found.refuse(words);
@@ -380,15 +384,29 @@ fn peers(body: &[u8]) -> Option<u64> {
     if body.first() != Some(&b'd') || body.last() != Some(&b'e') {
         return None;
     }
-    let len = |key: &[u8]| {
-        let rest = body.get(find(body, key)? + key.len()..)?;
+    let len = |key: &Finder<'_>| {
+        let rest = body.get(key.find(body)? + key.needle().len()..)?;
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).take(9);
         Some(digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
     };
-    let (v4, v6) = (len(b"5:peers"), len(b"6:peers6"));
-    let has_interval = find(body, b"8:interval").is_some();
+    let (v4, v6) = (len(&KEYS.peers), len(&KEYS.peers6));
+    let has_interval = KEYS.interval.find(body).is_some();
     (has_interval || v4.is_some()).then(|| v4.unwrap_or(0) / 6 + v6.unwrap_or(0) / 18)
 }
+
+struct Keys {
+    failure: Finder<'static>,
+    interval: Finder<'static>,
+    peers: Finder<'static>,
+    peers6: Finder<'static>,
+}
+
+static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
+    failure: Finder::new("14:failure reason"),
+    interval: Finder::new("8:interval"),
+    peers: Finder::new("5:peers"),
+    peers6: Finder::new("6:peers6"),
+});
 
 /// Where the tracker sees this machine: the addresses that were asked for, or what the system chooses.
 fn sources(options: &Options) -> Result<Vec<IpAddr>> {

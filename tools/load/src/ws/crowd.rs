@@ -1,57 +1,115 @@
 //! What all peers of a run have in common.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use types::{InfoHash, PeerId};
+use types::{Announce, InfoHash, OfferId, PeerId};
 
 use super::Options;
-use super::report::Tally;
 use crate::Url;
-use crate::latencies::Latencies;
-use crate::random::Random;
+use crate::found::Found;
+use crate::mix::{Asked, Mix};
+use crate::population::Population;
+use crate::random::{Random, hash};
 
 /// The peers' common knowledge, and what they have seen.
 pub(super) struct Crowd {
     pub(super) url: Url,
-    /// Torrents, and where peers join them.
-    pub(super) torrents: Vec<InfoHash>,
+    population: Population,
     /// Offers in each announce, and what they and their answers say.
     pub(super) offers: usize,
     pub(super) offer: String,
     pub(super) answer: String,
     pub(super) answers_percent: u8,
-    pub(super) scrapes_percent: u8,
+    mix: Mix,
+    scrape_torrents: u32,
     pub(super) random: Random,
     /// Whether the tracker replies to answers, as it does to announces. bittorrent-tracker does not,
     /// aquatic_ws does.
     pub(super) acknowledges: bool,
     /// Whether that is being found out.
     pub(super) probing: bool,
-    pub(super) tally: Tally,
-    pub(super) latencies: Latencies,
-    /// The first reason that the tracker gave for not serving, or that a connection ended for.
-    pub(super) complaint: Option<String>,
+    /// More peers than there can be, by anybody's count.
+    peers_max: u64,
+    check_every: u32,
+    /// Some of the offers that have come.
+    offers_seen: HashSet<OfferId>,
+    pub(super) found: Found,
 }
 
+/// So many offers are remembered, to notice when one comes again.
+const OFFERS_SEEN_MAX: usize = 65_536;
+
 impl Crowd {
-    pub(super) fn new(options: &Options) -> Self {
-        let mut random = Random::new(options.seed);
-        let torrents = (0..options.torrents.max(1)).map(|_| InfoHash(random.bytes())).collect();
+    /// Share number `share` of so many.
+    pub(super) fn new(options: &Options, share: u32, shares: u32) -> Self {
         Self {
             url: options.url.clone(),
-            torrents,
+            population: Population::new(&options.habits, share, shares),
             offers: options.offers,
             offer: description("offer", options.offer_bytes),
             answer: description("answer", options.offer_bytes),
             answers_percent: options.answers_percent,
-            scrapes_percent: options.scrapes_percent,
-            random,
+            mix: options.mix,
+            scrape_torrents: options.scrape_torrents,
+            random: Random::new(hash(options.habits.seed, share.into())),
             acknowledges: false,
             probing: false,
-            tally: Tally::default(),
-            latencies: Latencies::default(),
-            complaint: None,
+            peers_max: options.habits.peers.into(),
+            check_every: options.check_every.max(1),
+            offers_seen: HashSet::new(),
+            found: Found::default(),
         }
+    }
+
+    /// How many peers there are.
+    pub(super) fn peers(&self) -> usize {
+        self.population.len() as usize
+    }
+
+    /// Whether the next request is a scrape.
+    pub(super) fn is_to_scrape(&mut self) -> bool {
+        self.mix.draw(&mut self.random) == Asked::Scrape
+    }
+
+    /// What the peer at this place announces next.
+    pub(super) fn announce(&mut self, place: usize) -> Announce {
+        let (announce, _) = self.population.announce(place as u32, &mut self.random);
+        // Who leaves makes room for another one, but the tracker may go on counting who came back.
+        self.peers_max += u64::from(announce.event == types::Event::Stopped);
+        announce
+    }
+
+    /// Torrents to be scraped, that of the peer at this place among them.
+    pub(super) fn scraped(&mut self, place: usize) -> Vec<InfoHash> {
+        let others = 1..self.scrape_torrents;
+        let others = others.map(|_| self.random.below(self.population.len() as usize));
+        let places: Vec<usize> = others.chain([place]).collect();
+        let torrents = places.into_iter().map(|place| self.population.torrent(place as u32));
+        torrents.map(|torrent| self.population.habits().info_hash(torrent)).collect()
+    }
+
+    /// Looks at the count of a reply to an announce.
+    pub(super) fn look_at_count(&mut self, peers: u64) {
+        self.found.checks.checked += 1;
+        self.found.checks.bad_counts += u64::from(peers > self.peers_max);
+    }
+
+    /// Looks at an offer that was given to `own`. Only some are looked at: those with certain names, so
+    /// that one that comes again is looked at again.
+    pub(super) fn look_at_offer(&mut self, own: PeerId, from: PeerId, offer: OfferId) {
+        let [first, second, ..] = offer.0;
+        if !u32::from(u16::from_be_bytes([first, second])).is_multiple_of(self.check_every) {
+            return;
+        }
+        let checks = &mut self.found.checks;
+        checks.checked += 1;
+        checks.own_address += u64::from(from == own);
+        checks.unknown_peers += u64::from(!from.0.starts_with(b"-TG0001-"));
+        if self.offers_seen.len() >= OFFERS_SEEN_MAX {
+            self.offers_seen.clear();
+        }
+        checks.duplicates += u64::from(!self.offers_seen.insert(offer));
     }
 
     /// 16 random bytes in base64, of which the last digit holds but two bits.
@@ -66,21 +124,8 @@ impl Crowd {
         key
     }
 
-    /// A name as clients make them: who wrote the client, then whatever.
-    pub(super) fn peer_id(&mut self) -> PeerId {
-        let mut id = *b"-TG0001-000000000000";
-        for place in id.iter_mut().skip(8) {
-            *place = b'a' + self.random.below(26) as u8;
-        }
-        PeerId(id)
-    }
-
     pub(super) fn mask(&mut self) -> [u8; 4] {
         self.random.bytes()
-    }
-
-    pub(super) fn complain(&mut self, what: impl FnOnce() -> String) {
-        self.complaint.get_or_insert_with(what);
     }
 }
 
@@ -124,13 +169,35 @@ mod tests {
         assert!(description("answer", 1000).starts_with(r#"{"type":"answer","sdp":"v=0\r\n"#));
     }
 
-    #[test]
-    fn keys_and_names_are_of_their_form() {
+    fn crowd() -> Crowd {
         let options = Options::busy(Url::web("ws://127.0.0.1").unwrap());
-        let mut crowd = Crowd::new(&options);
+        Crowd::new(&Options { check_every: 1, ..options }, 0, 1)
+    }
+
+    #[test]
+    fn keys_are_of_their_form() {
+        let mut crowd = crowd();
         let key = crowd.handshake_key();
         assert!(key.ends_with(b"==") && key != crowd.handshake_key());
         assert!(b"AQgw".contains(&key[21]));
-        assert_ne!(crowd.peer_id(), crowd.peer_id());
+    }
+
+    #[test]
+    fn odd_offers_and_counts_are_noticed() {
+        let mut crowd = crowd();
+        let [one, two] = [0, 1].map(|place| crowd.announce(place).peer_id);
+        let offers = [1, 2, 3].map(|byte| OfferId([byte; 20]));
+        crowd.look_at_offer(one, two, offers[0]);
+        crowd.look_at_count(128);
+        let checks = crowd.found.checks;
+        assert_eq!((checks.checked, checks.own_address, checks.unknown_peers), (2, 0, 0));
+        assert_eq!((checks.duplicates, checks.bad_counts), (0, 0));
+        crowd.look_at_offer(one, two, offers[0]);
+        crowd.look_at_offer(one, one, offers[1]);
+        crowd.look_at_offer(one, PeerId([b'x'; 20]), offers[2]);
+        crowd.look_at_count(129);
+        let checks = crowd.found.checks;
+        assert_eq!((checks.duplicates, checks.own_address), (1, 1));
+        assert_eq!((checks.unknown_peers, checks.bad_counts), (1, 1));
     }
 }

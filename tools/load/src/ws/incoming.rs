@@ -14,8 +14,12 @@ use wire::webtorrent::client::{Reply, identifier, read as read_all};
 /// A message of a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Incoming<'a> {
-    /// The answer to an announce, or to an answer, with the interval.
-    Announced(Option<u64>),
+    /// The answer to an announce, or to an answer.
+    Announced {
+        interval_s: Option<u64>,
+        /// Peers, by the tracker's count.
+        peers: u64,
+    },
     Offer,
     Answer,
     Scraped,
@@ -38,7 +42,9 @@ pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
         }
     }
     Some(match read_all(text)? {
-        Reply::Announced { interval_s, .. } => Incoming::Announced(interval_s),
+        Reply::Announced { interval_s, complete, incomplete, .. } => {
+            Incoming::Announced { interval_s, peers: complete.saturating_add(incomplete) }
+        }
         Reply::Scraped(_) => Incoming::Scraped,
         Reply::Failure { reason, .. } => Incoming::Failure(reason),
         Reply::Offer { .. } => Incoming::Offer,
@@ -143,7 +149,7 @@ mod tests {
         let reply = format!(
             r#"{{"interval":120,"complete":1,"incomplete":2,"action":"announce","info_hash":"{hash}"}}"#
         );
-        assert_eq!(read(&reply), Some(Incoming::Announced(Some(120))));
+        assert_eq!(read(&reply), Some(Incoming::Announced { interval_s: Some(120), peers: 3 }));
         let scrape = format!(
             r#"{{"action":"scrape","files":{{"{hash}":{{"complete":1,"incomplete":2,"downloaded":3}}}}}}"#
         );

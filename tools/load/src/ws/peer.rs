@@ -2,24 +2,27 @@
 
 use std::time::{Duration, Instant};
 
-use types::{Event, OfferId, PeerId, Want, limits};
+use types::{Event, InfoHash, OfferId, PeerId, Want, limits};
 use wire::webtorrent::{Announce, Answer, Offer, client};
 use wire::ws::{self, Reader};
 
 use super::crowd::Crowd;
 use super::incoming::{Incoming, introduction, read};
+use crate::found::Kind;
 
 /// A peer: it is in one torrent, and has one request under way at a time.
 pub(super) struct Peer {
+    /// Its number, by which the crowd knows what it says.
+    place: usize,
+    /// What it announced last.
     id: PeerId,
-    torrent: usize,
-    seeder: bool,
+    info_hash: InfoHash,
     reader: Reader,
     /// Of the handshake, until it is answered.
     key: Option<[u8; 24]>,
     /// Whether its first announce was answered.
     joined: bool,
-    /// Since when a request is unanswered.
+    /// Since when a request is unanswered: when it was due.
     pending: Option<Instant>,
     /// Answers that the tracker has still to acknowledge before it replies to the pending request, or
     /// to the next one if none is pending; and those sent since.
@@ -60,12 +63,10 @@ impl Peer {
         let crowd = &mut *turn.crowd;
         let key = crowd.handshake_key();
         ws::client::request(turn.out, &crowd.url.host, &crowd.url.target, &key);
-        let torrents = crowd.torrents.len();
         Self {
-            id: crowd.peer_id(),
-            torrent: index % torrents,
-            // Of every torrent's peers, one in four.
-            seeder: (index / torrents) % 4 == 3,
+            place: index,
+            id: PeerId::default(),
+            info_hash: InfoHash::default(),
             reader: Reader::of_server(),
             key: Some(key),
             joined: false,
@@ -90,7 +91,8 @@ impl Peer {
                 _ => return Err(Ended("what came is not a WebSocket's handshake".into())),
             }
             self.key = None;
-            self.announce(Event::Started, 0, turn);
+            turn.crowd.found.count(Kind::Connect);
+            self.announce(0, turn);
         }
         loop {
             let rest = input.get_mut(heard.consumed..).unwrap_or_default();
@@ -101,13 +103,13 @@ impl Peer {
                 ws::Event::Text(text) => self.take(&text, turn, &mut heard),
                 ws::Event::Binary(bytes) => match str::from_utf8(&bytes) {
                     Ok(text) => self.take(text, turn, &mut heard),
-                    Err(_) => turn.crowd.tally.unreadable += 1,
+                    Err(_) => turn.crowd.found.fail(UNREADABLE),
                 },
                 ws::Event::Ping(payload) => {
-                    turn.crowd.tally.pings += 1;
+                    turn.crowd.found.web.pings += 1;
                     ws::client::pong(turn.out, turn.crowd.mask(), payload);
                 }
-                ws::Event::Pong(_) => turn.crowd.tally.pongs += 1,
+                ws::Event::Pong(_) => turn.crowd.found.web.pongs += 1,
                 ws::Event::Close(code) => {
                     let code = code.map_or_else(String::new, |code| format!(" with {}", code.0));
                     return Err(Ended(format!("the tracker closed{code}")));
@@ -119,7 +121,7 @@ impl Peer {
 
     /// Sends an announce with offers, or a scrape, as the mix has it.
     pub(super) fn ask(&mut self, turn: &mut Turn<'_>) {
-        if turn.crowd.random.percent(turn.crowd.scrapes_percent) {
+        if turn.crowd.is_to_scrape() {
             self.scrape(turn);
         } else {
             self.offer(turn);
@@ -128,7 +130,12 @@ impl Peer {
 
     /// Sends an announce with offers.
     pub(super) fn offer(&mut self, turn: &mut Turn<'_>) {
-        self.announce(Event::None, turn.crowd.offers, turn);
+        self.announce(turn.crowd.offers, turn);
+    }
+
+    /// Whether it waits for an answer.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.pending.is_some()
     }
 
     /// Sends a ping.
@@ -150,12 +157,14 @@ impl Peer {
         self.joined
     }
 
-    fn announce(&mut self, event: Event, offers: usize, turn: &mut Turn<'_>) {
+    fn announce(&mut self, offers: usize, turn: &mut Turn<'_>) {
         let crowd = &mut *turn.crowd;
-        let Some(info_hash) = crowd.torrents.get(self.torrent) else { return };
-        let mut announce = Announce::new(*info_hash, self.id);
-        announce.event = event;
-        announce.left = Some(if self.seeder { 0 } else { 123_456_789 });
+        let said = crowd.announce(self.place);
+        (self.info_hash, self.id) = (said.info_hash, said.peer_id);
+        let mut announce = Announce::new(self.info_hash, self.id);
+        (announce.event, announce.left) = (said.event, said.left);
+        // Who leaves offers nothing.
+        let offers = if said.event == Event::Stopped { 0 } else { offers };
         let offers = offers.min(limits::WEB_OFFERS_MAX);
         announce.want = Want::Peers(offers as u16);
         for _ in 0..offers {
@@ -164,46 +173,45 @@ impl Peer {
         }
         let mask = crowd.random.bytes();
         ws::client::text_with(turn.out, mask, |out| client::announce(out, &announce));
-        crowd.tally.announces += 1;
+        crowd.found.sent += 1;
         self.pending = Some(turn.now);
     }
 
-    /// Of its own torrent, and of four others.
+    /// Of its own torrent, and of others.
     fn scrape(&mut self, turn: &mut Turn<'_>) {
-        let crowd = &mut *turn.crowd;
-        let others = [(); 4].map(|()| crowd.random.below(crowd.torrents.len()));
-        let hashes = others.into_iter().chain([self.torrent]);
-        let hashes: Vec<_> = hashes.filter_map(|at| crowd.torrents.get(at).copied()).collect();
-        let mask = crowd.mask();
+        let hashes = turn.crowd.scraped(self.place);
+        let mask = turn.crowd.mask();
         ws::client::text_with(turn.out, mask, |out| client::scrape(out, &hashes));
-        crowd.tally.scrape_requests += 1;
+        turn.crowd.found.sent += 1;
         self.pending = Some(turn.now);
     }
 
     fn take(&mut self, text: &str, turn: &mut Turn<'_>, heard: &mut Heard) {
+        let found = &mut turn.crowd.found;
         match read(text) {
             Some(Incoming::Offer) => {
-                turn.crowd.tally.offers += 1;
+                found.count(Kind::Offer);
                 self.answer(text, turn);
             }
-            Some(Incoming::Answer) => turn.crowd.tally.answers += 1,
-            Some(Incoming::Announced(_)) if self.is_acknowledgement(turn.crowd) => {
-                turn.crowd.tally.acknowledgements += 1;
-            }
-            Some(Incoming::Announced(interval_s)) => {
-                turn.crowd.tally.replies += 1;
-                self.settle(interval_s, turn, heard);
+            Some(Incoming::Answer) => found.count(Kind::Answer),
+            Some(Incoming::Announced { interval_s, peers }) => {
+                found.count(Kind::Announce);
+                if self.is_acknowledgement(turn.crowd) {
+                    turn.crowd.found.web.acknowledgements += 1;
+                } else {
+                    turn.crowd.look_at_count(peers);
+                    self.settle(interval_s, turn, heard);
+                }
             }
             Some(Incoming::Scraped) => {
-                turn.crowd.tally.scrapes += 1;
+                found.count(Kind::Scrape);
                 self.settle(None, turn, heard);
             }
             Some(Incoming::Failure(reason)) => {
-                turn.crowd.tally.failures += 1;
-                turn.crowd.complain(|| format!("failure reason: {reason}"));
+                found.refuse(reason.as_bytes());
                 self.settle(None, turn, heard);
             }
-            None => turn.crowd.tally.unreadable += 1,
+            None => found.fail(UNREADABLE),
         }
     }
 
@@ -220,7 +228,7 @@ impl Peer {
 
     fn settle(&mut self, interval_s: Option<u64>, turn: &mut Turn<'_>, heard: &mut Heard) {
         let Some(since) = self.pending.take() else { return };
-        turn.crowd.latencies.record(turn.now.saturating_duration_since(since));
+        turn.crowd.found.latencies.record(turn.now.saturating_duration_since(since));
         self.ahead = std::mem::take(&mut self.behind);
         heard.answered = true;
         heard.interval = interval_s.map(Duration::from_secs);
@@ -229,21 +237,26 @@ impl Peer {
 
     fn answer(&mut self, offer: &str, turn: &mut Turn<'_>) {
         let crowd = &mut *turn.crowd;
+        let names = introduction(offer);
+        if let Some((from, offer_id)) = names {
+            crowd.look_at_offer(self.id, from, offer_id);
+        }
         if !crowd.random.percent(crowd.answers_percent) {
             return;
         }
-        let (false, Some((to_peer_id, offer_id))) = (turn.congested, introduction(offer)) else {
-            crowd.tally.answers_withheld += 1;
+        let (false, Some((to_peer_id, offer_id))) = (turn.congested, names) else {
+            crowd.found.web.answers_withheld += 1;
             return;
         };
-        let Some(&info_hash) = crowd.torrents.get(self.torrent) else { return };
-        let peer_id = self.id;
+        let (info_hash, peer_id) = (self.info_hash, self.id);
         let answer = Answer { info_hash, peer_id, to_peer_id, offer_id, json: &crowd.answer };
         let mask = crowd.random.bytes();
         ws::client::text_with(turn.out, mask, |out| client::answer(out, &answer));
-        crowd.tally.answers_sent += 1;
+        crowd.found.web.answers_sent += 1;
         if crowd.acknowledges {
             *(if self.pending.is_some() { &mut self.behind } else { &mut self.ahead }) += 1;
         }
     }
 }
+
+const UNREADABLE: &str = "a message that is none of the protocol";

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Instant;
 
 use types::{InfoHash, PeerId, Refusal, SwarmCounts};
 use wire::http::{Head, Upgrade, read_head};
@@ -13,6 +14,7 @@ use wire::ws::{self as frames, Event, Reader};
 use super::peer::{Peer, Turn};
 use super::*;
 use crate::random::Random;
+use crate::{CheckReport, Kind};
 
 /// What a tracker is like.
 #[derive(Clone, Copy)]
@@ -143,83 +145,182 @@ fn answer(stream: &mut TcpStream, text: &str, manner: Manner, memory: &mut Memor
 }
 
 fn options(url: Url) -> Options {
+    let busy = Options::busy(url);
     Options {
-        connections: 6,
-        torrents: 2,
+        habits: Habits { torrents: 2, peers: 6, ..busy.habits },
         offers: 2,
-        pace: Pace::Busy { warm_up: Duration::from_millis(50) },
-        duration: Duration::from_millis(400),
-        pid: Some(std::process::id()),
-        ..Options::busy(url)
+        plan: Plan {
+            warm_up: Duration::from_millis(50),
+            duration: Duration::from_millis(400),
+            pid: Some(std::process::id()),
+            ..Plan::default()
+        },
+        check_every: 1,
+        ..busy
     }
+}
+
+fn load(options: &Options) -> Report {
+    run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
 #[test]
 fn busy_peers_offer_answer_and_announce_again() {
-    let (url, memory) = tracker(6, PLAIN);
-    let mut stages = Vec::new();
-    let options = Options { scrapes_percent: 20, ..options(url) };
-    let report = run(&options, &mut |stage| stages.push(stage.to_owned())).unwrap();
-    let tally = report.tally;
-    assert_eq!((report.joined, tally.lost, tally.unanswered), (6, 0, 0));
-    assert_eq!((tally.failures, tally.unreadable, tally.acknowledgements), (0, 0, 0));
-    assert!(tally.replies > 10 && tally.scrapes > 0 && tally.answers > 10, "{tally:?}");
-    // Every offer that came was answered at once; every peer has one request under way.
-    assert_eq!(tally.answers_sent, tally.offers);
-    assert!(tally.announces.abs_diff(tally.replies) <= 6, "{tally:?}");
-    assert!(tally.scrape_requests.abs_diff(tally.scrapes) <= 6, "{tally:?}");
-    let seen = memory.lock().unwrap();
-    assert!(seen.announces >= tally.announces && seen.answers + 12 >= tally.answers_sent);
-    assert_eq!((seen.peers.len(), seen.pongs), (6, 6));
-    assert!(stages[0].starts_with("6 joined in ") && stages[1] == "measuring");
-    let text = report.to_string();
-    for label in ["messages per second: ", "latency: p50 ", "messages per tracker CPU second: "] {
-        assert_eq!(text.matches(label).count(), 1, "{text}");
+    for workers in [1, 2] {
+        let (url, memory) = tracker(6, PLAIN);
+        let mix = "4:1".parse().unwrap();
+        let report = load(&Options { mix, workers, ..options(url) });
+        let (responses, web) = (report.responses, report.web.unwrap());
+        assert_eq!((web.joined, web.counts.connections_lost, report.lost), (6, 0, 0), "{report}");
+        assert!(report.errors.is_empty() && web.counts.acknowledgements == 0, "{report}");
+        let [offers, answers] = [responses.offer, responses.answer].map(Option::unwrap);
+        assert!(responses.announce > 10 && responses.scrape > 0 && answers > 10, "{report}");
+        // Every offer that came was answered at once; every peer has one request under way.
+        assert!(web.counts.answers_sent.abs_diff(offers) <= 24, "{report}");
+        assert!(report.sent.abs_diff(responses.announce + responses.scrape) <= 12, "{report}");
+        let CheckReport { checked, own_address, duplicates, unknown_peers, bad_counts, .. } =
+            report.checks;
+        assert!(checked > 10, "{report}");
+        assert_eq!((own_address, duplicates, unknown_peers, bad_counts), (0, 0, 0, 0));
+        let seen = memory.lock().unwrap();
+        assert!(seen.announces >= responses.announce);
+        assert_eq!((seen.peers.len(), seen.pongs), (6, 6));
+        let text = report.to_string();
+        for label in
+            ["responses per second: ", "latency: mean ", "connections: 6 joined in ", "relays: "]
+        {
+            assert_eq!(text.matches(label).count(), 1, "{text}");
+        }
+        assert!(report.json().contains(r#""offer":"#) && report.json().contains(r#""web":{"#));
     }
 }
 
 #[test]
 fn replies_to_answers_are_not_taken_for_replies_to_announces() {
     let (url, memory) = tracker(6, Manner { acknowledges: true, ..PLAIN });
-    let tally = run(&options(url), &mut |_| {}).unwrap().tally;
-    assert!(tally.announces.abs_diff(tally.replies) <= 6, "{tally:?}");
-    assert!(tally.acknowledgements > 10, "{tally:?}");
+    let report = load(&options(url));
+    let counts = report.web.unwrap().counts;
+    let replies = report.responses.announce - counts.acknowledgements;
+    assert!(report.sent.abs_diff(replies) <= 12, "{report}");
+    assert!(counts.acknowledgements > 10, "{report}");
     // As many as there are answers, but for those under way at the start and at the end.
     let under_way = 6 * 2 * 6;
-    assert!(tally.acknowledgements.abs_diff(tally.answers_sent) <= under_way, "{tally:?}");
-    assert!(memory.lock().unwrap().announces >= tally.announces);
+    assert!(counts.acknowledgements.abs_diff(counts.answers_sent) <= under_way, "{report}");
+    assert!(memory.lock().unwrap().announces >= report.sent);
 }
 
 #[test]
 fn refusals_are_answers_and_their_reason_is_told() {
     let (url, _) = tracker(6, Manner { refuses: true, ..PLAIN });
-    let report = run(&options(url), &mut |_| {}).unwrap();
-    assert!(report.tally.failures > 10 && report.tally.replies == 0, "{:?}", report.tally);
-    assert!(report.complaint.unwrap().contains(Refusal::NotAllowed.text()));
+    let report = load(&options(url));
+    assert!(report.responses.error > 10 && report.responses.announce == 0, "{report}");
+    let reason = Refusal::NotAllowed.text();
+    assert!(report.errors.keys().any(|text| text.contains(reason)), "{report}");
+}
+
+#[test]
+fn an_open_loop_sends_at_its_rate() {
+    let (url, _) = tracker(6, PLAIN);
+    let report = load(&Options { rhythm: Rhythm::Paced(300.0), ..options(url) });
+    let expected = 300.0 * report.seconds;
+    assert!((report.sent as f64 - expected).abs() < expected * 0.3, "{report}");
+    assert!(report.errors.is_empty() && report.pace == Pace::Open { rate: 300.0 });
+}
+
+#[test]
+fn connections_are_made_anew_after_so_many_requests() {
+    let (url, memory) = tracker(usize::MAX, PLAIN);
+    let mut options = Options { requests_per_connection: Some(3), ..options(url) };
+    // Offers to connections that have just gone are lost; that is the load's doing.
+    options.offers = 0;
+    let report = load(&options);
+    let (connects, announces) = (report.responses.connect, report.responses.announce);
+    assert!(report.errors.is_empty() && connects > 6, "{report}");
+    // An announce when a peer joins, and two more.
+    assert!(announces.abs_diff(3 * connects) <= 36, "{report}");
+    assert!(memory.lock().unwrap().pongs >= connects);
+}
+
+#[test]
+fn peers_come_and_go_on_their_connections() {
+    let (url, memory) = tracker(6, PLAIN);
+    let options = options(url);
+    let habits = Habits { churn_percent: 20, ..options.habits.clone() };
+    let report = load(&Options { habits, offers: 0, ..options });
+    assert!(report.errors.is_empty() && report.responses.announce > 50, "{report}");
+    assert!(memory.lock().unwrap().peers.len() > 12);
 }
 
 #[test]
 fn idle_peers_announce_when_they_should_and_ping() {
     let (url, memory) = tracker(5, Manner { interval_s: 1, ..PLAIN });
+    let idle = Options::idle(url);
     let options = Options {
-        connections: 5,
-        pace: Pace::Idle { ping_every: Some(Duration::from_millis(300)) },
-        duration: Duration::from_millis(1500),
-        ..Options::idle(url)
+        habits: Habits { peers: 5, ..idle.habits.clone() },
+        rhythm: Rhythm::Idle { ping_every: Some(Duration::from_millis(300)) },
+        plan: Plan {
+            warm_up: Duration::from_secs(1),
+            duration: Duration::from_millis(1500),
+            ..idle.plan.clone()
+        },
+        ..idle
     };
-    let report = run(&options, &mut |_| {}).unwrap();
-    let tally = report.tally;
+    let report = load(&options);
     // Two seconds and a half from the first announce, the first of them to settle.
-    assert!((5..=10).contains(&tally.announces), "{tally:?}");
+    assert!((5..=10).contains(&report.sent), "{report}");
     // One may be under way when the count begins, and when it ends.
-    assert!(tally.replies.abs_diff(tally.announces) <= 5, "{tally:?}");
-    assert!(tally.pongs >= 5 && memory.lock().unwrap().pings >= tally.pongs, "{tally:?}");
-    assert_eq!((tally.offers, tally.lost), (0, 0));
+    assert!(report.responses.announce.abs_diff(report.sent) <= 5, "{report}");
+    let web = report.web.unwrap();
+    assert!(web.counts.pongs >= 5 && memory.lock().unwrap().pings >= web.counts.pongs);
+    assert_eq!((report.responses.offer, web.counts.connections_lost), (Some(0), 0));
+}
+
+/// All that is said before this count was said during the probe, or while peers joined.
+#[test]
+fn a_tracker_that_dies_leaves_what_it_did() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = Url::web(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
+    thread::spawn(move || {
+        let mut streams: Vec<TcpStream> = Vec::new();
+        for stream in listener.incoming().take(6) {
+            let stream = stream.unwrap();
+            streams.push(stream.try_clone().unwrap());
+            let memory = Mutex::new(Memory::default());
+            thread::spawn(move || serve(stream, PLAIN, &memory));
+        }
+        thread::sleep(Duration::from_millis(800));
+        for stream in streams {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    let mut options = options(url);
+    (options.plan.warm_up, options.plan.duration) = (Duration::ZERO, Duration::from_secs(3600));
+    let report = load(&options);
+    assert!(report.responses.announce > 10, "{report}");
+    assert_eq!(report.ended.as_deref(), Some("no connection is left"));
+    assert_eq!(report.web.unwrap().counts.connections_lost, 6);
+}
+
+#[test]
+fn pests_are_beside_the_load() {
+    let (url, _) = tracker(usize::MAX, PLAIN);
+    let report = load(&Options { hostile: Some((Pest::Slowloris, 3)), ..options(url) });
+    assert!(report.responses.announce > 10 && report.errors.is_empty(), "{report}");
+    let hostile = report.hostile.unwrap();
+    assert_eq!((hostile.profile.as_str(), hostile.answered), ("slowloris", 0));
 }
 
 #[test]
 fn trackers_that_are_none_are_told_apart() {
-    for (answer, why) in [
+    let why = |options: &Options| {
+        let error = run(options, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+        format!("{error:#}")
+    };
+    let one = |url| {
+        let options = options(url);
+        Options { habits: Habits { peers: 1, ..options.habits.clone() }, ..options }
+    };
+    for (answer, expected) in [
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP status 404"),
         ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "not a WebSocket's handshake"),
         ("", "the tracker closed the connection"),
@@ -231,13 +332,11 @@ fn trackers_that_are_none_are_told_apart() {
             let _ = stream.read(&mut [0; 1000]);
             stream.write_all(answer.as_bytes()).unwrap();
         });
-        let options = Options { connections: 1, ..options(url) };
-        let error = run(&options, &mut |_| {}).unwrap_err().to_string();
-        assert!(error.contains(why), "{error}");
+        let error = why(&one(url));
+        assert!(error.contains(expected), "{error}");
     }
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let options = options(Url::web(&format!("ws://{free}")).unwrap());
-    let error = run(&options, &mut |_| {}).unwrap_err().to_string();
+    let error = why(&one(Url::web(&format!("ws://{free}")).unwrap()));
     assert!(error.contains("refused"), "{error}");
 }
 
@@ -263,7 +362,7 @@ fn what_comes_in_pieces_is_heard_as_a_whole() {
     let options = Options::busy(Url::web("ws://127.0.0.1").unwrap());
     let mut first = None;
     for pieces in 1..100 {
-        let mut crowd = crowd::Crowd::new(&options);
+        let mut crowd = crowd::Crowd::new(&options, 0, 1);
         let mut out = Vec::new();
         let now = Instant::now();
         let mut turn = Turn { crowd: &mut crowd, now, out: &mut out, congested: false };
@@ -281,9 +380,10 @@ fn what_comes_in_pieces_is_heard_as_a_whole() {
             heard.extend(now.answered.then_some((now.interval, now.joined)));
         }
         assert_eq!(heard, [(Some(Duration::from_secs(90)), true)]);
-        let tally = crowd.tally;
-        assert_eq!((tally.offers, tally.answers, tally.replies), (1, 1, 1));
-        assert_eq!((tally.unreadable, tally.pings, tally.answers_sent), (1, 1, 1));
+        let found = &crowd.found;
+        let counts = [Kind::Offer, Kind::Answer, Kind::Announce].map(|kind| found.responses(kind));
+        assert_eq!(counts, [1, 1, 1]);
+        assert_eq!((found.errors.len(), found.web.pings, found.web.answers_sent), (1, 1, 1));
         assert!(unread.is_empty());
         assert_eq!(*first.get_or_insert_with(|| out.clone()), out);
     }

@@ -275,15 +275,17 @@ fn datagrams_that_answer_nothing() {
         expect(&format!("udp://{garbage}/"), "garbled", why);
     }
     let short = udp(move |it| vec![reply(it, 0, &id[..7])]);
-    expect(&format!("udp://{short}/"), "garbled", "answer nothing");
+    expect(&format!("udp://{short}/"), "garbled", "which says nothing");
     let other = udp(move |it| vec![reply(it, 2, &[0; 12])]);
     expect(&format!("udp://{other}/"), "garbled", "something else than a connection id");
     let other = udp(move |it| vec![reply(it, 0, &id)]);
     expect(&format!("udp://{other}/"), "garbled", "something else than the answer to an announce");
     let refuses = udp(move |it| {
-        vec![if is_connect(it) { reply(it, 0, &id) } else { reply(it, 3, b"not you") }]
+        vec![if is_connect(it) { reply(it, 0, &id) } else { reply(it, 3, b"not you\0") }]
     });
     expect(&format!("udp://{refuses}/"), "refused", "refused: not you");
+    let (_, sentence) = fault(&format!("udp://{refuses}/"));
+    assert!(sentence.ends_with("not you"), "{sentence}");
 }
 
 #[test]
