@@ -94,6 +94,9 @@ pub(crate) struct Tracker {
     /// It serves only torrents that it is told.
     #[serde(default)]
     pub(crate) allow_list: bool,
+    /// Names of loads that it cannot take.
+    #[serde(default)]
+    pub(crate) not_for: Vec<String>,
     #[serde(default)]
     pub(crate) cannot: String,
     #[serde(default)]

@@ -123,7 +123,9 @@ pub fn run(options: &Options, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> R
         rivals: absolute(&options.rivals)?,
         given: options.programs.iter().cloned().collect(),
     };
-    let (subjects, missing) = places.subjects(&definitions, options.protocol, &options.only)?;
+    let load = &definitions.load(options.load.as_deref())?.name;
+    let wanted = (options.protocol, load.as_str());
+    let (subjects, missing) = places.subjects(&definitions, wanted, &options.only)?;
     missing.iter().for_each(|sentence| say(sentence));
     if subjects.is_empty() {
         bail!("there is no tracker to measure over {}", options.protocol);

@@ -303,6 +303,13 @@ fn memory(summary: &Summary) -> Vec<Block> {
     let most = summary.throughput.iter().map(|one| one.cores).max();
     let own: Vec<_> = summary.throughput.iter().filter(|one| Some(one.cores) == most).collect();
     if !own.is_empty() {
+        let head = ["tracker", "cores", "most resident"].map(str::to_owned).into();
+        let row = |one: &&Throughput| {
+            let numbers = [one.cores.to_string(), mib(one.peak_bytes)].map(Cell::Number);
+            [Cell::Text(one.tracker.clone())].into_iter().chain(numbers).collect()
+        };
+        blocks.push(Block::Subheading("Under the load".into()));
+        blocks.push(Block::Table(Table { head, rows: own.iter().map(row).collect() }));
         blocks.push(Block::Chart(Chart::Bars(Bars {
             title: "Most memory resident under the load".into(),
             bars: own.iter().map(|one| (one.tracker.clone(), one.peak_bytes)).collect(),

@@ -54,12 +54,12 @@ impl Subject {
 }
 
 impl Places {
-    /// All that can be measured over `protocol`, in the order of their definitions, and a sentence for
-    /// each that is not here. `only` names those that are wanted; all are if it is empty.
+    /// All that can be measured over `protocol` with the load of a name, in the order of their definitions,
+    /// and a sentence for each that cannot. `only` names those that are wanted; all are if it is empty.
     pub(crate) fn subjects(
         &self,
         definitions: &Definitions,
-        protocol: Protocol,
+        (protocol, load): (Protocol, &str),
         only: &[String],
     ) -> Result<(Vec<Subject>, Vec<String>)> {
         let known = |name: &String| definitions.trackers.iter().any(|one| one.name == *name);
@@ -71,6 +71,9 @@ impl Places {
         let (mut here, mut missing) = (Vec::new(), Vec::new());
         for tracker in definitions.trackers.iter().filter(wanted) {
             match self.subject(definitions, tracker, protocol) {
+                Ok(Some(_)) if tracker.not_for.iter().any(|name| name == load) => {
+                    missing.push(format!("{} cannot take the load {load}", tracker.name));
+                }
                 Ok(Some(subject)) => here.push(subject),
                 Ok(None) if only.is_empty() => {}
                 Ok(None) => missing.push(format!("{} does not speak {protocol}", tracker.name)),
@@ -198,6 +201,7 @@ mod tests {
         name = 'plain'
         speaks = ['http', 'ws']
         program = 'sh'
+        not_for = ['odd']
         start = ['sh']
         version = ['echo', '1.2']
         [[tracker]]
@@ -219,7 +223,7 @@ mod tests {
 
     fn subjects(places: &Places, protocol: Protocol, only: &[&str]) -> (Vec<Subject>, Vec<String>) {
         let only: Vec<_> = only.iter().map(|name| (*name).to_owned()).collect();
-        places.subjects(&definitions(TEXT), protocol, &only).unwrap()
+        places.subjects(&definitions(TEXT), (protocol, "usual"), &only).unwrap()
     }
 
     #[test]
@@ -230,6 +234,9 @@ mod tests {
         assert_eq!(missing.len(), 2);
         assert!(missing[0].contains("--program elsewhere=PATH"), "{missing:?}");
         assert!(missing[1].contains("/nowhere/x"), "{missing:?}");
+        let (here, missing) =
+            places().subjects(&definitions(TEXT), (Protocol::Ws, "odd"), &[]).unwrap();
+        assert!(here.is_empty() && missing == ["plain cannot take the load odd"], "{missing:?}");
         let (here, _) = subjects(&places(), Protocol::Ws, &[]);
         assert_eq!(here.iter().map(Subject::name).collect::<Vec<_>>(), ["plain"]);
     }
@@ -244,7 +251,7 @@ mod tests {
         assert!(here[0].front.is_none());
         let (here, missing) = subjects(&places, Protocol::Udp, &["plain"]);
         assert!(here.is_empty() && missing == ["plain does not speak udp"]);
-        let error = places.subjects(&definitions(TEXT), Protocol::Udp, &["pain".into()]);
+        let error = places.subjects(&definitions(TEXT), (Protocol::Udp, "usual"), &["pain".into()]);
         assert!(error.unwrap_err().to_string().contains("plain, elsewhere"));
         places.given.insert("elsewhere".into(), "/no/file".into());
         let (_, missing) = subjects(&places, Protocol::Https, &["elsewhere"]);

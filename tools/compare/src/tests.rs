@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::generator::tests::FIGURES;
-use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 use std::sync::atomic::Ordering;
 
 /// A folder with definitions and programs, removed in the end.
@@ -22,16 +22,16 @@ impl Set {
         );
         let figures = FIGURES.replace('\n', " ");
         // It keeps what it is told, and does as the real one with the names of torrents.
-        set.write(
-            "load",
-            &format!(
-                "#!/bin/sh\necho \"$*\" >> '{0}/told'\ncase \"$*\" in *--write-hashes*)\n\
-                 for file; do :; done; echo 00 > \"$file\"; exit;; esac\necho '{figures}'\n",
-                set.0.display()
-            ),
+        let script = format!(
+            "#!/bin/sh\necho \"$*\" >> '{0}/told'\ncase \"$*\" in *--write-hashes*)\n\
+             for file; do :; done; echo 00 > \"$file\"; exit;; esac\necho '{figures}'\n",
+            set.0.display()
         );
-        let mode = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(set.0.join("load"), mode).unwrap();
+        // Written by another process: what a thread of this one starts meanwhile would have the file open
+        // for writing, too, and nobody could start it.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\""]);
+        assert!(shell.arg(set.0.join("load")).arg(script).status().unwrap().success());
         set
     }
 
