@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -410,8 +410,13 @@ struct Scratch {
 
 impl Scratch {
     fn new() -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("tidegate-compare-{}", std::process::id()));
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        // A process may have several comparisons at a time; its tests do.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tidegate-compare-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        // None that somebody else has put there.
+        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let certificate = Certificate::make(&folder)?;
         Ok(Self { folder, certificate })
     }
