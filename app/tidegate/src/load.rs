@@ -7,12 +7,15 @@ mod ws;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ::load::{Progress, Report};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
+
+use crate::ask;
 
 /// The load testers, by protocol.
 #[derive(Subcommand)]
@@ -25,8 +28,9 @@ pub(crate) enum Load {
     Ws(ws::Ws),
 }
 
-/// Runs a load and prints what it found. An error if the tracker answered nothing.
-pub(crate) fn run(load: &Load) -> Result<()> {
+/// Runs a load and prints what it found. An error if the tracker answered nothing; a code of its own if
+/// the command made no sense.
+pub(crate) fn run(load: &Load) -> Result<ExitCode> {
     // More connections than the usual limit are asked for; if they cannot be had, opening them says so.
     let _ = net::process::raise_descriptor_limit();
     match load {
@@ -42,7 +46,7 @@ fn print(report: &impl Display) -> Result<()> {
 
 /// Prints what a run has found, and says why it ended early if it did not do so by request. An error if
 /// nothing was answered, unless that may be.
-fn conclude(report: &Report, as_json: bool, may_be_silent: bool) -> Result<()> {
+fn conclude(report: &Report, as_json: bool, may_be_silent: bool) -> Result<ExitCode> {
     if as_json {
         print(&format_args!("{}\n", report.json()))?
     } else {
@@ -53,7 +57,13 @@ fn conclude(report: &Report, as_json: bool, may_be_silent: bool) -> Result<()> {
         _ => {}
     }
     ensure!(may_be_silent || report.responses.all() > 0, "{} answered nothing", report.url);
-    Ok(())
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What to do was not said well.
+fn wrong_use(error: &anyhow::Error) -> ExitCode {
+    ask::complain(format_args!("{error:#}"));
+    ExitCode::from(2)
 }
 
 /// Is set when the user asks for an end; a second time ends the process at once.

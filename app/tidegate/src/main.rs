@@ -98,7 +98,7 @@ fn main() -> ExitCode {
         Task::Announce(announce) => return ask::exit(announce.run()),
         Task::Scrape(scrape) => return ask::exit(scrape.run()),
         Task::Check(check) => return ask::exit(check.run()),
-        Task::Load { load } => load::run(&load).map_err(|error| vec![format!("{error:#}")]),
+        Task::Load { load } => return with_code(load::run(&load)),
         Task::Compare(compare) => return with_code(compare::run(&compare)),
         Task::Bench { bench } => return with_code(bench::run(&bench)),
     };

@@ -18,6 +18,8 @@ mod limits;
 mod listeners;
 #[path = "outside/lists.rs"]
 mod lists;
+#[path = "outside/loading.rs"]
+mod loading;
 #[path = "outside/process.rs"]
 mod process;
 #[path = "outside/proxies.rs"]

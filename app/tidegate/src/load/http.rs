@@ -1,5 +1,6 @@
 //! `tidegate load http`.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use ::load::http::{self, Options};
@@ -8,7 +9,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
 use super::arguments::{Any, Course, Crowd, Sources, rate};
-use super::{conclude, interruption, watch};
+use super::{conclude, interruption, watch, wrong_use};
 
 /// Many peers behind connections, with one request at a time on each. In the closed loop a request
 /// follows each answer; with --rate they are sent at their time, as long as a connection is free.
@@ -58,10 +59,13 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    pub(super) fn run(&self) -> Result<()> {
-        let mut options = self.options()?;
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let mut options = match self.options() {
+            Ok(options) => options,
+            Err(error) => return Ok(wrong_use(&error)),
+        };
         if self.crowd.wrote_hashes(&options.habits)? {
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
         let _tracker = self.any.start(&options.url, &mut options.plan)?;
         let report =

@@ -1,5 +1,6 @@
 //! `tidegate load udp`.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use ::load::udp::{self, Hostile, Options};
@@ -8,7 +9,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
 use super::arguments::{Any, Course, Crowd, Sources, rate};
-use super::{conclude, interruption, watch};
+use super::{conclude, interruption, watch, wrong_use};
 
 /// Many peers behind a few sockets. In the closed loop a request follows each answer; with --rate they
 /// are sent at their time, whatever comes back.
@@ -65,10 +66,13 @@ struct Pacing {
 }
 
 impl Udp {
-    pub(super) fn run(&self) -> Result<()> {
-        let mut options = self.options()?;
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let mut options = match self.options() {
+            Ok(options) => options,
+            Err(error) => return Ok(wrong_use(&error)),
+        };
         if self.crowd.wrote_hashes(&options.habits)? {
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
         let _tracker = self.any.start(&options.url, &mut options.plan)?;
         let report =

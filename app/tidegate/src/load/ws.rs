@@ -1,6 +1,7 @@
 //! `tidegate load ws`.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use ::load::ws::{self, Options, Rhythm};
@@ -9,7 +10,7 @@ use anyhow::Result;
 use clap::{Args, value_parser};
 
 use super::arguments::{Any, Sources, Telling, rate, write_hashes};
-use super::{conclude, interruption, watch};
+use super::{conclude, interruption, watch, wrong_use};
 
 /// Every connection is a peer of one torrent. A busy one announces with offers, answers the offers it
 /// is given, and announces again as soon as it has its reply. All that the tracker delivers is
@@ -96,10 +97,14 @@ pub(crate) struct Ws {
 }
 
 impl Ws {
-    pub(super) fn run(&self) -> Result<()> {
-        let mut options = self.options()?;
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let mut options = match self.options() {
+            Ok(options) => options,
+            Err(error) => return Ok(wrong_use(&error)),
+        };
         if let Some(file) = &self.write_hashes {
-            return write_hashes(file, &options.habits);
+            write_hashes(file, &options.habits)?;
+            return Ok(ExitCode::SUCCESS);
         }
         let _tracker = self.any.start(&options.url, &mut options.plan)?;
         let report = ws::run(&options, &*interruption()?, &mut watch(self.telling.progress))?;
