@@ -78,9 +78,7 @@ impl Connection {
             if is_over {
                 return Err(CLOSED.into());
             }
-            if read < buffer.len() {
-                return Ok(());
-            }
+            // Read on even after few bytes: readiness is told once, and the end may have come with them.
         }
     }
 }
