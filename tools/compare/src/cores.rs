@@ -1,9 +1,7 @@
 //! Which processors the tracker gets and which the load: never the same, nor two hyper-threads of one
 //! core if that can be helped.
 
-use std::fs;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 /// A processor as Linux numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +48,7 @@ pub(crate) fn usual_counts(processors: &[Processor]) -> Vec<usize> {
 /// The processors that this process may run on.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn allowed() -> Result<Vec<Processor>> {
+    use anyhow::Context as _;
     let mask = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))
         .context("the kernel does not tell the processors that may be used")?;
     let numbers = (0..nix::sched::CpuSet::count()).filter(|at| mask.is_set(*at).unwrap_or(false));
@@ -65,6 +64,7 @@ pub(crate) fn allowed() -> Result<Vec<Processor>> {
 /// Starts something on these processors: what a thread starts runs where the thread may.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn on<T>(processors: &[usize], start: impl FnOnce() -> T) -> Result<T> {
+    use anyhow::Context as _;
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
     let this = nix::unistd::Pid::from_raw(0);
     let before = sched_getaffinity(this)?;
@@ -85,10 +85,11 @@ pub(crate) fn on<T>(_: &[usize], _: impl FnOnce() -> T) -> Result<T> {
     anyhow::bail!("comparisons need Linux")
 }
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
 fn with_cores(numbers: Vec<usize>) -> Vec<Processor> {
     let siblings = |number: usize| {
         let path = format!("/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list");
-        parse_list(&fs::read_to_string(path).unwrap_or_default())
+        parse_list(&std::fs::read_to_string(path).unwrap_or_default())
     };
     let core = |number: usize| {
         let siblings = siblings(number).into_iter().filter(|other| numbers.contains(other));
@@ -97,8 +98,9 @@ fn with_cores(numbers: Vec<usize>) -> Vec<Processor> {
     numbers.iter().map(|number| Processor { number: *number, core: core(*number) }).collect()
 }
 
-/// Numbers as the kernel lists them, and as users may: `0-3,8`.
-pub(crate) fn parse_list(text: &str) -> Vec<usize> {
+/// Numbers as the kernel lists them: `0-3,8`.
+#[cfg(any(target_os = "linux", target_os = "android", test))]
+fn parse_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)

@@ -66,20 +66,21 @@ impl Waiter {
         })
     }
 
+    /// Sets the timer so that what is `left` ends awake; gives how long the poll may sleep.
+    #[cfg(target_os = "linux")]
+    fn sleep_exactly(&mut self, left: Duration) -> io::Result<Duration> {
+        let Some(asleep) = left.checked_sub(AWAKE) else { return Ok(Duration::ZERO) };
+        let time = Expiration::OneShot(TimeSpec::from_duration(asleep));
+        self.timer.set(time, TimerSetTimeFlags::empty())?;
+        Ok(left)
+    }
+
     /// Waits until something can be done or the time has come, whichever is first: what can be done is in
     /// `ready`. `is_exact` if the time matters to microseconds.
     pub(crate) fn wait(&mut self, until: Instant, is_exact: bool) -> io::Result<()> {
-        let mut left = until.saturating_duration_since(Instant::now());
+        let left = until.saturating_duration_since(Instant::now());
         #[cfg(target_os = "linux")]
-        if is_exact {
-            match left.checked_sub(AWAKE) {
-                Some(asleep) => {
-                    let time = Expiration::OneShot(TimeSpec::from_duration(asleep));
-                    self.timer.set(time, TimerSetTimeFlags::empty())?;
-                }
-                None => left = Duration::ZERO,
-            }
-        }
+        let left = if is_exact { self.sleep_exactly(left)? } else { left };
         #[cfg(not(target_os = "linux"))]
         let _ = is_exact;
         self.ready.clear();

@@ -71,7 +71,6 @@ impl Batch {
     /// The address of this host that datagram `i` was sent to. Not known (`None`) where the socket is
     /// bound to a wildcard address and the engine is [`Portable`](crate::Engine::Portable).
     #[inline]
-    #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "nothing is told"))]
     pub fn to(&self, i: usize) -> Option<IpAddr> {
         Some(self.local.ip()).filter(|ip| !ip.is_unspecified()).or_else(|| self.told(i))
     }

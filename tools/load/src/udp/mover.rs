@@ -11,6 +11,7 @@ mod system;
 pub(super) use system::{Mover, Poller, Socket};
 
 /// Datagrams received at once.
+#[cfg(target_os = "linux")]
 const BATCH: usize = 64;
 /// Bytes of an answer. The largest is that of an announce over IPv6 with 200 peers: 3620.
 const ROOM: usize = 4096;
