@@ -161,7 +161,8 @@ impl<'a> Comparison<'a> {
         let fills = if self.options.wants(Measure::Memory) { self.fills } else { &[] };
         for fill in fills {
             for subject in subjects {
-                let part = Part::Memory { fill: fill.name.clone(), peers: fill.peers };
+                let Fill { name, peers, all, .. } = fill.clone();
+                let part = Part::Memory { fill: name, peers, all };
                 self.measure(subject, (most, part), 1, watcher)?;
             }
         }
