@@ -44,8 +44,21 @@ fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
     let file = root().join("target/bench/latency.pcap");
     let address = Subject::Tidegate.address();
     let port: u16 = address.rsplit(':').next().unwrap_or_default().parse()?;
-    let mut capture = Command::new("tcpdump")
-        .args(["-i", "lo", "-s", "96", "-B", "131072", "--time-stamp-precision=nano", "-w"])
+    // Beside the tracker: whatever it delays there, both see, but on the load's core only the load would.
+    let mut capture = Command::new("taskset")
+        .args([
+            "-c",
+            "0",
+            "tcpdump",
+            "-i",
+            "lo",
+            "-s",
+            "96",
+            "-B",
+            "131072",
+            "--time-stamp-precision=nano",
+            "-w",
+        ])
         .arg(&file)
         .arg(format!("udp port {port}"))
         .stderr(Stdio::null())
