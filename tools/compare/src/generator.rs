@@ -32,6 +32,18 @@ pub(crate) struct Seen {
     pub(crate) peers_per_response: f64,
     pub(crate) generator: Generator,
     pub(crate) tracker: Option<TrackerSeen>,
+    /// Of WebTorrent.
+    pub(crate) web: Option<Web>,
+}
+
+/// What only WebTorrent's load tester tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Web {
+    /// Connections whose peer had announced when the measurement began.
+    pub(crate) joined: u64,
+    /// Those of them that ended before it did.
+    pub(crate) connections_lost: u64,
 }
 
 /// Microseconds.
@@ -73,6 +85,12 @@ impl Seen {
     /// The part of the requests that came to nothing good: refusals, and answers that are none.
     pub(crate) fn failed_part(&self) -> f64 {
         self.errors.values().sum::<u64>() as f64 / self.sent.max(1) as f64
+    }
+
+    /// Connections that have been there all the time.
+    pub(crate) fn stayed(&self) -> u64 {
+        let Web { joined, connections_lost } = self.web.unwrap_or_default();
+        joined.saturating_sub(connections_lost)
     }
 
     /// The part of the requests that were not answered.
