@@ -30,6 +30,7 @@ mod totals;
 mod web;
 
 pub use job::{Action, Job, WebJob};
+pub use memory::prefetch;
 pub use options::Options;
 pub use random::Random;
 pub use store::Store;

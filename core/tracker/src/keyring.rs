@@ -78,11 +78,14 @@ pub struct Keyring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyName(u64);
 
+/// Stands for a peer of a key in a torrent: a keyed hash.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SessionTag(u64);
+
 /// What a key holder's peer says.
 #[derive(Clone, Copy)]
 pub(crate) struct Report<'a> {
     pub(crate) info_hash: &'a InfoHash,
-    pub(crate) peer_id: &'a PeerId,
     /// The prefix that it asks from.
     pub(crate) prefix: IpAddr,
     pub(crate) event: Event,
@@ -135,7 +138,7 @@ impl Keyring {
     /// before is good no longer, unless it is the same: then its rules are replaced and the rest stays.
     /// Above [`limits::USER_KEYS_MAX`] nothing is done, and that is said.
     pub fn put(&self, id: KeyId, key: UserKey, rules: KeyRules) -> bool {
-        let name = self.name(&key);
+        let name = self.name(key.as_bytes());
         let mut names = self.names.lock();
         if names.len() >= limits::USER_KEYS_MAX && !names.contains_key(&id) {
             return false;
@@ -206,11 +209,14 @@ impl Keyring {
 
     /// Lets the holder of the key `text` ask for something.
     pub(crate) fn admit(&self, now: Tick, text: &[u8], asked: Asked) -> Result<KeyName, Refusal> {
-        let key = UserKey::parse(text).map_err(|_| Refusal::KeyUnknown)?;
-        let name = self.name(&key);
+        if text.len() > limits::USER_KEY_LEN_MAX {
+            return Err(Refusal::KeyUnknown);
+        }
+        let name = self.name(text);
         let mut shard = self.shard(name);
         let shard = &mut *shard;
-        let entry = shard.find(name).filter(|entry| entry.key == key).ok_or(Refusal::KeyUnknown)?;
+        let found = shard.find(name).filter(|entry| entry.key.is(text));
+        let entry = found.ok_or(Refusal::KeyUnknown)?;
         if entry.rules.expires.is_some_and(|expires| now >= expires) {
             return Err(Refusal::KeyExpired);
         }
@@ -225,41 +231,47 @@ impl Keyring {
         Ok(name)
     }
 
+    /// Asks for the memory that [`Keyring::account`] will need, and names it.
+    #[inline]
+    pub(crate) fn approach(
+        &self,
+        name: KeyName,
+        info_hash: &InfoHash,
+        peer_id: &PeerId,
+    ) -> SessionTag {
+        let tag = self.tag(name, info_hash, peer_id);
+        self.sessions.lock(tag).prefetch(tag);
+        SessionTag(tag)
+    }
+
     /// Counts an announce for the key's holder, unless it goes beyond what he may.
     pub(crate) fn account(
         &self,
         now: Tick,
         name: KeyName,
+        tag: SessionTag,
         report: &Report<'_>,
     ) -> Result<(), Refusal> {
-        let tag = self.tag(name, report);
+        let SessionTag(tag) = tag;
         // Locks are taken in this order everywhere: sessions before keys.
         let mut sessions = self.sessions.lock(tag);
         let mut shard = self.shard(name);
         let entry = shard.find(name).ok_or(Refusal::KeyUnknown)?;
         let place = self.place(&entry.rules, report);
         let mut totals = KeyTotals { announces: 1, ..KeyTotals::default() };
-        match sessions.find_entry(tag, |session| session.tag == tag) {
-            Ok(mut found) if report.event != Event::Stopped => {
-                let session = found.get_mut();
-                entry.go_on(session, place)?;
-                totals = totals.plus(&session.moved(now, report));
-                session.renew(now, report);
-            }
-            Ok(found) => {
-                let (session, _) = found.remove();
+        if report.event == Event::Stopped {
+            if let Some(session) = sessions.remove(tag) {
                 totals = totals.plus(&session.moved(now, report));
                 entry.leave(&session);
             }
-            Err(absent) if report.event != Event::Stopped => {
-                let table = absent.into_table();
-                if self.sessions.has_room(table) {
-                    let mut session = Session::new(tag, name, now, report);
-                    entry.go_on(&mut session, place)?;
-                    table.insert_unique(tag, session, |session| session.tag);
-                }
-            }
-            Err(_) => {}
+        } else if let Some(session) = sessions.find(tag) {
+            entry.go_on(session, place)?;
+            totals = totals.plus(&session.moved(now, report));
+            session.renew(now, report);
+        } else if sessions.has_room() {
+            let mut session = Session::new(tag, name, now, report);
+            entry.go_on(&mut session, place)?;
+            sessions.insert(session);
         }
         entry.totals = entry.totals.plus(&totals);
         if !std::mem::replace(&mut entry.is_changed, true) {
@@ -294,19 +306,19 @@ impl Keyring {
     }
 
     #[inline]
-    fn name(&self, key: &UserKey) -> KeyName {
-        KeyName(siphash::<1, 3>(&self.key, key.as_bytes()))
+    fn name(&self, key: &[u8]) -> KeyName {
+        KeyName(siphash::<1, 3>(&self.key, key))
     }
 
     /// Stands for a peer of a key in a torrent.
     #[inline]
-    fn tag(&self, name: KeyName, report: &Report<'_>) -> u64 {
+    fn tag(&self, name: KeyName, info_hash: &InfoHash, peer_id: &PeerId) -> u64 {
         let mut message = [0; 48];
         let (head, rest) = message.split_at_mut(8);
         let (torrent, peer) = rest.split_at_mut(20);
         head.copy_from_slice(&name.0.to_le_bytes());
-        torrent.copy_from_slice(&report.info_hash.0);
-        peer.copy_from_slice(&report.peer_id.0);
+        torrent.copy_from_slice(&info_hash.0);
+        peer.copy_from_slice(&peer_id.0);
         siphash::<1, 3>(&self.key, &message)
     }
 

@@ -43,7 +43,7 @@ pub use web::{OfferName, Offers, WebAccepted, WebAsk};
 
 use access::{LiveList, LiveLists};
 use connection_id::ConnectionIds;
-use keyring::{KeyName, Report};
+use keyring::{KeyName, Report, SessionTag};
 
 /// Secrets that the application draws at start.
 #[derive(Clone, Copy)]
@@ -240,8 +240,16 @@ impl Tracker {
         let doors = self.doors.load();
         let mut jobs: ArrayVec<Job, { limits::BATCH_MAX }> = ArrayVec::new();
         let mut askers: ArrayVec<u8, { limits::BATCH_MAX }> = ArrayVec::new();
-        for (at, ask) in asks.iter().take(limits::BATCH_MAX).enumerate() {
-            match self.admit_announce(now, ask.pass.door.of(&doors), ask) {
+        // Asked for all of them first, so that they are waited for together.
+        let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
+        for (ask, session) in asks.iter().zip(&mut sessions) {
+            if let Some(key) = ask.pass.key {
+                let Announce { info_hash, peer_id, .. } = &ask.announce;
+                *session = self.keyring.approach(key, info_hash, peer_id);
+            }
+        }
+        for (at, (ask, session)) in asks.iter().zip(sessions).enumerate() {
+            match self.admit_announce(now, ask.pass.door.of(&doors), ask, session) {
                 Err(refusal) => answers.refuse(at, refusal),
                 Ok(()) => {
                     jobs.push(job(ask, &policy));
@@ -264,7 +272,13 @@ impl Tracker {
     }
 
     #[inline]
-    fn admit_announce(&self, now: Tick, door: &Door, ask: &Ask) -> Result<(), Refusal> {
+    fn admit_announce(
+        &self,
+        now: Tick,
+        door: &Door,
+        ask: &Ask,
+        session: SessionTag,
+    ) -> Result<(), Refusal> {
         let announce = &ask.announce;
         // A port nobody can connect to would only waste other peers' attempts.
         if announce.port == 0 {
@@ -276,7 +290,6 @@ impl Tracker {
         let Some(key) = ask.pass.key else { return Ok(()) };
         let report = Report {
             info_hash: &announce.info_hash,
-            peer_id: &announce.peer_id,
             prefix: self.limiter.prefix(ask.from).0,
             event: announce.event,
             role: announce.role(),
@@ -284,7 +297,7 @@ impl Tracker {
             downloaded: announce.downloaded,
             is_web: false,
         };
-        self.keyring.account(now, key, &report)
+        self.keyring.account(now, key, session, &report)
     }
 
     /// Fills `counts` with the figures of `info_hashes`, in order. Unknown torrents and those that

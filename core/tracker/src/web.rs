@@ -87,7 +87,6 @@ impl Tracker {
         let Some(key) = ask.pass.key else { return Ok(()) };
         let report = Report {
             info_hash: &ask.info_hash,
-            peer_id: &ask.peer.peer_id,
             prefix: self.limiter.prefix(ask.from).0,
             event: ask.event,
             role: ask.role,
@@ -95,7 +94,8 @@ impl Tracker {
             downloaded: ask.downloaded,
             is_web: true,
         };
-        self.keyring.account(now, key, &report)
+        let tag = self.keyring.approach(key, &ask.info_hash, &ask.peer.peer_id);
+        self.keyring.account(now, key, tag, &report)
     }
 
     /// Removes a WebTorrent peer whose connection has ended, if it is there.

@@ -44,6 +44,15 @@ impl UserKey {
         std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
+    /// Whether `text` is this key. Looks at every byte, whatever it finds; only the length may show.
+    #[inline]
+    pub fn is(&self, text: &[u8]) -> bool {
+        let pairs = self.as_bytes().iter().zip(text);
+        let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
+        // The compiler must not know that the rest makes no difference once one has.
+        text.len() == usize::from(self.len) && black_box(differs) == 0
+    }
+
     /// The same as bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
@@ -52,12 +61,9 @@ impl UserKey {
 }
 
 impl PartialEq for UserKey {
-    /// Looks at every byte, whatever it finds.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        let pairs = self.bytes.iter().zip(&other.bytes);
-        // The compiler must not know that the rest makes no difference once one has.
-        black_box(pairs.fold(self.len ^ other.len, |differs, (a, b)| differs | (a ^ b))) == 0
+        self.is(other.as_bytes())
     }
 }
 

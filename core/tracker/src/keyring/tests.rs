@@ -41,7 +41,6 @@ impl Said {
     fn report(&self) -> Report<'_> {
         Report {
             info_hash: &self.torrent,
-            peer_id: &self.peer,
             prefix: [10, 0, 0, self.host].into(),
             event: self.event,
             role: self.role,
@@ -54,7 +53,8 @@ impl Said {
 
 fn announce(ring: &Keyring, now: Tick, key: &UserKey, said: &Said) -> Result<(), Refusal> {
     let name = ring.admit(now, key.as_bytes(), Asked::Announce)?;
-    ring.account(now, name, &said.report())
+    let tag = ring.approach(name, &said.torrent, &said.peer);
+    ring.account(now, name, tag, &said.report())
 }
 
 fn totals(ring: &Keyring) -> BTreeMap<KeyId, KeyTotals> {
