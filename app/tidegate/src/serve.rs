@@ -32,7 +32,7 @@ use tracing_subscriber::prelude::*;
 use tracker::counters::Board;
 use tracker::{Keys, Options, StoreOptions, Tracker};
 
-use crate::access;
+use crate::access::{self, Users};
 use crate::acme::{self, Shelf};
 use crate::certificates;
 use crate::config::{AcmeConfig, Config, Settings, Transport};
@@ -74,10 +74,12 @@ pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
     config.doubts().iter().for_each(|doubt| warn!("{doubt}"));
     let watch = access::Watch::new(&config);
-    let doors = access::read(&config)?;
+    let access = access::read(&config)?;
     let tracker = Arc::new(new_tracker(&config, &legacy)?);
-    tracker.doors().replace(doors);
+    let mut users = Users::default();
+    access.apply(&tracker, &mut users);
     tracker.limiter().replace(config.limits.clone());
+    tracker.bans().set_rules(config.bans);
     let certificates = Arc::new(Certificates::default());
     let read = certificates::read(&config)?;
     certificates::doubts(&config, &read).iter().for_each(|doubt| warn!("{doubt}"));
@@ -102,6 +104,7 @@ pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -
         settings,
         config,
         tracker,
+        users,
         watch,
         certificates,
         acme,

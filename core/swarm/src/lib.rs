@@ -30,8 +30,9 @@ mod totals;
 mod web;
 
 pub use job::{Action, Job, WebJob};
+pub use memory::prefetch;
 pub use options::Options;
 pub use random::Random;
 pub use store::Store;
 pub use totals::{FamilyTotals, Totals};
-pub use web::WebChosen;
+pub use web::{WebChosen, WebDone};

@@ -102,7 +102,7 @@ pub(crate) fn cast_mut<A: Plain, B: Plain>(value: &mut A) -> &mut B {
 
 /// Asks the processor to fetch the line in which `place` begins. A hint: nothing waits for it.
 #[inline(always)]
-pub(crate) fn prefetch<T>(place: &T) {
+pub fn prefetch<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint that reads nothing the program can see; SSE is part of x86_64.
     unsafe {

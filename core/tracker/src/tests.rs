@@ -31,9 +31,13 @@ impl Answers for Seen {
     }
 }
 
-const PASS: Pass = Pass { door: DoorNumber(0) };
-const POLICY: AnnouncePolicy =
-    AnnouncePolicy { peers_max: 100, families: Families::Own, with_ids: false };
+const PASS: Pass = Pass { door: DoorNumber(0), key: None };
+const POLICY: AnnouncePolicy = AnnouncePolicy {
+    peers_max: 100,
+    families: Families::Own,
+    with_ids: false,
+    with_downloads: true,
+};
 
 pub(crate) fn tracker(policy: Policy) -> Tracker {
     let store = swarm::Options {
@@ -79,7 +83,7 @@ fn a_key_where_there_are_none_is_refused() {
     let tracker = tracker(Policy::default());
     let (door, from) = (DoorNumber(3), [10, 0, 0, 1].into());
     let admit = |key| tracker.admit(door, Tick(0), from, Asked::Announce, key);
-    assert_eq!(admit(None), Ok(Pass { door }));
+    assert_eq!(admit(None), Ok(Pass { door, key: None }));
     assert_eq!(admit(Some(b"k")), Err(Refusal::KeyUnexpected));
 }
 
@@ -330,10 +334,10 @@ fn each_door_has_its_own_lists_and_addresses() {
     let tracker = tracker(Policy::default());
     let deny: Arc<HashList> = Arc::new([InfoHash([1; 20])].into_iter().collect());
     let lists = AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() };
-    let strict = Door { lists, private_addresses: PrivateAddresses::Deny };
+    let strict = Door { lists, private_addresses: PrivateAddresses::Deny, ..Door::default() };
     tracker.doors().replace(vec![Door::default(), strict]);
     let by = |door, hash, from: &str| {
-        let pass = Pass { door: DoorNumber(door) };
+        let pass = Pass { door: DoorNumber(door), key: None };
         Ask { pass, from: from.parse().unwrap(), ..ask(1, hash) }
     };
     let public = "8.8.8.8";
@@ -345,8 +349,150 @@ fn each_door_has_its_own_lists_and_addresses() {
     assert_eq!(refusals, expected, "in one batch");
     let mut counts = [SwarmCounts::default()];
     let mut scrape = |door| {
-        let pass = Pass { door: DoorNumber(door) };
+        let pass = Pass { door: DoorNumber(door), key: None };
         tracker.scrape(pass, &[InfoHash([1; 20])], &mut counts)
     };
     assert_eq!([scrape(0), scrape(1)], [Ok(()), Err(Refusal::Denied)]);
+}
+
+#[test]
+fn private_doors_ask_for_a_key_and_scrapes_are_no_exception() {
+    let tracker = tracker(Policy::default());
+    let private = Door { private: true, ..Door::default() };
+    tracker.doors().replace(vec![Door::default(), private]);
+    let key = UserKey::parse("0123456789abcdef").unwrap();
+    tracker.keyring().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
+    let admit =
+        |door, asked, key| tracker.admit(DoorNumber(door), Tick(0), [8; 4].into(), asked, key);
+    for asked in [Asked::Announce, Asked::Scrape, Asked::Socket] {
+        assert_eq!(admit(1, asked, None), Err(Refusal::KeyMissing));
+        assert_eq!(admit(1, asked, Some(b"0123456789abcdeg")), Err(Refusal::KeyUnknown));
+        assert_eq!(admit(0, asked, Some(key.as_bytes())), Err(Refusal::KeyUnexpected));
+        assert!(admit(0, asked, None).is_ok() && admit(1, asked, Some(key.as_bytes())).is_ok());
+    }
+    let pass = admit(1, Asked::Announce, Some(key.as_bytes())).unwrap();
+    let by = |hash| Ask { pass, ..ask(1, hash) };
+    let stop = |hash| {
+        let mut stop = by(hash);
+        stop.announce.event = Event::Stopped;
+        stop
+    };
+    let asks = [by(1), by(2), by(1), stop(1), by(2), ask(1, 3)];
+    let mut seen = announce(&tracker, &asks).answers;
+    seen.sort_by_key(|(at, _)| *at);
+    let refusals: Vec<_> = seen.into_iter().map(|(_, answer)| answer.err()).collect();
+    assert_eq!(
+        refusals,
+        [None, Some(Refusal::KeyTorrents), None, None, None, None],
+        "in one batch"
+    );
+    let mut totals = Vec::new();
+    tracker.keyring().take_totals(&mut totals);
+    assert_eq!((totals[0].0, totals[0].1.announces), (KeyId(5), 4));
+    tracker.keyring().remove(KeyId(5));
+    assert_eq!(announce(&tracker, &[by(2)]).answers, [(0, Err(Refusal::KeyUnknown))], "at once");
+}
+
+#[test]
+fn sessions_are_forgotten_with_their_peers() {
+    let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });
+    tracker.doors().replace(vec![Door { private: true, ..Door::default() }]);
+    let key = UserKey::parse("0123456789abcdef").unwrap();
+    tracker.keyring().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
+    let at = |now, hash| {
+        let admitted = tracker.admit(
+            DoorNumber(0),
+            Tick(now),
+            [8; 4].into(),
+            Asked::Announce,
+            Some(key.as_bytes()),
+        );
+        let mut seen = Seen::default();
+        let ask = Ask { pass: admitted.unwrap(), ..ask(1, hash) };
+        tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
+        seen.answers.remove(0).1.err()
+    };
+    assert_eq!([at(0, 1), at(50, 2)], [None, Some(Refusal::KeyTorrents)]);
+    let sweep = |now| (0..20).for_each(|_| tracker.sweep(Tick(now), 20));
+    sweep(100);
+    assert_eq!((at(100, 2), tracker.keyring().sessions()), (Some(Refusal::KeyTorrents), 1));
+    sweep(101);
+    assert_eq!((at(101, 2), tracker.keyring().sessions()), (None, 1));
+}
+
+#[test]
+fn live_entries_count_at_every_door_from_the_next_announce_on() {
+    let tracker = tracker(Policy::default());
+    let door =
+        |mode| Door { lists: AccessLists { mode, ..AccessLists::default() }, ..Door::default() };
+    tracker.doors().replace([Mode::Open, Mode::Allow, Mode::Deny].map(door).to_vec());
+    let torrent = InfoHash([1; 20]);
+    let refusals = || {
+        let by = |door| Ask { pass: Pass { door: DoorNumber(door), key: None }, ..ask(1, 1) };
+        [0, 1, 2].map(|door| announce(&tracker, &[by(door)]).answers[0].1.err())
+    };
+    let (no, bad) = (Some(Refusal::NotAllowed), Some(Refusal::Denied));
+    assert_eq!(refusals(), [None, no, None]);
+    tracker.allowed().insert(&[torrent]);
+    assert_eq!(refusals(), [None, None, None]);
+    tracker.denied().insert(&[torrent]);
+    assert_eq!(refusals(), [None, None, bad]);
+    let mut counts = [SwarmCounts::default()];
+    let pass = Pass { door: DoorNumber(2), key: None };
+    assert_eq!(tracker.scrape(pass, &[torrent], &mut counts), Err(Refusal::Denied));
+    tracker.allowed().remove(&[torrent]);
+    tracker.denied().remove(&[torrent]);
+    assert_eq!(refusals(), [None, no, None]);
+}
+
+#[test]
+fn download_counts_outlive_torrents_where_they_are_durable() {
+    let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });
+    let torrent = InfoHash([1; 20]);
+    let downloads = |now, event| {
+        let mut seen = Seen::default();
+        let mut ask = ask(1, 1);
+        ask.announce.event = event;
+        tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
+        let mut counts = [SwarmCounts::default()];
+        tracker.scrape(PASS, &[torrent], &mut counts).unwrap();
+        let [SwarmCounts { downloads, .. }] = counts;
+        assert_eq!(seen.answers[0].1.unwrap().chosen.counts.downloads, downloads);
+        downloads
+    };
+    let forget = |now| {
+        (0..20).for_each(|_| tracker.sweep(Tick(now), 1));
+        assert_eq!(tracker.totals().torrents, 0);
+    };
+    assert_eq!(downloads(0, Event::Completed), 1);
+    let day = 24 * 3600;
+    forget(day);
+    assert_eq!(downloads(day, Event::Started), 0, "forgotten with the torrent");
+    tracker.downloads().load([(torrent, 41)].into_iter());
+    tracker.downloads().enable();
+    assert_eq!(downloads(day, Event::Completed), 42);
+    assert_eq!(downloads(day, Event::Completed), 42, "once for each peer");
+    forget(2 * day);
+    assert_eq!(downloads(2 * day, Event::Started), 42);
+    let mut changed = Vec::new();
+    tracker.downloads().take_changed(&mut changed);
+    assert_eq!(changed, [(torrent, 42)]);
+}
+
+#[test]
+fn the_exempt_are_not_banned_by_themselves() {
+    let tracker = tracker(Policy::default());
+    let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
+    tracker.limiter().replace(Limits { exempt, prefix_v4: 24, ..Limits::default() });
+    tracker.bans().set_rules(BanRules { garbage_per_min: 1, time_s: 60, ..BanRules::default() });
+    let [monitor, stranger] = ["10.0.0.1", "8.8.8.8"].map(|ip| ip.parse::<IpAddr>().unwrap());
+    for from in [monitor, stranger] {
+        (0..5).for_each(|_| tracker.offended(Tick(0), from, BanReason::Garbage));
+    }
+    tracker.sweep(Tick(0), 1);
+    let admits = |from| tracker.admit(DoorNumber(0), Tick(0), from, Asked::Announce, None).err();
+    assert_eq!([admits(monitor), admits(stranger)], [None, Some(Refusal::Banned)]);
+    assert_eq!(tracker.admit_connect(Tick(0), stranger), Err(Refusal::Banned));
+    assert_eq!(admits("8.8.8.9".parse().unwrap()), Some(Refusal::Banned), "the prefix is");
+    assert_eq!(admits("8.8.9.8".parse().unwrap()), None);
 }

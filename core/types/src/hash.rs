@@ -1,10 +1,11 @@
 //! The 20-byte names: which torrent, which client software instance, and which of its offers.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
 /// A torrent's name: SHA-1 of its info dictionary (BEP 3), or a v2 SHA-256 cut to 20 bytes (BEP 52).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct InfoHash(pub [u8; 20]);
 
@@ -64,6 +65,32 @@ fn hex_value(digit: u8) -> u8 {
     }
 }
 
+impl InfoHash {
+    /// The hash as three numbers, which are in the same order as the bytes.
+    #[inline]
+    fn words(&self) -> (u64, u64, u32) {
+        let ([head, middle], tail) = self.0.as_chunks::<8>() else { return (0, 0, 0) };
+        let tail = tail.first_chunk().copied().unwrap_or_default();
+        (u64::from_be_bytes(*head), u64::from_be_bytes(*middle), u32::from_be_bytes(tail))
+    }
+}
+
+impl Ord for InfoHash {
+    /// Byte by byte from the first on. Compared as numbers: a call for each comparison would take most of
+    /// a search's time.
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.words().cmp(&other.words())
+    }
+}
+
+impl PartialOrd for InfoHash {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl fmt::Display for ParseInfoHashError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -110,6 +137,21 @@ mod tests {
         assert_eq!(hash.to_string(), v1.to_lowercase());
         let v2 = format!("{v1}{}", "f".repeat(24));
         assert_eq!(v2.parse::<InfoHash>().unwrap(), hash);
+    }
+
+    #[test]
+    fn order_is_that_of_the_bytes() {
+        let mut state = 1_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize
+        };
+        for _ in 0..20_000 {
+            // Alike up to some byte.
+            let mut pair = [InfoHash([random() as u8; 20]); 2];
+            (0..3).for_each(|_| pair[random() % 2].0[random() % 20] = random() as u8);
+            assert_eq!(pair[0].cmp(&pair[1]), pair[0].0.cmp(&pair[1].0), "{pair:?}");
+        }
     }
 
     #[test]

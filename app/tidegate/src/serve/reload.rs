@@ -15,10 +15,10 @@ use net::process::Sandbox;
 use net::tls::{Certificate, Certificates};
 use tokio::sync::watch;
 use tracing::{Level, error, info, warn};
-use tracker::{Door, Tracker};
+use tracker::Tracker;
 
 use super::{Happening, confine};
-use crate::access;
+use crate::access::{self, Access, Users};
 use crate::acme;
 use crate::certificates;
 use crate::config::{self, AcmeConfig, Config, Problem, Settings};
@@ -32,6 +32,8 @@ pub(super) struct Reloader {
     pub(super) settings: Settings,
     pub(super) config: Config,
     pub(super) tracker: Arc<Tracker>,
+    /// The keys of the file that are in force.
+    pub(super) users: Users,
     pub(super) watch: access::Watch,
     pub(super) certificates: Arc<Certificates>,
     /// Tells the thread that obtains certificates what to obtain.
@@ -61,7 +63,7 @@ pub(super) enum Outcome {
 
 /// Each of these is put in force if it is good by itself.
 pub(super) struct Files {
-    doors: Result<Vec<Door>>,
+    access: Result<Access>,
     certificates: Result<Vec<Certificate>>,
 }
 
@@ -74,7 +76,7 @@ pub(super) struct Fresh {
     /// What is made of the file, with the doors that are in force.
     config: Config,
     watch: access::Watch,
-    doors: Vec<Door>,
+    access: Access,
     certificates: Vec<Certificate>,
 }
 
@@ -105,10 +107,10 @@ impl Reloader {
         }
         let config = self.config.clone();
         let read = move || {
-            let doors = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
+            let access = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
             let certificates = catch_unwind(AssertUnwindSafe(|| certificates::read(&config)));
             Outcome::Files(Files {
-                doors: doors.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
+                access: access.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
                 certificates: certificates.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
             })
         };
@@ -153,12 +155,12 @@ impl Reloader {
 
     /// Puts in force what is good of the files, and gives whether all is.
     fn replace_files(&mut self, files: Files) -> bool {
-        let Files { doors, certificates } = files;
-        let is_good = doors.is_ok() && certificates.is_ok();
-        match doors {
-            Ok(doors) => {
-                info!("access lists: {}", access::summary(&doors));
-                self.tracker.doors().replace(doors);
+        let Files { access, certificates } = files;
+        let is_good = access.is_ok() && certificates.is_ok();
+        match access {
+            Ok(access) => {
+                info!("access lists: {}", access.summary());
+                access.apply(&self.tracker, &mut self.users);
             }
             Err(error) => error!("the access lists in force stay: {error:#}"),
         }
@@ -178,12 +180,13 @@ impl Reloader {
     }
 
     fn replace(&mut self, fresh: Fresh) {
-        let Fresh { settings, in_force, config, watch, doors, certificates } = fresh;
+        let Fresh { settings, in_force, config, watch, access, certificates } = fresh;
         let (live, fixed) = config::changes(&self.settings, &settings);
-        let lists = access::summary(&doors);
+        let lists = access.summary();
         self.tracker.reconfigure(&config.policy);
         self.tracker.limiter().replace(config.limits.clone());
-        self.tracker.doors().replace(doors);
+        self.tracker.bans().set_rules(config.bans);
+        access.apply(&self.tracker, &mut self.users);
         self.acme.send_if_modified(|acme| {
             let is_other = *acme != config.acme;
             acme.clone_from(&config.acme);
@@ -224,8 +227,8 @@ fn read_all(
     }
     let watch = access::Watch::new(&config);
     let problem = |error| vec![format!("{error:#}")];
-    let doors = access::read(&config).map_err(problem)?;
+    let access = access::read(&config).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
     acme::prepare(&config).map_err(problem)?;
-    Ok(Box::new(Fresh { settings, in_force, config, watch, doors, certificates }))
+    Ok(Box::new(Fresh { settings, in_force, config, watch, access, certificates }))
 }
