@@ -2,7 +2,7 @@
 //! `docs/operating.md` and stay as they are.
 
 use std::fmt::{Display, Write};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use tracker::DoorNumber;
@@ -10,9 +10,11 @@ use tracker::counters::{Counters, Drop, Kind, Listener};
 use types::{Family, Refusal, Tick};
 
 use super::Figures;
+use super::api::{Api, Refused};
+use super::records::Failure;
 
 /// All metrics as they are now.
-pub(super) fn render(figures: &Figures) -> String {
+pub(super) fn render(figures: &Figures, api: Option<&Api>) -> String {
     let mut page = Page::default();
     let listeners = figures.board.read();
     render_traffic(&mut page, &listeners);
@@ -21,6 +23,10 @@ pub(super) fn render(figures: &Figures) -> String {
     render_limits(&mut page, figures);
     render_certificates(&mut page, figures);
     render_process(&mut page, figures);
+    if let Some(api) = api {
+        render_records(&mut page, api);
+        render_api(&mut page, api);
+    }
     page.text
 }
 
@@ -166,6 +172,55 @@ fn render_process(page: &mut Page, figures: &Figures) {
     page.single("process_open_fds", "gauge", "Open descriptors.", process.descriptors);
 }
 
+fn render_records(page: &mut Page, api: &Api) {
+    let health = api.records().health();
+    let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let durable = u8::from(api.records().is_durable());
+    page.single("records_durable", "gauge", "1 if records outlive the process.", durable);
+    let figures = [
+        ("records_commits_total", "counter", "Transactions committed.", &health.commits),
+        ("records_changes_total", "counter", "Changes acknowledged.", &health.changes),
+        ("records_waiting", "gauge", "Changes that wait for the writer.", &health.waiting),
+        ("records_counts_total", "counter", "Counts written.", &health.flushed),
+        ("records_counts_waiting", "gauge", "Counts that could not be written.", &health.unflushed),
+        ("records_lag_seconds", "gauge", "For how long counts wait.", &health.lag_s),
+    ];
+    for (name, kind, help, count) in figures {
+        page.single(name, kind, help, load(count));
+    }
+    let flush_s = load(&health.flush_us) as f64 / 1e6;
+    page.single("records_flush_seconds", "gauge", "How long the last flush took.", flush_s);
+    let help = "Changes and flushes that failed, by reason.";
+    page.head("records_failures_total", "counter", help);
+    for (label, count) in Failure::LABELS.into_iter().zip(&health.failures) {
+        page.plain("records_failures_total", &format!("reason=\"{label}\""), load(count));
+    }
+}
+
+fn render_api(page: &mut Page, api: &Api) {
+    let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let (gate, webhooks) = (api.gate(), api.webhooks());
+    page.single("api_requests_total", "counter", "API requests let in.", load(&gate.admitted));
+    page.head("api_refusals_total", "counter", "API requests not let in, by reason.");
+    for (label, count) in Refused::LABELS.into_iter().zip(&gate.refused) {
+        page.plain("api_refusals_total", &format!("reason=\"{label}\""), load(count));
+    }
+    page.single(
+        "events_total",
+        "counter",
+        "Events told to streams and webhooks.",
+        api.hub().told(),
+    );
+    page.head("webhook_posts_total", "counter", "Posts of webhooks, by what came of them.");
+    for (label, count) in [
+        ("delivered", &webhooks.delivered),
+        ("failed", &webhooks.failed),
+        ("dropped", &webhooks.dropped),
+    ] {
+        page.plain("webhook_posts_total", &format!("result=\"{label}\""), load(count));
+    }
+}
+
 fn label(family: Family) -> &'static str {
     match family {
         Family::V4 => "v4",
@@ -258,7 +313,7 @@ pub(super) mod tests {
         ledger.now.request(Family::V6, Kind::Announce);
         ledger.now.drop(Drop::BadConnectionId);
         ledger.publish();
-        let page = render(&figures);
+        let page = render(&figures, None);
         for line in [
             "tidegate_requests_total{listener=\"[::1]:6969\",protocol=\"udp\",family=\"v6\",kind=\"announce\"} 1",
             "tidegate_drops_total{listener=\"[::1]:6969\",protocol=\"udp\",reason=\"bad_connection_id\"} 1",
@@ -281,7 +336,7 @@ pub(super) mod tests {
         for protocol in [Protocol::Udp, Protocol::Http] {
             figures.board.register(Listener { protocol, address, door: DoorNumber(0) });
         }
-        let page = render(&figures);
+        let page = render(&figures, None);
         let mut seen = HashSet::new();
         let mut family = "";
         for line in page.lines() {
