@@ -272,6 +272,7 @@ impl Shard {
             let record = self.records.at_mut(number);
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
+            sink.downloaded(draft.at);
         }
         if let Some(ids) = &mut self.ids
             && !matches!(spot, Spot::Nowhere)
