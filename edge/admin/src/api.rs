@@ -8,11 +8,14 @@
 //! document are both made of these lines and of the handlers' types, so that they cannot differ.
 
 mod auth;
+mod bans;
 mod config;
 mod cors;
 mod describe;
 mod events;
 mod input;
+mod keys;
+mod lists;
 mod problem;
 mod route;
 mod scope;
@@ -30,10 +33,12 @@ use axum::routing::get;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tracing::info;
+use tracker::Tracker;
 use types::Tick;
 
 use crate::control::Command;
 use crate::events::Hub;
+use crate::images::Moment;
 use crate::records::{Records, Writer, tables};
 use crate::{Figures, OpenError};
 
@@ -143,6 +148,15 @@ impl Api {
         self.latest.fetch_max(now, Ordering::Relaxed).max(now)
     }
 
+    fn tracker(&self) -> &Tracker {
+        &self.means.figures.tracker
+    }
+
+    /// Now, on both clocks.
+    fn moment(&self) -> Moment {
+        Moment { time: self.now(), tick: (self.means.clock)() }
+    }
+
     /// Gives the application an order, and waits for what comes of it.
     async fn order<T>(
         &self,
@@ -167,8 +181,16 @@ impl Api {
 
 /// Every route there is.
 fn routes() -> Vec<Route> {
-    let tables =
-        [stats::routes(), tokens::routes(), config::routes(), events::routes(), webhooks::routes()];
+    let tables = [
+        stats::routes(),
+        keys::routes(),
+        bans::routes(),
+        lists::routes(),
+        tokens::routes(),
+        config::routes(),
+        events::routes(),
+        webhooks::routes(),
+    ];
     tables.into_iter().flatten().collect()
 }
 

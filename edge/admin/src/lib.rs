@@ -9,6 +9,7 @@ mod api;
 mod bounded;
 mod control;
 mod events;
+mod images;
 mod metrics;
 pub mod records;
 
@@ -32,6 +33,7 @@ use tracker::counters::Board;
 pub use api::{Api, ApiOptions, Deliver, Means, Post};
 pub use control::{Command, Reloaded, Setting};
 pub use events::{Event, EventKind, Hub};
+pub use images::{Collector, Moment, fill};
 pub use records::{OpenError, Records};
 
 use bounded::{BOUNDS, Bounded, Bounds};
