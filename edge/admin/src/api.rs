@@ -42,6 +42,7 @@ use crate::images::Moment;
 use crate::records::{Records, Writer, tables};
 use crate::{Figures, OpenError};
 
+pub use auth::is_token;
 pub(crate) use auth::{From, Gate, Refused};
 pub use webhooks::{Deliver, Post};
 

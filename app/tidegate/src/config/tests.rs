@@ -100,7 +100,7 @@ fn parts_that_are_not_built_yet_are_said_to_be() {
         ["2: udp.engine = `\"xdp\"`: this engine is not built yet"]
     );
     assert!(says("[access]\nprivate = true\n")[0].contains("not built yet"));
-    assert!(read("[access]\nprivate = false\n[state]\ndir = \"\"\n").is_ok());
+    assert!(read("[access]\nprivate = false\n").is_ok());
 }
 
 #[test]
