@@ -15,7 +15,7 @@ use std::sync::Arc;
 use front::http::Challenges;
 use net::Engine;
 use net::tls::CertificateFiles;
-use tracker::{Limits, Networks, Policy, Rate};
+use tracker::{BanRules, Limits, Networks, Policy, Rate};
 
 use keys::{KEYS, Key};
 
@@ -45,6 +45,9 @@ pub(crate) struct Config {
     pub(crate) acme: Option<AcmeConfig>,
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
+    pub(crate) bans: BanRules,
+    /// The users' keys, or an empty path.
+    pub(crate) keys: PathBuf,
     pub(crate) memory_budget: Option<u64>,
     pub(crate) admin_listen: Vec<SocketAddr>,
     /// Whether it speaks TLS.
@@ -95,6 +98,13 @@ impl Config {
             acme,
             policy: policy(settings),
             limits: limits(settings, exempt),
+            bans: BanRules {
+                garbage_per_min: settings.int("bans.garbage_per_min"),
+                wrong_keys_per_min: settings.int("bans.wrong_keys_per_min"),
+                bad_connection_ids_per_min: settings.int("bans.bad_connection_ids_per_min"),
+                time_s: settings.int("bans.time_s"),
+            },
+            keys: settings.text("access.keys").into(),
             memory_budget: Some(settings.int("limits.memory_mib"))
                 .filter(|mib| *mib > 0)
                 .map(|mib: u32| u64::from(mib) << 20),
@@ -134,7 +144,7 @@ impl Config {
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
         let lists = self.doors.iter().flat_map(DoorConfig::files);
-        let all = lists.chain(certificates.map(PathBuf::as_path));
+        let all = lists.chain([self.keys.as_path()]).chain(certificates.map(PathBuf::as_path));
         all.filter(|path| !path.as_os_str().is_empty())
     }
 
@@ -149,6 +159,19 @@ impl Config {
                  forgotten in between",
                 policy.peer_lifetime_s
             ));
+        }
+        let is_private = self.doors.iter().any(|door| door.private);
+        if is_private && self.keys.as_os_str().is_empty() && self.admin_listen.is_empty() {
+            doubts.push(
+                "access.private is on, but there are no keys: name a file in access.keys".into(),
+            );
+        }
+        if self.bans.bad_connection_ids_per_min > 0 {
+            doubts.push(
+                "bans.bad_connection_ids_per_min is on: whoever forges UDP sources can have whom he \
+                 likes banned"
+                    .into(),
+            );
         }
         doubts.extend(self.acme.iter().filter_map(|acme| acme.doubt(self)));
         doubts.extend(unique(self.groups.iter().flat_map(Group::doubts).collect()));

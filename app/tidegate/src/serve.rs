@@ -34,7 +34,7 @@ use tracing_subscriber::prelude::*;
 use tracker::counters::Board;
 use tracker::{Keys, Options, StoreOptions, Tracker};
 
-use crate::access;
+use crate::access::{self, Users};
 use crate::acme::{self, Shelf};
 use crate::certificates;
 use crate::config::{AcmeConfig, Config, Settings, Transport};
@@ -82,10 +82,12 @@ pub(crate) fn serve(
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
     config.doubts().iter().for_each(|doubt| warn!("{doubt}"));
     let watch = access::Watch::new(&config);
-    let doors = access::read(&config)?;
+    let access = access::read(&config)?;
     let tracker = Arc::new(new_tracker(&config, &legacy)?);
-    tracker.doors().replace(doors);
+    let mut users = Users::default();
+    access.apply(&tracker, &mut users);
     tracker.limiter().replace(config.limits.clone());
+    tracker.bans().set_rules(config.bans);
     let certificates = Arc::new(Certificates::default());
     let read = certificates::read(&config)?;
     certificates::doubts(&config, &read).iter().for_each(|doubt| warn!("{doubt}"));
@@ -100,7 +102,7 @@ pub(crate) fn serve(
     let (records, writer) = state::open(&config)?;
     let overrides = state::settings(&writer)?;
     if reload::take_api(&overrides, &mut settings, &mut config) {
-        reload::put_in_force(&config, &tracker)?;
+        reload::put_in_force(&config, &tracker, &mut users)?;
         log(config.log_level);
     }
     let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
@@ -119,6 +121,7 @@ pub(crate) fn serve(
         settings,
         config,
         tracker,
+        users,
         watch,
         certificates,
         acme,

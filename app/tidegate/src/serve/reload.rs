@@ -16,10 +16,10 @@ use net::tls::{Certificate, Certificates};
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tracing::{Level, error, info, warn};
-use tracker::{Door, Tracker};
+use tracker::Tracker;
 
 use super::{Happening, confine};
-use crate::access;
+use crate::access::{self, Access, Users};
 use crate::acme;
 use crate::certificates;
 use crate::config::{self, AcmeConfig, Config, Problem, Settings};
@@ -33,6 +33,8 @@ pub(super) struct Reloader {
     pub(super) settings: Settings,
     pub(super) config: Config,
     pub(super) tracker: Arc<Tracker>,
+    /// The keys of the file that are in force.
+    pub(super) users: Users,
     pub(super) watch: access::Watch,
     pub(super) certificates: Arc<Certificates>,
     /// Tells the thread that obtains certificates what to obtain.
@@ -95,7 +97,7 @@ pub(super) enum Outcome {
 
 /// Each of these is put in force if it is good by itself.
 pub(super) struct Files {
-    doors: Result<Vec<Door>>,
+    access: Result<Access>,
     certificates: Result<Vec<Certificate>>,
 }
 
@@ -108,7 +110,7 @@ pub(super) struct Fresh {
     /// What is made of the file, with the doors that are in force.
     config: Config,
     watch: access::Watch,
-    doors: Vec<Door>,
+    access: Access,
     certificates: Vec<Certificate>,
 }
 
@@ -199,10 +201,10 @@ impl Reloader {
     fn read_files(&mut self, happen: &Sender<Happening>) {
         let config = self.config.clone();
         let read = move || {
-            let doors = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
+            let access = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
             let certificates = catch_unwind(AssertUnwindSafe(|| certificates::read(&config)));
             Outcome::Files(Files {
-                doors: doors.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
+                access: access.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
                 certificates: certificates.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
             })
         };
@@ -252,12 +254,12 @@ impl Reloader {
 
     /// Puts in force what is good of the files, and says what is not.
     fn replace_files(&mut self, files: Files) -> Done {
-        let Files { doors, certificates } = files;
+        let Files { access, certificates } = files;
         let mut problems = Vec::new();
-        match doors {
-            Ok(doors) => {
-                info!("access lists: {}", access::summary(&doors));
-                self.tracker.doors().replace(doors);
+        match access {
+            Ok(access) => {
+                info!("access lists: {}", access.summary());
+                access.apply(&self.tracker, &mut self.users);
             }
             Err(error) => {
                 error!("the access lists in force stay: {error:#}");
@@ -283,12 +285,13 @@ impl Reloader {
     }
 
     fn replace(&mut self, fresh: Fresh) -> Reloaded {
-        let Fresh { settings, in_force, config, watch, doors, certificates } = fresh;
+        let Fresh { settings, in_force, config, watch, access, certificates } = fresh;
         let (live, fixed) = config::changes(&self.settings, &settings);
-        let lists = access::summary(&doors);
+        let lists = access.summary();
         self.tracker.reconfigure(&config.policy);
         self.tracker.limiter().replace(config.limits.clone());
-        self.tracker.doors().replace(doors);
+        self.tracker.bans().set_rules(config.bans);
+        access.apply(&self.tracker, &mut self.users);
         self.acme.send_if_modified(|acme| {
             let is_other = *acme != config.acme;
             acme.clone_from(&config.acme);
@@ -335,10 +338,11 @@ pub(super) fn take_api(
 }
 
 /// Puts in force at the start what can change while serving.
-pub(super) fn put_in_force(config: &Config, tracker: &Tracker) -> Result<()> {
+pub(super) fn put_in_force(config: &Config, tracker: &Tracker, users: &mut Users) -> Result<()> {
     tracker.reconfigure(&config.policy);
     tracker.limiter().replace(config.limits.clone());
-    tracker.doors().replace(access::read(config)?);
+    tracker.bans().set_rules(config.bans);
+    access::read(config)?.apply(tracker, users);
     Ok(())
 }
 
@@ -363,8 +367,8 @@ fn read_all(
     }
     let watch = access::Watch::new(&config);
     let problem = |error| vec![format!("{error:#}")];
-    let doors = access::read(&config).map_err(problem)?;
+    let access = access::read(&config).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
     acme::prepare(&config).map_err(problem)?;
-    Ok(Box::new(Fresh { settings, in_force, config, watch, doors, certificates }))
+    Ok(Box::new(Fresh { settings, in_force, config, watch, access, certificates }))
 }
