@@ -9,7 +9,10 @@ pub mod access;
 mod connection_id;
 pub mod counters;
 mod doors;
+pub mod events;
+mod frozen;
 mod limiter;
+mod looks;
 mod networks;
 mod policy;
 mod web;
@@ -27,12 +30,14 @@ use types::{
 
 pub use doors::{Door, DoorNumber, Doors, PrivateAddresses};
 pub use limiter::{Asked, Fill, Limiter, Limits, Offenders, Rate, Seat};
+pub use looks::TorrentLook;
 pub use networks::{Networks, ParseNetworkError};
 pub use policy::{Options, Policy};
-pub use swarm::{Options as StoreOptions, Random, Totals, WebChosen};
+pub use swarm::{Options as StoreOptions, PeerLook, Random, TorrentFigures, Totals, WebChosen};
 pub use web::{OfferName, Offers, WebAccepted, WebAsk};
 
 use connection_id::ConnectionIds;
+use frozen::Frozen;
 
 /// Secrets that the application draws at start.
 #[derive(Clone, Copy)]
@@ -109,6 +114,7 @@ pub trait Answers {
 pub struct Tracker {
     store: Store,
     doors: Doors,
+    frozen: Frozen,
     connection_ids: ConnectionIds,
     limiter: Limiter,
     offer_key: [u8; 16],
@@ -121,6 +127,7 @@ impl Tracker {
         Self {
             store: Store::new(&options.store),
             doors: Doors::default(),
+            frozen: Frozen::default(),
             connection_ids: ConnectionIds::new(keys.connection_ids),
             limiter: Limiter::new(keys.limits),
             offer_key: keys.offers,
@@ -197,6 +204,8 @@ impl Tracker {
                 answers.refuse(at, refusal);
             } else if let Err(refusal) = door.lists.admit(&ask.announce.info_hash) {
                 answers.refuse(at, refusal);
+            } else if self.frozen.contains(&ask.announce.info_hash) {
+                answers.refuse(at, Refusal::Frozen);
             } else {
                 jobs.push(job(ask, &policy));
                 askers.push(at as u8);

@@ -57,6 +57,9 @@ impl Tracker {
         chosen: &mut WebChosen,
     ) -> Result<WebAccepted, Refusal> {
         ask.pass.door(&self.doors.load()).lists.admit(&ask.info_hash)?;
+        if self.frozen.contains(&ask.info_hash) {
+            return Err(Refusal::Frozen);
+        }
         let policy = self.policy.load();
         let job = web_job(ask, &policy);
         let counts = self.store.announce_web(now, random, &job, chosen);

@@ -6,6 +6,7 @@
 
 mod bounded;
 mod metrics;
+pub mod overview;
 
 use std::collections::BTreeMap;
 use std::io;

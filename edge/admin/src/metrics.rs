@@ -218,7 +218,7 @@ pub(super) mod tests {
     use super::*;
     use crate::{AcmeAttempts, Process, Status};
 
-    pub(crate) fn figures() -> Figures {
+    pub(crate) fn tracker() -> Tracker {
         let policy = Policy::default();
         let store = tracker::StoreOptions {
             shards: 1,
@@ -228,12 +228,15 @@ pub(super) mod tests {
             keep_peer_ids: false,
             memory_budget: None,
         };
-        let tracker = Tracker::new(
+        Tracker::new(
             &Options { policy, store },
             &Keys { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
-        );
+        )
+    }
+
+    pub(crate) fn figures() -> Figures {
         Figures {
-            tracker: Arc::new(tracker),
+            tracker: Arc::new(tracker()),
             board: Arc::default(),
             status: Status::default(),
             process: Process::default,
