@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bounded;
+mod clients;
 mod metrics;
 pub mod overview;
 
