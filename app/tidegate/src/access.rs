@@ -32,7 +32,7 @@ pub(crate) fn read(config: &Config) -> Result<Vec<Door>> {
             }
             list.clone_from(&known[path]);
         }
-        doors.push(Door { lists, private_addresses: door.private_addresses });
+        doors.push(Door { lists, private_addresses: door.private_addresses, ..Door::default() });
     }
     Ok(doors)
 }

@@ -38,4 +38,4 @@ pub use options::Options;
 pub use random::Random;
 pub use store::Store;
 pub use totals::{FamilyTotals, Totals};
-pub use web::WebChosen;
+pub use web::{WebChosen, WebDone};

@@ -17,7 +17,7 @@ use types::{AnnounceSink, InfoHash, SwarmCounts, Tick, TooSoon, WebPeer, limits}
 use crate::memory::Region;
 use crate::shard::{Draft, Lifetimes, Shard};
 use crate::siphash::siphash;
-use crate::{Job, Options, Random, Totals, WebChosen, WebJob};
+use crate::{Job, Options, Random, Totals, WebChosen, WebDone, WebJob};
 
 /// Torrents and their peers, for any number of threads.
 pub struct Store {
@@ -114,7 +114,7 @@ impl Store {
         random: &mut Random,
         job: &WebJob,
         chosen: &mut WebChosen,
-    ) -> Result<SwarmCounts, TooSoon> {
+    ) -> Result<WebDone, TooSoon> {
         let hash = self.hash(&job.info_hash);
         self.lock(self.shard_of(hash)).announce_web(now, random, job, hash, chosen)
     }

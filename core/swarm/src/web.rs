@@ -10,11 +10,20 @@ use std::hash::{BuildHasher, Hasher};
 
 use arrayvec::ArrayVec;
 use indexmap::IndexMap;
-use types::{FamilyCounts, WebPeer, limits};
+use types::{FamilyCounts, SwarmCounts, WebPeer, limits};
 
 use crate::Random;
 use crate::mark::Mark;
 use crate::siphash::siphash;
+
+/// What an announce of a WebTorrent peer has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebDone {
+    /// The torrent's figures.
+    pub counts: SwarmCounts,
+    /// Whether it was counted as a download.
+    pub downloaded: bool,
+}
 
 /// The peers to which offers should go.
 pub type WebChosen = ArrayVec<WebPeer, { limits::WEB_OFFERS_MAX }>;

@@ -5,12 +5,14 @@
 //! path and put in force with its [`crate::Door`].
 
 mod hash_list;
+mod live_list;
 
 use std::sync::Arc;
 
 use types::{InfoHash, Refusal};
 
 pub use hash_list::{BadLine, HashList, LineFault};
+pub use live_list::LiveList;
 
 /// Which lists count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,15 +39,23 @@ pub struct AccessLists {
     pub deny: Arc<HashList>,
 }
 
+/// Entries that count at every door, beside its own lists.
+#[derive(Debug, Default)]
+pub(crate) struct LiveLists {
+    pub(crate) allow: LiveList,
+    pub(crate) deny: LiveList,
+}
+
 impl AccessLists {
-    /// Whether `hash` is served; the same for announces and scrapes of every protocol.
+    /// Whether `hash` is served, by these lists and the live ones beside them; the same for announces
+    /// and scrapes of every protocol.
     #[inline]
-    pub fn admit(&self, hash: &InfoHash) -> Result<(), Refusal> {
+    pub(crate) fn admit(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {
         match self.mode {
             Mode::Open => Ok(()),
-            Mode::Allow => self.allowed(hash),
-            Mode::Deny => self.not_denied(hash),
-            Mode::Both => self.not_denied(hash).and_then(|()| self.allowed(hash)),
+            Mode::Allow => self.allowed(live, hash),
+            Mode::Deny => self.not_denied(live, hash),
+            Mode::Both => self.not_denied(live, hash).and_then(|()| self.allowed(live, hash)),
         }
     }
 
@@ -54,12 +64,14 @@ impl AccessLists {
         self.mode == Mode::Open
     }
 
-    fn allowed(&self, hash: &InfoHash) -> Result<(), Refusal> {
-        if self.allow.contains(hash) { Ok(()) } else { Err(Refusal::NotAllowed) }
+    fn allowed(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {
+        let is_allowed = self.allow.contains(hash) || live.allow.contains(hash);
+        if is_allowed { Ok(()) } else { Err(Refusal::NotAllowed) }
     }
 
-    fn not_denied(&self, hash: &InfoHash) -> Result<(), Refusal> {
-        if self.deny.contains(hash) { Err(Refusal::Denied) } else { Ok(()) }
+    fn not_denied(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {
+        let is_denied = self.deny.contains(hash) || live.deny.contains(hash);
+        if is_denied { Err(Refusal::Denied) } else { Ok(()) }
     }
 }
 
@@ -76,14 +88,21 @@ mod tests {
 
     #[test]
     fn modes() {
+        let live = LiveLists::default();
         let verdicts = |mode| {
             let lists = lists(mode);
-            [1, 2, 3, 4].map(|byte| lists.admit(&InfoHash([byte; 20])))
+            [1, 2, 3, 4].map(|byte| lists.admit(&live, &InfoHash([byte; 20])))
         };
         let (no, bad) = (Err(Refusal::NotAllowed), Err(Refusal::Denied));
         assert_eq!(verdicts(Mode::Open), [Ok(()); 4]);
         assert_eq!(verdicts(Mode::Allow), [Ok(()), Ok(()), no, no]);
         assert_eq!(verdicts(Mode::Deny), [Ok(()), bad, bad, Ok(())]);
         assert_eq!(verdicts(Mode::Both), [Ok(()), bad, bad, no]);
+        live.allow.insert(&[InfoHash([4; 20])]);
+        live.deny.insert(&[InfoHash([1; 20])]);
+        assert_eq!(verdicts(Mode::Open), [Ok(()); 4]);
+        assert_eq!(verdicts(Mode::Allow), [Ok(()), Ok(()), no, Ok(())]);
+        assert_eq!(verdicts(Mode::Deny), [bad, bad, bad, Ok(())]);
+        assert_eq!(verdicts(Mode::Both), [bad, bad, bad, Ok(())]);
     }
 }

@@ -86,6 +86,8 @@ pub enum Drop {
     ConnectRate,
     /// UDP: an announce or scrape above the limit of its prefix.
     RequestRate,
+    /// UDP: a request of a network that is banned. TCP: a connection of one.
+    Banned,
     /// TCP: the connection broke.
     Reset,
     /// TLS: the client broke it, has no version or cipher in common, left in the handshake because it does
@@ -107,7 +109,7 @@ pub enum Drop {
 
 impl Drop {
     /// Every reason, in the order of [`Drop::index`].
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::TooShort,
         Self::Oversize,
         Self::NotATracker,
@@ -124,6 +126,7 @@ impl Drop {
         Self::PrefixConnectionLimit,
         Self::ConnectRate,
         Self::RequestRate,
+        Self::Banned,
         Self::Reset,
         Self::BadTls,
         Self::BadUpgrade,
@@ -158,6 +161,7 @@ impl Drop {
             Self::PrefixConnectionLimit => "prefix_connection_limit",
             Self::ConnectRate => "connect_rate",
             Self::RequestRate => "request_rate",
+            Self::Banned => "banned",
             Self::Reset => "reset",
             Self::BadTls => "bad_tls",
             Self::BadUpgrade => "bad_upgrade",

@@ -5,10 +5,12 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use types::{Refusal, Scope};
 
+use crate::ClientRules;
 use crate::access::AccessLists;
 
 /// The number of a listener's door. Several listeners may have the same.
@@ -22,6 +24,10 @@ pub struct Door {
     pub lists: AccessLists,
     /// Whether peers may have addresses that are not public.
     pub private_addresses: PrivateAddresses,
+    /// Whether users need a key.
+    pub private: bool,
+    /// Which client software.
+    pub clients: ClientRules,
 }
 
 /// Which peers with addresses that are not public are taken ([`Scope::Local`]). Such as no host can
@@ -35,6 +41,14 @@ pub enum PrivateAddresses {
     Allow,
     /// None.
     Deny,
+}
+
+impl DoorNumber {
+    #[inline]
+    pub(crate) fn of(self, doors: &[Door]) -> &Door {
+        // Doors are numbered by whoever made them, and stay as long as listeners do.
+        &doors[usize::from(self.0)]
+    }
 }
 
 impl Door {
@@ -52,11 +66,16 @@ impl Door {
 
 /// The doors in force, by their numbers. There is always the first.
 #[derive(Debug)]
-pub struct Doors(ArcSwap<Vec<Door>>);
+pub struct Doors {
+    all: ArcSwap<Vec<Door>>,
+    /// Whether one of them is private.
+    is_any_private: AtomicBool,
+}
 
 impl Default for Doors {
     fn default() -> Self {
-        Self(ArcSwap::from_pointee(vec![Door::default()]))
+        let all = ArcSwap::from_pointee(vec![Door::default()]);
+        Self { all, is_any_private: AtomicBool::default() }
     }
 }
 
@@ -64,15 +83,23 @@ impl Doors {
     /// The doors in force now.
     #[inline]
     pub fn load(&self) -> Guard<Arc<Vec<Door>>> {
-        self.0.load()
+        self.all.load()
     }
 
     /// Puts other doors in force, for every worker from its next batch on. Those past the last of
     /// `doors` stay as they are: no listener loses its own.
     pub fn replace(&self, mut doors: Vec<Door>) {
         let len = doors.len();
-        doors.extend(self.0.load().iter().skip(len).cloned());
-        self.0.store(Arc::new(doors));
+        doors.extend(self.all.load().iter().skip(len).cloned());
+        let is_any_private = doors.iter().any(|door| door.private);
+        self.all.store(Arc::new(doors));
+        self.is_any_private.store(is_any_private, Ordering::Relaxed);
+    }
+
+    /// Whether users need a key at a door.
+    #[inline]
+    pub fn is_private(&self, door: DoorNumber) -> bool {
+        self.is_any_private.load(Ordering::Relaxed) && door.of(&self.load()).private
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use types::{InfoHash, limits};
+use types::{InfoHash, Refusal, limits};
 
 /// Torrents whose announces are refused.
 #[derive(Default)]
@@ -17,6 +17,11 @@ pub(crate) struct Frozen {
 }
 
 impl Frozen {
+    #[inline]
+    pub(crate) fn admit(&self, hash: &InfoHash) -> Result<(), Refusal> {
+        if self.contains(hash) { Err(Refusal::Frozen) } else { Ok(()) }
+    }
+
     #[inline]
     pub(crate) fn contains(&self, hash: &InfoHash) -> bool {
         self.any.load(Ordering::Relaxed) && self.search(hash)

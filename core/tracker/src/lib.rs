@@ -6,11 +6,15 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod bans;
+mod clients;
 mod connection_id;
 pub mod counters;
 mod doors;
+mod downloads;
 pub mod events;
 mod frozen;
+mod keyring;
 mod limiter;
 mod looks;
 mod networks;
@@ -28,16 +32,23 @@ use types::{
     Refusal, SwarmCounts, Tick, TooSoon, limits,
 };
 
+pub use bans::{BanReason, BanRules, Bans, Network};
+pub use clients::{ClientRules, Prefixes};
 pub use doors::{Door, DoorNumber, Doors, PrivateAddresses};
+pub use downloads::Downloads;
+pub use keyring::{KeyId, KeyRules, KeyTotals, Keyring};
 pub use limiter::{Asked, Fill, Limiter, Limits, Offenders, Rate, Seat};
 pub use looks::TorrentLook;
 pub use networks::{Networks, ParseNetworkError};
 pub use policy::{Options, Policy};
 pub use swarm::{Options as StoreOptions, PeerLook, Random, TorrentFigures, Totals, WebChosen};
+pub use types::{BadKey, UserKey};
 pub use web::{OfferName, Offers, WebAccepted, WebAsk};
 
+use access::{LiveList, LiveLists};
 use connection_id::ConnectionIds;
 use frozen::Frozen;
+use keyring::{KeyName, Report};
 
 /// Secrets that the application draws at start.
 #[derive(Clone, Copy)]
@@ -46,7 +57,7 @@ pub struct Keys {
     pub connection_ids: [u8; 16],
     /// Keys the names of WebTorrent offers on their way.
     pub offers: [u8; 16],
-    /// Keys the tables in which clients' requests and connections are counted.
+    /// Keys the tables in which clients' requests and connections, users' keys and downloads are.
     pub limits: [u8; 16],
 }
 
@@ -59,6 +70,8 @@ pub struct AnnouncePolicy {
     pub families: Families,
     /// Whether the answer shall hold peer ids (BEP 3 dict model).
     pub with_ids: bool,
+    /// Whether the answer says how often the torrent was downloaded.
+    pub with_downloads: bool,
 }
 
 /// Leave to ask, which [`Tracker::admit`] gives.
@@ -66,6 +79,8 @@ pub struct AnnouncePolicy {
 pub struct Pass {
     /// Where its holder came in.
     door: DoorNumber,
+    /// By which key, where keys are needed.
+    key: Option<KeyName>,
 }
 
 /// One announce and where it came from.
@@ -117,6 +132,10 @@ pub struct Tracker {
     frozen: Frozen,
     connection_ids: ConnectionIds,
     limiter: Limiter,
+    keyring: Keyring,
+    bans: Bans,
+    live: LiveLists,
+    downloads: Downloads,
     offer_key: [u8; 16],
     policy: ArcSwap<Policy>,
 }
@@ -130,6 +149,10 @@ impl Tracker {
             frozen: Frozen::default(),
             connection_ids: ConnectionIds::new(keys.connection_ids),
             limiter: Limiter::new(keys.limits),
+            keyring: Keyring::new(keys.limits),
+            bans: Bans::new(keys.limits),
+            live: LiveLists::default(),
+            downloads: Downloads::new(keys.limits),
             offer_key: keys.offers,
             policy: ArcSwap::from_pointee(options.policy),
         }
@@ -154,17 +177,34 @@ impl Tracker {
         self.connection_ids.verify(now, self.policy.load().connection_id_lifetime_s, ip, id)
     }
 
-    /// Whether a connection id may be given to a client that says it is at `from`. Whoever is refused
-    /// must be met with silence: the address may be forged.
+    /// Lets a client have a connection id that says it is at `from`. Whoever is refused must be met with
+    /// silence: the address may be forged.
     #[inline]
-    pub fn admits_connect(&self, now: Tick, from: IpAddr) -> bool {
-        self.limiter.admits(now, from, Asked::Connect)
+    pub fn admit_connect(&self, now: Tick, from: IpAddr) -> Result<(), Refusal> {
+        if self.bans.contains(now, from) {
+            return Err(Refusal::Banned);
+        }
+        if !self.limiter.admits(now, from, Asked::Connect) {
+            return Err(Refusal::TooManyRequests);
+        }
+        Ok(())
     }
 
-    /// Lets a client at `from` that has come to `door` ask for something, if its prefix has not asked
-    /// for too much already, and by the key that its URL has, if it has one. No door has keys yet, and
-    /// who brings one expects a private tracker: better refused than served in the open. `from` must be
-    /// verified.
+    /// Notes something bad that came from a client at `from`, which may get its prefix banned, if such
+    /// is looked for and the prefix is not exempt from limits. `from` must be verified unless the
+    /// reason says otherwise, and must be the client's own and not a proxy's.
+    #[inline]
+    pub fn offended(&self, now: Tick, from: IpAddr, reason: BanReason) {
+        if self.bans.is_sought(reason) && !self.limiter.is_exempt(from) {
+            let (address, bits) = self.limiter.prefix(from);
+            self.bans.note(now, Network::new(address, bits), reason);
+        }
+    }
+
+    /// Lets a client at `from` that has come to `door` ask for something, if its network is not banned
+    /// and its prefix has not asked for too much already, and at a private door by the key that its URL
+    /// has. Who brings a key to another door expects a private tracker: better refused than served in
+    /// the open. `from` must be verified.
     #[inline]
     pub fn admit(
         &self,
@@ -174,12 +214,24 @@ impl Tracker {
         asked: Asked,
         key: Option<&[u8]>,
     ) -> Result<Pass, Refusal> {
+        if self.bans.contains(now, from) {
+            return Err(Refusal::Banned);
+        }
         if !self.limiter.admits(now, from, asked) {
             return Err(Refusal::TooManyRequests);
         }
-        match key {
-            None => Ok(Pass { door }),
-            Some(_) => Err(Refusal::KeyUnexpected),
+        match (self.doors.is_private(door), key) {
+            (false, None) => Ok(Pass { door, key: None }),
+            (false, Some(_)) => Err(Refusal::KeyUnexpected),
+            (true, None) => Err(Refusal::KeyMissing),
+            (true, Some(key)) => {
+                let key = self.keyring.admit(now, key, asked).inspect_err(|refusal| {
+                    if *refusal == Refusal::KeyUnknown {
+                        self.offended(now, from, BanReason::WrongKeys);
+                    }
+                })?;
+                Ok(Pass { door, key: Some(key) })
+            }
         }
     }
 
@@ -196,24 +248,51 @@ impl Tracker {
         let mut jobs: ArrayVec<Job, { limits::BATCH_MAX }> = ArrayVec::new();
         let mut askers: ArrayVec<u8, { limits::BATCH_MAX }> = ArrayVec::new();
         for (at, ask) in asks.iter().take(limits::BATCH_MAX).enumerate() {
-            let door = ask.pass.door(&doors);
-            // A port nobody can connect to would only waste other peers' attempts.
-            if ask.announce.port == 0 {
-                answers.refuse(at, Refusal::PortZero);
-            } else if let Err(refusal) = door.admit_address(ask.from, ask.near) {
-                answers.refuse(at, refusal);
-            } else if let Err(refusal) = door.lists.admit(&ask.announce.info_hash) {
-                answers.refuse(at, refusal);
-            } else if self.frozen.contains(&ask.announce.info_hash) {
-                answers.refuse(at, Refusal::Frozen);
-            } else {
-                jobs.push(job(ask, &policy));
-                askers.push(at as u8);
+            match self.admit_announce(now, ask.pass.door.of(&doors), ask) {
+                Err(refusal) => answers.refuse(at, refusal),
+                Ok(()) => {
+                    jobs.push(job(ask, &policy));
+                    askers.push(at as u8);
+                }
             }
         }
         let interval_s = policy.interval_s + random.below(policy.interval_jitter_s + 1);
-        let mut sink = Forward { answers, askers: &askers, policy: &policy, interval_s };
+        let durable = Some(&self.downloads).filter(|downloads| downloads.is_on());
+        let mut sink = Forward {
+            answers,
+            asks,
+            jobs: &jobs,
+            askers: &askers,
+            policy: &policy,
+            interval_s,
+            durable,
+        };
         self.store.announce(now, random, &jobs, &mut sink);
+    }
+
+    #[inline]
+    fn admit_announce(&self, now: Tick, door: &Door, ask: &Ask) -> Result<(), Refusal> {
+        let announce = &ask.announce;
+        // A port nobody can connect to would only waste other peers' attempts.
+        if announce.port == 0 {
+            return Err(Refusal::PortZero);
+        }
+        door.admit_address(ask.from, ask.near)?;
+        door.clients.admit(&announce.peer_id)?;
+        door.lists.admit(&self.live, &announce.info_hash)?;
+        self.frozen.admit(&announce.info_hash)?;
+        let Some(key) = ask.pass.key else { return Ok(()) };
+        let report = Report {
+            info_hash: &announce.info_hash,
+            peer_id: &announce.peer_id,
+            prefix: self.limiter.prefix(ask.from).0,
+            event: announce.event,
+            role: announce.role(),
+            uploaded: announce.uploaded,
+            downloaded: announce.downloaded,
+            is_web: false,
+        };
+        self.keyring.account(now, key, &report)
     }
 
     /// Fills `counts` with the figures of `info_hashes`, in order. Unknown torrents and those that
@@ -225,18 +304,18 @@ impl Tracker {
         counts: &mut [SwarmCounts],
     ) -> Result<(), Refusal> {
         let doors = self.doors.load();
-        let lists = &pass.door(&doors).lists;
+        let lists = &pass.door.of(&doors).lists;
         if lists.is_open() {
-            self.store.scrape(info_hashes, counts);
+            self.count(info_hashes, counts);
             return Ok(());
         }
         let mut refused = None;
         let mut admitted = 0;
         for (hash, count) in info_hashes.iter().zip(counts.iter_mut()) {
-            match lists.admit(hash) {
+            match lists.admit(&self.live, hash) {
                 Ok(()) => {
                     admitted += 1;
-                    self.store.scrape(std::slice::from_ref(hash), std::slice::from_mut(count));
+                    self.count(std::slice::from_ref(hash), std::slice::from_mut(count));
                 }
                 Err(refusal) => {
                     refused = Some(refusal);
@@ -250,10 +329,23 @@ impl Tracker {
         }
     }
 
-    /// Does one of `parts` equal parts of a pass that removes peers not heard of for a lifetime.
+    fn count(&self, info_hashes: &[InfoHash], counts: &mut [SwarmCounts]) {
+        self.store.scrape(info_hashes, counts);
+        if self.downloads.is_on() {
+            for (hash, counts) in info_hashes.iter().zip(counts) {
+                counts.downloads = self.downloads.of(hash);
+            }
+        }
+    }
+
+    /// Does one of `parts` equal parts of a pass that removes peers not heard of for a lifetime, and
+    /// puts in force what has been banned by itself, and is banned no more. For some times a second.
     /// Never holds a lock long enough to be noticed.
     pub fn sweep(&self, now: Tick, parts: u32) {
         self.store.sweep(now, parts);
+        let policy = self.policy.load();
+        self.keyring.sweep(now, parts, policy.peer_lifetime_s, policy.web_lifetime_s());
+        self.bans.settle(now);
     }
 
     /// Seconds without an announce after which a peer of any kind may be forgotten.
@@ -276,13 +368,31 @@ impl Tracker {
     pub fn doors(&self) -> &Doors {
         &self.doors
     }
-}
 
-impl Pass {
-    #[inline]
-    fn door(self, doors: &[Door]) -> &Door {
-        // Doors are numbered by whoever made them, and stay as long as listeners do.
-        &doors[usize::from(self.door.0)]
+    /// The keys of private doors' users, to look at or change.
+    pub fn keyring(&self) -> &Keyring {
+        &self.keyring
+    }
+
+    /// The networks that are not served, to look at or change.
+    pub fn bans(&self) -> &Bans {
+        &self.bans
+    }
+
+    /// What is on the allow list of every door, beside the door's own. Counts in the modes in which that
+    /// one does.
+    pub fn allowed(&self) -> &LiveList {
+        &self.live.allow
+    }
+
+    /// What is on the deny list of every door, in the same way.
+    pub fn denied(&self) -> &LiveList {
+        &self.live.deny
+    }
+
+    /// The download counts that are kept for good.
+    pub fn downloads(&self) -> &Downloads {
+        &self.downloads
     }
 }
 
@@ -315,9 +425,13 @@ fn job(ask: &Ask, policy: &Policy) -> Job {
 /// Renumbers the store's jobs to the caller's asks and adds the intervals.
 struct Forward<'a, A> {
     answers: &'a mut A,
+    asks: &'a [Ask],
+    jobs: &'a [Job],
     askers: &'a [u8],
     policy: &'a Policy,
     interval_s: u32,
+    /// Download counts that outlive the store's, if there are such.
+    durable: Option<&'a Downloads>,
 }
 
 impl<A> Forward<'_, A> {
@@ -333,14 +447,26 @@ impl<A: Answers> AnnounceSink for Forward<'_, A> {
         self.answers.refuse(self.asker(job), refusal);
     }
 
+    fn downloaded(&mut self, job: usize) {
+        if let Some((durable, job)) = self.durable.zip(self.jobs.get(job)) {
+            durable.count(&job.info_hash);
+        }
+    }
+
     #[inline]
     fn chosen(&mut self, job: usize, chosen: &Chosen) {
-        let accepted = Accepted {
+        let asker = self.asker(job);
+        let mut accepted = Accepted {
             chosen: *chosen,
             interval_s: self.interval_s,
             interval_min_s: self.policy.interval_min_s,
         };
-        self.answers.accept(self.asker(job), &accepted);
+        if let Some((durable, ask)) = self.durable.zip(self.asks.get(asker))
+            && ask.policy.with_downloads
+        {
+            accepted.chosen.counts.downloads = durable.of(&ask.announce.info_hash);
+        }
+        self.answers.accept(asker, &accepted);
     }
 
     #[inline]

@@ -26,9 +26,9 @@ use swarm::siphash::siphash;
 use types::{Tick, limits};
 
 use crate::Networks;
-use buckets::{BURST_MAX, Buckets};
 use seats::Seats;
 
+pub(crate) use buckets::Buckets;
 pub use buckets::Rate;
 pub use offenders::Offenders;
 pub use seats::Seat;
@@ -197,6 +197,11 @@ impl Limiter {
         buckets.take(self.name(from), now, rate) || self.exempt.load().contains(from)
     }
 
+    /// Whether none of the limits holds for `from`.
+    pub(crate) fn is_exempt(&self, from: IpAddr) -> bool {
+        self.exempt.load().contains(from)
+    }
+
     /// Lets `from` hold one more connection, over TCP of whatever kind and at whichever worker, unless
     /// its prefix holds as many as it may.
     pub fn seat(&self, from: IpAddr) -> Option<Seat> {
@@ -240,7 +245,7 @@ impl Meter {
     fn set(&self, rate: Rate, buckets: u32) {
         let mut word = 0;
         if rate.per_s > 0 {
-            let burst = rate.burst.max(rate.per_s).min(BURST_MAX);
+            let burst = rate.burst.max(rate.per_s).min(Buckets::BURST_MAX);
             word = u64::from(burst) << 32 | u64::from(rate.per_s);
             self.buckets.get_or_init(|| Buckets::new(buckets.clamp(1, limits::BUCKETS_MAX)));
         }

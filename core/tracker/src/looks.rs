@@ -25,14 +25,23 @@ impl Tracker {
     /// A torrent with at most `peers_max` of its peers, and at most [`types::limits::LOOK_PEERS_MAX`].
     pub fn torrent(&self, now: Tick, hash: &InfoHash, peers_max: usize) -> Option<TorrentLook> {
         let look = self.store.look(now, hash, peers_max)?;
-        let frozen = self.frozen.contains(hash);
-        Some(TorrentLook { figures: look.figures, frozen, peers: look.peers })
+        let (frozen, figures) = (self.frozen.contains(hash), self.with_downloads(&look.figures));
+        Some(TorrentLook { figures, frozen, peers: look.peers })
     }
 
     /// Shows every torrent to `see`, without a lock held. One may be shown twice if others are removed
     /// meanwhile; none is left out.
-    pub fn overview(&self, see: impl FnMut(&TorrentFigures)) {
-        self.store.each_torrent(see);
+    pub fn overview(&self, mut see: impl FnMut(&TorrentFigures)) {
+        self.store.each_torrent(|figures| see(&self.with_downloads(figures)));
+    }
+
+    /// Downloads are those that clients are told.
+    fn with_downloads(&self, figures: &TorrentFigures) -> TorrentFigures {
+        let mut figures = *figures;
+        if self.downloads.is_on() {
+            figures.counts.downloads = self.downloads.of(&figures.info_hash);
+        }
+        figures
     }
 
     /// Removes a torrent with its peers; says whether there was one. The next announce brings it back,

@@ -64,7 +64,8 @@ fn holds<A: Copy + Ord>(ranges: &[RangeInclusive<A>], ip: A) -> bool {
     behind.checked_sub(1).and_then(|at| ranges.get(at)).is_some_and(|range| ip <= *range.end())
 }
 
-fn network(text: &str) -> Result<IpNet, ParseNetworkError> {
+/// Reads an address or a network.
+pub(crate) fn network(text: &str) -> Result<IpNet, ParseNetworkError> {
     let parsed = IpNet::from_str(text).or_else(|_| IpAddr::from_str(text).map(IpNet::from));
     parsed.map_err(|_| ParseNetworkError(text.to_owned()))
 }

@@ -31,9 +31,13 @@ impl Answers for Seen {
     }
 }
 
-const PASS: Pass = Pass { door: DoorNumber(0) };
-const POLICY: AnnouncePolicy =
-    AnnouncePolicy { peers_max: 100, families: Families::Own, with_ids: false };
+const PASS: Pass = Pass { door: DoorNumber(0), key: None };
+const POLICY: AnnouncePolicy = AnnouncePolicy {
+    peers_max: 100,
+    families: Families::Own,
+    with_ids: false,
+    with_downloads: true,
+};
 
 pub(crate) fn tracker(policy: Policy) -> Tracker {
     let store = swarm::Options {
@@ -79,7 +83,7 @@ fn a_key_where_there_are_none_is_refused() {
     let tracker = tracker(Policy::default());
     let (door, from) = (DoorNumber(3), [10, 0, 0, 1].into());
     let admit = |key| tracker.admit(door, Tick(0), from, Asked::Announce, key);
-    assert_eq!(admit(None), Ok(Pass { door }));
+    assert_eq!(admit(None), Ok(Pass { door, key: None }));
     assert_eq!(admit(Some(b"k")), Err(Refusal::KeyUnexpected));
 }
 
@@ -378,10 +382,10 @@ fn each_door_has_its_own_lists_and_addresses() {
     let tracker = tracker(Policy::default());
     let deny: Arc<HashList> = Arc::new([InfoHash([1; 20])].into_iter().collect());
     let lists = AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() };
-    let strict = Door { lists, private_addresses: PrivateAddresses::Deny };
+    let strict = Door { lists, private_addresses: PrivateAddresses::Deny, ..Door::default() };
     tracker.doors().replace(vec![Door::default(), strict]);
     let by = |door, hash, from: &str| {
-        let pass = Pass { door: DoorNumber(door) };
+        let pass = Pass { door: DoorNumber(door), key: None };
         Ask { pass, from: from.parse().unwrap(), ..ask(1, hash) }
     };
     let public = "8.8.8.8";
@@ -393,7 +397,7 @@ fn each_door_has_its_own_lists_and_addresses() {
     assert_eq!(refusals, expected, "in one batch");
     let mut counts = [SwarmCounts::default()];
     let mut scrape = |door| {
-        let pass = Pass { door: DoorNumber(door) };
+        let pass = Pass { door: DoorNumber(door), key: None };
         tracker.scrape(pass, &[InfoHash([1; 20])], &mut counts)
     };
     assert_eq!([scrape(0), scrape(1)], [Ok(()), Err(Refusal::Denied)]);

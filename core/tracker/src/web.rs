@@ -2,14 +2,16 @@
 //! and an answer finds its way back by the offer it answers.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use swarm::siphash::siphash;
-use swarm::{Action, Random, WebChosen, WebJob};
+use swarm::{Action, Random, WebChosen, WebDone, WebJob};
 use types::{
     ConnectionKey, Event, InfoHash, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick, Want,
     WebPeer, limits,
 };
 
+use crate::keyring::Report;
 use crate::policy::too_soon;
 use crate::{Pass, Policy, Tracker};
 
@@ -30,6 +32,12 @@ pub struct WebAsk {
     pub want: Want,
     /// How many offers it brings: it gets no more peers than that.
     pub offers: u16,
+    /// The client's address, as the edge established it.
+    pub from: IpAddr,
+    /// Bytes it has sent since it started, by its own account.
+    pub uploaded: u64,
+    /// Bytes it has received since it started, by its own account.
+    pub downloaded: u64,
 }
 
 /// The answer to an accepted WebTorrent announce.
@@ -56,16 +64,39 @@ impl Tracker {
         ask: &WebAsk,
         chosen: &mut WebChosen,
     ) -> Result<WebAccepted, Refusal> {
-        ask.pass.door(&self.doors.load()).lists.admit(&ask.info_hash)?;
-        if self.frozen.contains(&ask.info_hash) {
-            return Err(Refusal::Frozen);
-        }
+        self.admit_web(now, ask)?;
         let policy = self.policy.load();
         let job = web_job(ask, &policy);
-        let counts = self.store.announce_web(now, random, &job, chosen);
+        let done = self.store.announce_web(now, random, &job, chosen);
         let refusal = |soon| too_soon(policy.websocket_interval_min_s(), soon);
-        let counts = counts.map_err(refusal)?;
+        let WebDone { mut counts, downloaded } = done.map_err(refusal)?;
+        if self.downloads.is_on() {
+            if downloaded {
+                self.downloads.count(&ask.info_hash);
+            }
+            counts.downloads = self.downloads.of(&ask.info_hash);
+        }
         Ok(WebAccepted { counts, interval_s: policy.websocket_interval_s })
+    }
+
+    fn admit_web(&self, now: Tick, ask: &WebAsk) -> Result<(), Refusal> {
+        let doors = self.doors.load();
+        let door = ask.pass.door.of(&doors);
+        door.clients.admit(&ask.peer.peer_id)?;
+        door.lists.admit(&self.live, &ask.info_hash)?;
+        self.frozen.admit(&ask.info_hash)?;
+        let Some(key) = ask.pass.key else { return Ok(()) };
+        let report = Report {
+            info_hash: &ask.info_hash,
+            peer_id: &ask.peer.peer_id,
+            prefix: self.limiter.prefix(ask.from).0,
+            event: ask.event,
+            role: ask.role,
+            uploaded: ask.uploaded,
+            downloaded: ask.downloaded,
+            is_web: true,
+        };
+        self.keyring.account(now, key, &report)
     }
 
     /// Removes a WebTorrent peer whose connection has ended, if it is there.
@@ -154,13 +185,16 @@ mod tests {
 
     fn ask(peer: u8, event: Event, offers: u16) -> WebAsk {
         WebAsk {
-            pass: Pass { door: DoorNumber(0) },
+            pass: Pass { door: DoorNumber(0), key: None },
             info_hash: HASH,
             peer: peer_number(peer),
             event,
             role: Role::Leecher,
             want: Want::Default,
             offers,
+            from: [127, 0, 0, 1].into(),
+            uploaded: 0,
+            downloaded: 0,
         }
     }
 

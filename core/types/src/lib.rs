@@ -13,6 +13,7 @@ mod refusal;
 mod reply;
 mod scope;
 mod tick;
+mod user_key;
 mod web;
 
 pub use announce::{Announce, Event, Families, Role, Want};
@@ -22,4 +23,5 @@ pub use refusal::{Refusal, Retry};
 pub use reply::{AnnounceSink, Chosen, FamilyCounts, SwarmCounts, TooSoon};
 pub use scope::Scope;
 pub use tick::Tick;
+pub use user_key::{BadKey, UserKey};
 pub use web::{ConnectionKey, WebPeer};

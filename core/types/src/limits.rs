@@ -85,6 +85,27 @@ pub const FROZEN_MAX: usize = 4096;
 
 /// Entries of one access list. 20 bytes each: 2 GB at the most.
 pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;
+/// Characters that a user's key has at least: 16 of 64 are 96 bits, which nobody guesses.
+pub const USER_KEY_LEN_MIN: usize = 16;
+/// Characters that it has at most: what hex makes of 32 bytes.
+pub const USER_KEY_LEN_MAX: usize = 64;
+/// Users' keys: some 200 bytes each.
+pub const USER_KEYS_MAX: usize = 10_000_000;
+/// Announces of key holders' peers that are remembered, each until its peer's lifetime ends; some 80
+/// bytes each. What comes above is served, and not counted for its user.
+pub const KEY_SESSIONS_MAX: usize = 1 << 24;
+/// The most that a user's peer can be believed to move, bytes each second: 100 Gbit/s. A client that
+/// claims more, by a fault or to boast, is counted with that.
+pub const KEY_BYTES_PER_S_MAX: u64 = 100_000_000_000 / 8;
+/// Networks that are banned at a time; some 100 bytes each, and all are put in order at a change.
+pub const BANS_MAX: usize = 1_000_000;
+/// Those of them that were banned by no person.
+pub const BANS_AUTOMATIC_MAX: usize = 65_536;
+/// Peer-id prefixes of one list.
+pub const CLIENT_PREFIXES_MAX: usize = 1000;
+/// Torrents whose downloads are counted for good; some 40 bytes each. Those of more are counted as
+/// long as the torrent is there.
+pub const DOWNLOADS_MAX: usize = 1 << 25;
 /// The longest peer lifetime, seconds: the store keeps ages in 14 bits of 16-second units and must
 /// tell old from new across the wrap, so it stays below half of it.
 pub const PEER_LIFETIME_S_MAX: u32 = 24 * 3600;

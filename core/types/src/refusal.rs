@@ -32,8 +32,26 @@ pub enum Refusal {
     UnknownAction,
     /// UDP: a packet of a verified client too short for its action.
     Truncated,
-    /// `/announce/KEY`: this tracker has no keys.
+    /// `/announce/KEY`: this door has no keys.
     KeyUnexpected,
+    /// A private tracker was asked without a key.
+    KeyMissing,
+    /// The key is not known here: it never was, or it was revoked.
+    KeyUnknown,
+    /// The key is known, and its time has passed.
+    KeyExpired,
+    /// The key has announced as often as it may.
+    KeyRate,
+    /// The key has as many peers in this torrent as it may.
+    KeyPeers,
+    /// The key is in as many torrents as it may be.
+    KeyTorrents,
+    /// The key is used from as many addresses as it may be.
+    KeyAddresses,
+    /// The client's network is banned. Over UDP it is met with silence.
+    Banned,
+    /// The client software is not served.
+    ClientRefused,
     /// WebTorrent: no JSON object.
     NotJson,
     /// WebTorrent: `info_hash` is there, but no 20 characters up to U+00FF.
@@ -68,7 +86,7 @@ pub enum Retry {
 
 impl Refusal {
     /// Every refusal, in the order of [`Refusal::index`].
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 31] = [
         Self::NotAllowed,
         Self::Denied,
         Self::Frozen,
@@ -83,6 +101,15 @@ impl Refusal {
         Self::UnknownAction,
         Self::Truncated,
         Self::KeyUnexpected,
+        Self::KeyMissing,
+        Self::KeyUnknown,
+        Self::KeyExpired,
+        Self::KeyRate,
+        Self::KeyPeers,
+        Self::KeyTorrents,
+        Self::KeyAddresses,
+        Self::Banned,
+        Self::ClientRefused,
         Self::NotJson,
         Self::InfoHashString,
         Self::PeerIdString,
@@ -119,6 +146,19 @@ impl Refusal {
             Self::UnknownAction => "unknown action",
             Self::Truncated => "the packet is too short",
             Self::KeyUnexpected => "this tracker has no keys: announce to /announce",
+            Self::KeyMissing => {
+                "this tracker is private: its announce URL must have your key, as in /announce/KEY"
+            }
+            Self::KeyUnknown => {
+                "the key in the announce URL is not known here: get a new torrent file"
+            }
+            Self::KeyExpired => "your key has expired",
+            Self::KeyRate => "your key has announced too often: slow down",
+            Self::KeyPeers => "your key has as many clients on this torrent as it may have",
+            Self::KeyTorrents => "your key is on as many torrents as it may be",
+            Self::KeyAddresses => "your key is used from as many addresses as it may be",
+            Self::Banned => "your address or network is banned from this tracker",
+            Self::ClientRefused => "this tracker does not serve your BitTorrent client",
             Self::NotJson => "the message is not a JSON object, or too deeply nested",
             Self::InfoHashString => {
                 "info_hash must be a string of 20 characters from U+0000 to U+00FF"
@@ -155,6 +195,15 @@ impl Refusal {
             Self::UnknownAction => "unknown_action",
             Self::Truncated => "truncated",
             Self::KeyUnexpected => "key_unexpected",
+            Self::KeyMissing => "key_missing",
+            Self::KeyUnknown => "key_unknown",
+            Self::KeyExpired => "key_expired",
+            Self::KeyRate => "key_rate",
+            Self::KeyPeers => "key_peers",
+            Self::KeyTorrents => "key_torrents",
+            Self::KeyAddresses => "key_addresses",
+            Self::Banned => "banned",
+            Self::ClientRefused => "client_refused",
             Self::NotJson => "not_json",
             Self::InfoHashString => "info_hash_string",
             Self::PeerIdString => "peer_id_string",
@@ -169,11 +218,17 @@ impl Refusal {
     /// What BEP 31 `retry in` says with it.
     pub fn retry(self) -> Retry {
         match self {
-            // Lists grow while clients run, and what is frozen may thaw: come back, but seldom.
-            Self::NotAllowed | Self::Frozen => Retry::Minutes(60),
-            Self::Denied | Self::KeyUnexpected => Retry::Never,
+            // Lists grow, keys are renewed and bans end while clients run: come back, but seldom.
+            Self::NotAllowed | Self::Frozen | Self::KeyExpired | Self::Banned => Retry::Minutes(60),
+            Self::Denied
+            | Self::KeyUnexpected
+            | Self::KeyMissing
+            | Self::KeyUnknown
+            | Self::ClientRefused => Retry::Never,
+            // Other peers of the key stop, or are forgotten.
+            Self::KeyPeers | Self::KeyTorrents | Self::KeyAddresses => Retry::Minutes(15),
             // Seconds would do, but BEP 31 counts in minutes.
-            Self::TooManyRequests => Retry::Minutes(1),
+            Self::TooManyRequests | Self::KeyRate => Retry::Minutes(1),
             Self::TooSoon { wait_min } => Retry::Minutes(wait_min),
             _ => Retry::Unsaid,
         }

@@ -68,6 +68,8 @@ pub struct TooSoon {
 pub trait AnnounceSink {
     /// Job number `job` was not done.
     fn too_soon(&mut self, job: usize, too_soon: TooSoon);
+    /// Job number `job` was counted as a download. Comes before its `chosen`.
+    fn downloaded(&mut self, _job: usize) {}
     /// The figures of job number `job` of the batch, and how many peers follow.
     fn chosen(&mut self, job: usize, chosen: &Chosen);
     /// Some v4 peers for `job`.

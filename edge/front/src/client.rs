@@ -6,10 +6,11 @@
 
 use std::net::IpAddr;
 
-use tracker::Networks;
+use tracker::{DoorNumber, Networks, Tracker};
 use types::Scope;
 use wire::http::{ForwardedHeader, Request};
 use wire::proxy::{self, Opening};
+use wire::url::query_key;
 
 /// The other end of a TCP connection, as far as its first bytes have told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +116,21 @@ impl Caller {
             }
         }
         known
+    }
+}
+
+/// The key that a request's URL has for a door: the one of its path, `in_path`, or at a private door the
+/// one of its query. What stands in queries elsewhere is nobody's business: `key` has another meaning there.
+#[inline]
+pub(crate) fn user_key<'a>(
+    tracker: &Tracker,
+    door: DoorNumber,
+    in_path: Option<&'a [u8]>,
+    query: &'a [u8],
+) -> Option<&'a [u8]> {
+    match in_path {
+        None if tracker.doors().is_private(door) => query_key(query),
+        key => key,
     }
 }
 

@@ -22,7 +22,7 @@ mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -293,8 +293,10 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
     let caller = Caller::new(from.ip(), local, announced);
     let mut client = Client { listener, caller, may_stay: !shared.stopping.get() };
     let greeted = greeting::take(&mut client.caller, &stream);
-    let Some(seat) = shared.desk.borrow().seat(listener, client.caller.ip()) else {
-        return shared.count_drop(listener, Drop::PrefixConnectionLimit);
+    let seat = shared.desk.borrow().seat(listener, client.caller.ip());
+    let seat = match seat {
+        Ok(seat) => seat,
+        Err(reason) => return shared.count_drop(listener, reason),
     };
     shared.desk.borrow_mut().ledger(listener).now.connections_opened += 1;
     let first = greeted.and_then(|()| {
@@ -326,9 +328,9 @@ fn go_on(
     }
     let listener = client.listener;
     let stream = Socket::new(TcpStream::from_std(stream)?, shared.tls(listener))?;
-    if let Next::Upgrade(ip) = turn.next {
+    if matches!(turn.next, Next::Upgrade(_)) {
         drop(seat);
-        upgrade(shared, listener, stream, ip, turn);
+        upgrade(shared, listener, stream, turn);
         return Ok(false);
     }
     Connection::start(shared, stream, client, seat, turn);
@@ -337,10 +339,11 @@ fn go_on(
 
 /// Hands a connection over to WebTorrent: for HTTP it has ended, and given up its seat. The one that
 /// it takes is the client's, whoever brought the connection here.
-fn upgrade(shared: &Shared, listener: usize, stream: Socket, ip: IpAddr, turn: Turn) {
-    let Some(seat) = shared.desk.borrow().seat(listener, ip) else {
-        return shared.count_drop(listener, Drop::PrefixConnectionLimit);
-    };
-    let Turn { unsent, rest, .. } = turn;
-    shared.web.start(Upgraded { stream, listener, ip, seat, unsent, rest });
+fn upgrade(shared: &Shared, listener: usize, stream: Socket, turn: Turn) {
+    let Turn { next: Next::Upgrade(newcomer), unsent, rest, .. } = turn else { return };
+    let seat = shared.desk.borrow().seat(listener, newcomer.ip);
+    match seat {
+        Ok(seat) => shared.web.start(Upgraded { stream, listener, newcomer, seat, unsent, rest }),
+        Err(reason) => shared.count_drop(listener, reason),
+    }
 }

@@ -13,8 +13,8 @@ use arrayvec::ArrayVec;
 use net::{Batch, Handler, Network};
 use tracker::counters::{Counters, Drop, Kind, Ledger};
 use tracker::{
-    Accepted, AnnouncePolicy, Answers, Ask, Asked, DoorNumber, Networks, Offenders, Pass, Random,
-    Tracker,
+    Accepted, AnnouncePolicy, Answers, Ask, Asked, BanReason, DoorNumber, Networks, Offenders,
+    Pass, Random, Tracker,
 };
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
@@ -25,7 +25,7 @@ use wire::udp::{self, AnnounceHead, Call, InfoHashes, Noise, Options, Request};
 use wire::url;
 
 use crate::Clock;
-use crate::client::is_near;
+use crate::client::{is_near, user_key};
 
 /// What one worker does with datagrams.
 pub struct UdpFront {
@@ -139,6 +139,7 @@ impl UdpFront {
             peers_max: place.peers_max(),
             families: Families::Own,
             with_ids: false,
+            with_downloads: false,
         };
         let ask = Ask { pass, from: ip, near, announce, policy };
         Some((ask, Pending { slot, transaction_id, place, len: 0 }))
@@ -250,8 +251,11 @@ impl Turn<'_> {
         let (connection_id, transaction_id, call) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
                 self.counters.request(family, Kind::Connect);
-                if !self.tracker.admits_connect(self.now, self.ip) {
-                    self.counters.drop(Drop::ConnectRate);
+                if let Err(refusal) = self.tracker.admit_connect(self.now, self.ip) {
+                    self.counters.drop(match refusal {
+                        Refusal::Banned => Drop::Banned,
+                        _ => Drop::ConnectRate,
+                    });
                     return None;
                 }
                 let id = self.tracker.issue_connection_id(self.now, self.ip);
@@ -298,20 +302,25 @@ impl Turn<'_> {
             Call::Malformed(refusal) => {
                 self.counters.request(family, Kind::Other);
                 let pass = self.ask_leave(Asked::Announce, None);
+                if pass.is_ok() && self.offenders.is_some() {
+                    self.tracker.offended(self.now, self.ip, BanReason::Garbage);
+                }
                 self.refuse(pass.err().unwrap_or(refusal), transaction_id, reply);
             }
         }
         None
     }
 
-    /// Asks for leave by the key in the client's URL, which few clients send (BEP 41).
+    /// Asks for leave by the key in the client's URL, which clients send if it says more than
+    /// `/announce` (BEP 41).
     //= bep41#url-data-use
     fn admit(&self, options: &Options<'_>) -> Result<Pass, Refusal> {
         if options.is_empty() {
             return self.ask_leave(Asked::Announce, None);
         }
         let mut room = [0; limits::URL_DATA_MAX];
-        self.ask_leave(Asked::Announce, url::read(options.url_data(&mut room)).key)
+        let url = url::read(options.url_data(&mut room));
+        self.ask_leave(Asked::Announce, user_key(self.tracker, self.door, url.key, url.query))
     }
 
     fn ask_leave(&self, asked: Asked, key: Option<&[u8]>) -> Result<Pass, Refusal> {
@@ -324,7 +333,7 @@ impl Turn<'_> {
         transaction_id: u32,
         reply: &mut [u8],
     ) -> Result<(), Refusal> {
-        // A scrape carries no options, so no key either.
+        // A scrape carries no options, so no key either: private doors refuse it.
         let pass = self.ask_leave(Asked::Scrape, None)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let hashes = hashes.copy_to(&mut room);
@@ -335,8 +344,11 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Says why, except to who asks too much: that would take as much as serving.
+    /// Says why, except to who asks too much, or is banned: that would take as much as serving.
     fn refuse(&mut self, refusal: Refusal, transaction_id: u32, reply: &mut [u8]) {
+        if refusal == Refusal::Banned {
+            return self.counters.drop(Drop::Banned);
+        }
         if refusal == Refusal::TooManyRequests {
             if let Some(offenders) = &mut self.offenders {
                 let is_too_far = self.tracker.limiter().note(offenders, self.now, self.ip);
@@ -354,6 +366,9 @@ impl Turn<'_> {
     fn drop(&mut self, reason: Drop, request: &[u8]) {
         let is_wrapped = simple::unwrap(request).is_some();
         self.counters.drop(if is_wrapped { Drop::UntrustedProxy } else { reason });
+        if self.offenders.is_some() {
+            self.tracker.offended(self.now, self.ip, BanReason::BadConnectionIds);
+        }
     }
 }
 

@@ -31,9 +31,9 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tracker::counters::Ledger;
 use tracker::{DoorNumber, Random, Seat, Tracker};
-use types::{Family, limits};
+use types::{Family, UserKey, limits};
 use wire::http::Request;
-use wire::url::Target;
+use wire::url::{Target, query_key};
 use wire::ws::CloseCode;
 
 use crate::Clock;
@@ -89,19 +89,38 @@ impl Default for WebOptions {
 }
 
 impl WebOptions {
-    /// Whether the request's path is one for WebSockets.
-    pub(crate) fn serves(&self, request: &Request<'_>) -> bool {
+    /// Whether the request's path is one for WebSockets, at a door that is private or not. `/announce`
+    /// with a key is: no announce over HTTP asks for an upgrade.
+    pub(crate) fn serves(&self, request: &Request<'_>, is_private: bool) -> bool {
         if self.paths.is_empty() {
-            request.target == Target::Unknown && !request.path.starts_with(b"/health")
+            let is_free = request.target == Target::Unknown || request.key.is_some();
+            (is_free || is_private) && !request.path.starts_with(b"/health")
         } else {
-            self.paths.iter().any(|path| path.as_bytes() == request.path)
+            let is_own = |path: &String| behind(path, request.path).is_some_and(<[u8]>::is_empty);
+            self.paths.iter().any(is_own) || (is_private && self.key_in_path(request).is_some())
         }
     }
 
     /// Whether the request's path is there for WebSockets, and not only taken for want of another
     /// meaning.
-    pub(crate) fn names(&self, request: &Request<'_>) -> bool {
-        self.serves(request) && (request.path == b"/" || !self.paths.is_empty())
+    pub(crate) fn names(&self, request: &Request<'_>, is_private: bool) -> bool {
+        self.serves(request, is_private) && (request.path == b"/" || !self.paths.is_empty())
+    }
+
+    /// The key that a request for a WebSocket has: `/KEY`, or behind another path for WebSockets;
+    /// `/announce/KEY` and `/KEY/announce`; at a private door in the query, too.
+    pub(crate) fn user_key<'a>(&self, request: &Request<'a>, is_private: bool) -> Option<&'a [u8]> {
+        if !is_private {
+            return request.key;
+        }
+        self.key_in_path(request).or(request.key).or_else(|| query_key(request.query))
+    }
+
+    fn key_in_path<'a>(&self, request: &Request<'a>) -> Option<&'a [u8]> {
+        let any = [String::from("/")];
+        let paths = if self.paths.is_empty() { &any } else { self.paths.as_slice() };
+        let mut rests = paths.iter().filter_map(|path| behind(path, request.path));
+        rests.find(|rest| UserKey::parse(rest).is_ok())
     }
 
     /// Whether a page of this site may connect, or what is no page.
@@ -115,12 +134,31 @@ impl WebOptions {
     }
 }
 
+/// What stands behind `base` in `path`, without the slash between them.
+fn behind<'a>(base: &str, path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(base.as_bytes())?;
+    match rest {
+        [] => Some(rest),
+        [b'/', rest @ ..] if !rest.is_empty() => Some(rest),
+        _ if base.ends_with('/') => Some(rest),
+        _ => None,
+    }
+}
+
+/// Who comes by a WebSocket.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Newcomer {
+    /// The client's address, as the edge established it.
+    pub(crate) ip: IpAddr,
+    /// The key with which it came, if it needed one: shown again with all it asks for.
+    pub(crate) user: Option<Box<UserKey>>,
+}
+
 /// A connection that becomes a WebSocket.
 pub(crate) struct Upgraded {
     pub(crate) stream: Socket,
     pub(crate) listener: usize,
-    /// The client's address, as the edge established it.
-    pub(crate) ip: IpAddr,
+    pub(crate) newcomer: Newcomer,
     /// Taken as long as the connection lasts.
     pub(crate) seat: Seat,
     /// What of the answer to its request the socket did not take yet.

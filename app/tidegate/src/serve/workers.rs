@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use admin::{AcmeAttempts, Figures, Process, Status};
+use admin::{AcmeAttempts, Figures, Process, Service, Status};
 use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker};
@@ -176,9 +176,9 @@ impl Workers {
         if listeners.is_empty() {
             return Ok(());
         }
-        let figures = Arc::clone(&self.figures);
+        let service = Service { figures: Arc::clone(&self.figures), api: None, tls: None };
         let stop = self.stop_async.subscribe();
-        self.start("admin".into(), move || Ok(admin::serve(listeners, figures, stop)?))
+        self.start("admin".into(), move || Ok(admin::serve(listeners, &service, stop)?))
     }
 
     /// The thread that obtains certificates and renews them, as the latest of `configs` asks.

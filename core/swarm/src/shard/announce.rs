@@ -274,6 +274,7 @@ impl Shard {
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
             self.ear.hear(|| TorrentEvent::Completed(job.info_hash));
+            sink.downloaded(draft.at);
         }
         if let Some(ids) = &mut self.ids
             && !matches!(spot, Spot::Nowhere)

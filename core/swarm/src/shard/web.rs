@@ -1,12 +1,12 @@
 //! WebTorrent announces.
 
-use types::{InfoHash, Role, SwarmCounts, Tick, TooSoon, WebPeer};
+use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 
 use super::announce::{Stamp, split};
 use super::sweep::Visited;
 use super::{LEECHERS, SEEDERS, Shard};
 use crate::mark::Mark;
-use crate::web::{WebChosen, WebSwarm};
+use crate::web::{WebChosen, WebDone, WebSwarm};
 use crate::{Action, Random, TorrentEvent, WebJob};
 
 /// Peers that one visit of the sweep looks at.
@@ -20,10 +20,11 @@ impl Shard {
         job: &WebJob,
         hash: u64,
         chosen: &mut WebChosen,
-    ) -> Result<SwarmCounts, TooSoon> {
+    ) -> Result<WebDone, TooSoon> {
         let Action::Update { completed } = job.action else {
             self.leave_web(&job.info_hash, job.peer, hash);
-            return Ok(self.counts(&job.info_hash, hash));
+            let counts = self.counts(&job.info_hash, hash);
+            return Ok(WebDone { counts, downloaded: false });
         };
         let found = self.find(&job.info_hash, hash);
         let found = found
@@ -31,9 +32,10 @@ impl Shard {
         let is_new = self.web.get(&job.info_hash).is_none_or(|swarm| !swarm.holds(&job.peer));
         let Some(number) = found.filter(|_| !is_new || !self.is_full()) else {
             self.totals.refused_for_memory += 1;
-            return Ok(self.counts(&job.info_hash, hash));
+            let counts = self.counts(&job.info_hash, hash);
+            return Ok(WebDone { counts, downloaded: false });
         };
-        self.enter(now, number, job, completed)?;
+        let downloaded = self.enter(now, number, job, completed)?;
         if let Some(swarm) = self.web.get(&job.info_hash) {
             // Who has everything needs no seeders.
             let seeders =
@@ -44,17 +46,17 @@ impl Shard {
                 swarm.choose(role, takes[role], &job.peer, random, chosen);
             }
         }
-        Ok(self.counts_at(number))
+        Ok(WebDone { counts: self.counts_at(number), downloaded })
     }
 
-    /// Adds the peer or refreshes it, unless it comes too soon.
+    /// Adds the peer or refreshes it, unless it comes too soon. Gives whether it was counted as a download.
     fn enter(
         &mut self,
         now: Tick,
         number: u32,
         job: &WebJob,
         completed: bool,
-    ) -> Result<(), TooSoon> {
+    ) -> Result<bool, TooSoon> {
         let (own, other) = match job.role {
             Role::Seeder => (SEEDERS, LEECHERS),
             Role::Leecher | Role::PartialSeed => (LEECHERS, SEEDERS),
@@ -83,12 +85,13 @@ impl Shard {
         let record = self.records.at_mut(number);
         record.partial_seeds += u32::from(is_partial);
         self.totals.partial_seeds += u64::from(is_partial);
-        if completed && !was_counted {
+        let downloaded = completed && !was_counted;
+        if downloaded {
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
             self.ear.hear(|| TorrentEvent::Completed(job.info_hash));
         }
-        Ok(())
+        Ok(downloaded)
     }
 
     pub(crate) fn leave_web(&mut self, info_hash: &InfoHash, peer: WebPeer, hash: u64) {

@@ -7,7 +7,7 @@ use types::{
     Role, SwarmCounts, Tick, TooSoon, WebPeer,
 };
 
-use super::WebChosen;
+use super::{WebChosen, WebDone};
 use crate::mark::UNIT_S;
 use crate::{Action, Job, Options, Random, Store, WebJob};
 
@@ -135,7 +135,7 @@ fn agrees_with_a_naive_model() {
         };
         model.take(&job);
         let mut chosen = WebChosen::new();
-        let counts = store.announce_web(Tick(0), &mut random, &job, &mut chosen).unwrap();
+        let counts = store.announce_web(Tick(0), &mut random, &job, &mut chosen).unwrap().counts;
         model.check(&job, counts, &chosen);
         if round % 100 == 0 {
             store.sweep(Tick(0), 10);
@@ -179,10 +179,12 @@ fn figures_of_plain_and_web_peers_add_up_on_both_sides() {
     let (store, mut random, now) = (store(), Random::new(1), Tick(0));
     let job = web_job(3, peer(1, 1), Role::Seeder, Action::Update { completed: true }, 9);
     let mut chosen = WebChosen::new();
-    store.announce_web(now, &mut random, &job, &mut chosen).unwrap();
+    assert!(store.announce_web(now, &mut random, &job, &mut chosen).unwrap().downloaded);
     let counts = announce_plain(&store, now, 3, UPDATE);
     assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
-    let counts = store.announce_web(now, &mut random, &job, &mut chosen).unwrap();
+    let WebDone { counts, downloaded } =
+        store.announce_web(now, &mut random, &job, &mut chosen).unwrap();
+    assert!(!downloaded, "once is enough");
     assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
     assert!(chosen.is_empty(), "a plain peer cannot speak WebRTC");
     let counts = announce_plain(&store, now, 3, Action::Stop);
@@ -197,7 +199,8 @@ fn who_comes_too_soon_with_nothing_new_stays_as_it_is() {
     let (store, mut random) = (store(), Random::new(1));
     let mut announce = |now: u32, role, action| {
         let spaced = WebJob { spacing_s: 45, ..web_job(1, peer(1, 0), role, action, 0) };
-        store.announce_web(Tick(now), &mut random, &spaced, &mut WebChosen::new())
+        let done = store.announce_web(Tick(now), &mut random, &spaced, &mut WebChosen::new());
+        done.map(|done| done.counts)
     };
     let leecher = Role::Leecher;
     assert_eq!(announce(0, leecher, UPDATE).unwrap().web.leechers, 1);

@@ -37,11 +37,10 @@ pub(super) const TIME_BITS: u32 = 24;
 /// Seconds by which one worker's look at the clock may be later than another's.
 const AHEAD_S: u32 = 16;
 
-/// The most that a bucket can hold.
-pub(super) const BURST_MAX: u32 = (1 << (u64::BITS - TAG_BITS - TIME_BITS)) - 1;
+const DEBT_BITS: u32 = u64::BITS - TAG_BITS - TIME_BITS;
 
 /// The table.
-pub(super) struct Buckets {
+pub(crate) struct Buckets {
     /// A power of two.
     sets: Box<[Set]>,
 }
@@ -68,7 +67,7 @@ impl Bucket {
         Self {
             tag: (word >> (u64::BITS - TAG_BITS)) as u32,
             at: (word >> (u64::BITS - TAG_BITS - TIME_BITS)) as u32 % (1 << TIME_BITS),
-            debt: word as u32 & BURST_MAX,
+            debt: word as u32 & Buckets::BURST_MAX,
         }
     }
 
@@ -90,8 +89,11 @@ impl Bucket {
 }
 
 impl Buckets {
+    /// The most that a bucket can hold.
+    pub(crate) const BURST_MAX: u32 = (1 << DEBT_BITS) - 1;
+
     /// At least `count` buckets, all free.
-    pub(super) fn new(count: u32) -> Self {
+    pub(crate) fn new(count: u32) -> Self {
         let sets = (count as usize).div_ceil(WAYS).next_power_of_two();
         Self { sets: (0..sets).map(|_| Set::default()).collect() }
     }
@@ -102,9 +104,9 @@ impl Buckets {
     }
 
     /// Counts a request of the prefix whose keyed hash is `name`, unless it is over the limit.
-    /// `rate.burst` must be from 1 to [`BURST_MAX`].
+    /// `rate.burst` must be from 1 to [`Buckets::BURST_MAX`].
     #[inline]
-    pub(super) fn take(&self, name: u64, now: Tick, rate: Rate) -> bool {
+    pub(crate) fn take(&self, name: u64, now: Tick, rate: Rate) -> bool {
         let Some(set) = self.sets.get(name as usize & (self.sets.len() - 1)) else { return true };
         let tag = (name >> (u64::BITS - TAG_BITS)) as u32;
         let Some((place, bucket)) = choose(set, tag, now, rate.per_s) else { return true };

@@ -26,10 +26,12 @@ pub struct Request<'a> {
     pub method: Method,
     /// What is asked for.
     pub target: Target<'a>,
-    /// KEY of `/announce/KEY` or `/scrape/KEY`.
+    /// KEY of `/announce/KEY` or `/KEY/announce`, or the same with `/scrape`.
     pub key: Option<&'a [u8]>,
     /// The path alone, from `/` up to the query.
     pub path: &'a [u8],
+    /// What is behind the `?`.
+    pub query: &'a [u8],
     /// What the connection shall become.
     pub upgrade: Upgrade<'a>,
     /// Whether the connection stays open afterwards.
@@ -115,9 +117,9 @@ fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usiz
         }
     }
     let upgrade = if websocket { upgrade::read(parsed) } else { Upgrade::None };
-    let Url { target, key, path } = url::read(parsed.path.unwrap_or_default().as_bytes());
+    let Url { target, key, path, query } = url::read(parsed.path.unwrap_or_default().as_bytes());
     let head = input.get(..consumed).unwrap_or_default();
-    Head::Whole(Request { method, target, key, path, upgrade, keep_alive, consumed, head })
+    Head::Whole(Request { method, target, key, path, query, upgrade, keep_alive, consumed, head })
 }
 
 /// `close` wins over `keep-alive`, whatever the order; other tokens say nothing.

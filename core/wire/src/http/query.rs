@@ -6,6 +6,8 @@
 
 use types::{Announce, Event, InfoHash, PeerId, Refusal, Want, limits};
 
+use crate::url::parameters;
+
 /// An announce as HTTP asks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnounceQuery {
@@ -137,26 +139,6 @@ fn dedup(hashes: &mut [InfoHash]) -> &[InfoHash] {
         }
     }
     hashes.get(..kept).unwrap_or_default()
-}
-
-/// Names and values, in order. What has no `=` has an empty value.
-fn parameters(query: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let mut rest = Some(query);
-    std::iter::from_fn(move || {
-        let text = rest?;
-        let (parameter, behind) = split(text, b'&');
-        rest = behind;
-        let (name, value) = split(parameter, b'=');
-        Some((name, value.unwrap_or_default()))
-    })
-}
-
-/// What stands before the first `byte`, and what behind it.
-fn split(text: &[u8], byte: u8) -> (&[u8], Option<&[u8]>) {
-    match memchr::memchr(byte, text) {
-        Some(at) => (text.get(..at).unwrap_or_default(), text.get(at + 1..)),
-        None => (text, None),
-    }
 }
 
 /// Percent-decodes exactly 20 bytes.

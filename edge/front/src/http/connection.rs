@@ -2,11 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::IpAddr;
 use std::rc::Rc;
 
 use tracker::Seat;
-use tracker::counters::Drop;
 use types::Tick;
 
 use super::desk::{Client, Next, Turn};
@@ -70,15 +68,15 @@ impl Connection {
             }
         }
         // Nobody else holds it once it is out of the list.
-        if let (Ok(Some((ip, turn))), Some(this)) = (end, Rc::into_inner(self)) {
+        if let (Ok(Some(turn)), Some(this)) = (end, Rc::into_inner(self)) {
             drop(this.seat);
-            upgrade(&shared, this.client.get().listener, this.stream, ip, turn);
+            upgrade(&shared, this.client.get().listener, this.stream, turn);
         }
     }
 
     /// Finds out who it is, and talks to it. Gives what is left when the connection becomes a
     /// WebSocket.
-    async fn meet(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
+    async fn meet(&self, shared: &Shared, first: Turn) -> io::Result<Option<Turn>> {
         self.idle.set(true);
         let greeted = greeting::wait(&self.client, &self.stream).await;
         self.idle.set(false);
@@ -87,24 +85,27 @@ impl Connection {
             Greeted::Gone => return Ok(None),
             Greeted::Named => {
                 let Client { listener, caller, .. } = self.client.get();
-                let Some(seat) = shared.desk.borrow().seat(listener, caller.ip()) else {
-                    shared.count_drop(listener, Drop::PrefixConnectionLimit);
-                    return Ok(None);
-                };
-                self.seat.set(seat);
+                let seat = shared.desk.borrow().seat(listener, caller.ip());
+                match seat {
+                    Ok(seat) => self.seat.set(seat),
+                    Err(reason) => {
+                        shared.count_drop(listener, reason);
+                        return Ok(None);
+                    }
+                }
             }
         }
         self.talk(shared, first).await
     }
 
-    async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<Option<(IpAddr, Turn)>> {
+    async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<Option<Turn>> {
         let options = &shared.options[self.client.get().listener];
         let now = || shared.desk.borrow().clock.now();
         let mut turn = first;
         let mut handshaking = self.stream.is_handshaking();
         loop {
-            if let Next::Upgrade(ip) = turn.next {
-                return Ok(Some((ip, turn)));
+            if matches!(turn.next, Next::Upgrade(_)) {
+                return Ok(Some(turn));
             }
             if handshaking {
                 // Within the deadline of the first request.

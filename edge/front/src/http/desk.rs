@@ -8,9 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tracker::counters::{Drop, Kind, Ledger};
-use tracker::{Accepted, AnnouncePolicy, Answers, Ask, Asked, DoorNumber, Random, Seat, Tracker};
+use tracker::{
+    Accepted, AnnouncePolicy, Answers, Ask, Asked, BanReason, DoorNumber, Random, Seat, Tracker,
+};
 use types::{
-    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits,
+    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, UserKey,
+    limits,
 };
 use wire::http::{
     self, AnnounceReply, Fault, Head, PeerModel, Request, Response, ScrapeQuery, Status, Target,
@@ -21,9 +24,10 @@ use wire::ws::switching_protocols;
 
 use super::HttpOptions;
 use crate::Clock;
-use crate::client::Caller;
+use crate::client::{Caller, user_key};
 use crate::clock::Sampling;
 use crate::stream::Stream;
+use crate::web::Newcomer;
 
 /// Answers collected before they must leave: pipelined requests behind them wait their turn.
 const OUT_MAX: usize = 256 * 1024;
@@ -55,7 +59,7 @@ pub(super) struct DeskListener {
 }
 
 /// What is to become of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// It waits for (the rest of) a request.
     Read,
@@ -64,8 +68,8 @@ pub(super) enum Next {
     /// It ends too, but more input may be on its way: closing at once would make the kernel throw
     /// the answer away with it.
     Drain,
-    /// It becomes a WebSocket, of the client at this address.
-    Upgrade(IpAddr),
+    /// It becomes a WebSocket.
+    Upgrade(Newcomer),
 }
 
 /// What a turn leaves behind.
@@ -135,13 +139,21 @@ impl Desk {
         counters.connections_opened - counters.connections_closed
     }
 
-    /// A seat for a connection from `ip` to a listener. Its proxies bring other people's connections, and
-    /// need none.
-    pub(super) fn seat(&self, listener: usize, ip: IpAddr) -> Option<Seat> {
+    /// A seat for a connection from `ip` to a listener, or why there is none. Its proxies bring other
+    /// people's connections, and need none.
+    pub(super) fn seat(&self, listener: usize, ip: IpAddr) -> Result<Seat, Drop> {
         if self.listeners[listener].options.trusted_proxies.contains(ip) {
-            return Some(Seat::free());
+            return Ok(Seat::free());
         }
-        self.tracker.limiter().seat(ip)
+        if self.tracker.bans().contains(self.clock.now(), ip) {
+            return Err(Drop::Banned);
+        }
+        self.tracker.limiter().seat(ip).ok_or(Drop::PrefixConnectionLimit)
+    }
+
+    /// The key that a request has for a listener's door.
+    fn user_key<'a>(&self, options: &HttpOptions, request: &Request<'a>) -> Option<&'a [u8]> {
+        user_key(&self.tracker, options.door, request.key, request.query)
     }
 
     /// Lets others see the figures.
@@ -258,6 +270,10 @@ impl Desk {
             Fault::BadRequest | Fault::MethodNotAllowed | Fault::Tls => Drop::BadHttp,
         });
         http::fault(&mut self.out, fault);
+        let ip = client.caller.ip();
+        if !self.listeners[client.listener].options.trusted_proxies.contains(ip) {
+            self.tracker.offended(self.clock.now(), ip, BanReason::Garbage);
+        }
     }
 
     /// Answers a request.
@@ -265,7 +281,9 @@ impl Desk {
         let options = Rc::clone(&self.listeners[client.listener].options);
         let proxies = &options.trusted_proxies;
         let ip = client.caller.client(request, proxies, options.forwarded_header);
-        let takes_upgrades = options.web.as_ref().is_some_and(|web| web.serves(request));
+        let is_private = self.tracker.doors().is_private(options.door);
+        let takes_upgrades =
+            options.web.as_ref().is_some_and(|web| web.serves(request, is_private));
         if takes_upgrades && request.upgrade != Upgrade::None {
             return self.upgrade(client, &options, request, ip);
         }
@@ -280,13 +298,17 @@ impl Desk {
         self.ledger(client.listener).now.request(family(ip), kind);
         self.body.clear();
         let answered = match request.target {
-            Target::Announce(query) => self.announce(client, request.key, query, ip),
-            Target::Scrape(query) => self.scrape(options.door, request.key, query, ip),
+            Target::Announce(query) => {
+                self.announce(client, self.user_key(&options, request), query, ip)
+            }
+            Target::Scrape(query) => {
+                self.scrape(options.door, self.user_key(&options, request), query, ip)
+            }
             Target::Unknown => {
                 self.ledger(client.listener).now.response(family(ip), Kind::Other);
                 if let Some(answer) = options.challenges.answer(request.path) {
                     response.ok(&mut self.out, answer.as_bytes());
-                } else if options.web.as_ref().is_some_and(|web| web.names(request)) {
+                } else if options.web.as_ref().is_some_and(|web| web.names(request, is_private)) {
                     response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
                 } else {
                     response.not_found(&mut self.out);
@@ -331,12 +353,14 @@ impl Desk {
             Upgrade::None => return Next::Close,
         };
         let last = Response { method: request.method, keep_alive: false };
+        let is_private = self.tracker.doors().is_private(options.door);
+        let user = options.web.as_ref().and_then(|web| web.user_key(request, is_private));
         if !options.web.as_ref().is_some_and(|web| web.admits(origin)) {
             //= rfc6455#origin
             counters.drop(Drop::ForbiddenOrigin);
             http::forbidden_origin(&mut self.out);
         } else if let Err(refusal) =
-            self.tracker.admit(options.door, self.clock.now(), ip, Asked::Socket, request.key)
+            self.tracker.admit(options.door, self.clock.now(), ip, Asked::Socket, user)
         {
             counters.refuse(refusal);
             last.text(&mut self.out, Status::Forbidden, refusal.text());
@@ -348,7 +372,8 @@ impl Desk {
             last.text(&mut self.out, Status::Unavailable, "the tracker is stopping\n");
         } else {
             switching_protocols(&mut self.out, key);
-            return Next::Upgrade(ip);
+            let user = user.and_then(|key| UserKey::parse(key).ok()).map(Box::new);
+            return Next::Upgrade(Newcomer { ip, user });
         }
         Next::Drain
     }
@@ -375,6 +400,7 @@ impl Desk {
             peers_max: limits::PEERS_HTTP_MAX,
             families: Families::Both,
             with_ids: model == PeerModel::Dict,
+            with_downloads: true,
         };
         let near = client.caller.near;
         let ask = Ask { pass, from: ip, near, announce: query.announce, policy };

@@ -19,11 +19,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Gives the connection a mailbox and a task.
 pub(super) fn start(web: &Rc<Web>, upgraded: Upgraded) {
-    let Upgraded { stream, listener, ip, seat, unsent, rest } = upgraded;
+    let Upgraded { stream, listener, newcomer, seat, unsent, rest } = upgraded;
     let stream = Rc::new(stream);
     let key = web.turn(|worker, now| worker.hub.open(now, Rc::clone(&stream), listener, unsent));
     let connection = Connection { web: Rc::clone(web), stream, key, listener, _seat: seat };
-    let session = Session::new(key, listener, ip, rest);
+    let session = Session::new(key, listener, newcomer, rest);
     tokio::task::spawn_local(connection.run(session));
 }
 

@@ -4,13 +4,15 @@ use std::mem::take;
 use std::net::IpAddr;
 
 use tracker::counters::{Drop, Kind};
-use tracker::{Asked, Pass, WebAsk, WebChosen};
-use types::{ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits};
+use tracker::{Asked, BanReason, Pass, WebAsk, WebChosen};
+use types::{
+    ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer, limits,
+};
 use wire::webtorrent::{self, Announce, Answer, BadMessage, Message, Relay, Scrape};
 use wire::ws::{self, CloseCode, Fault, Reader};
 
 use super::exchange::Content;
-use super::{Worker, family};
+use super::{Newcomer, Worker, family};
 
 /// A connection's side of the protocol: bytes in, frames into mailboxes.
 pub(super) struct Session {
@@ -18,6 +20,8 @@ pub(super) struct Session {
     listener: usize,
     /// The client's address, as the edge established it.
     ip: IpAddr,
+    /// The key with which it came.
+    user: Option<Box<UserKey>>,
     reader: Reader,
     /// Input that is not looked at yet: the beginning of a frame, or all that had to wait.
     rest: Vec<u8>,
@@ -58,11 +62,18 @@ impl Pace {
 
 impl Session {
     /// A session that begins with `rest`.
-    pub(super) fn new(key: ConnectionKey, listener: usize, ip: IpAddr, rest: Vec<u8>) -> Self {
+    pub(super) fn new(
+        key: ConnectionKey,
+        listener: usize,
+        newcomer: Newcomer,
+        rest: Vec<u8>,
+    ) -> Self {
+        let Newcomer { ip, user } = newcomer;
         Self {
             key,
             listener,
             ip,
+            user,
             reader: Reader::of_client(),
             rest,
             peers: Vec::new(),
@@ -117,6 +128,7 @@ impl Session {
                         _ => Drop::BadFrame,
                     });
                     worker.hub.close(now, self.key, fault.code(), fault.text());
+                    worker.tracker.offended(now, self.ip, BanReason::Garbage);
                 }
             }
             if worker.hub.is_ending(self.key) {
@@ -151,6 +163,7 @@ impl Session {
             }
             Err(bad) => {
                 self.count(worker, Kind::Other);
+                worker.tracker.offended(now, self.ip, BanReason::Garbage);
                 Err((bad.refusal, (bad.action, bad.info_hash)))
             }
         };
@@ -163,6 +176,9 @@ impl Session {
                     webtorrent::failure(out, refusal, action, info_hash.as_ref());
                 });
             });
+            if refusal == Refusal::Banned {
+                worker.hub.close(now, self.key, CloseCode::POLICY, refusal.text());
+            }
         }
         if let Some(begun) = begun {
             worker.hub.counters(self.listener).latency.observe(begun.elapsed(), 1);
@@ -192,6 +208,9 @@ impl Session {
             role: announce.role(),
             want: announce.want,
             offers: announce.offers.len() as u16,
+            from: self.ip,
+            uploaded: announce.uploaded,
+            downloaded: announce.downloaded,
         };
         let mut chosen = WebChosen::new();
         let accepted = worker.tracker.announce_web(now, &mut worker.random, &ask, &mut chosen)?;
@@ -261,7 +280,8 @@ impl Session {
 
     fn ask_leave(&self, worker: &Worker, now: Tick, asked: Asked) -> Result<Pass, Refusal> {
         let door = worker.hub.door(self.listener);
-        worker.tracker.admit(door, now, self.ip, asked, None)
+        let user = self.user.as_deref().map(UserKey::as_bytes);
+        worker.tracker.admit(door, now, self.ip, asked, user)
     }
 
     fn count(&self, worker: &mut Worker, kind: Kind) {

@@ -1,0 +1,142 @@
+//! Ranges of addresses in order, and a look-up that takes one cache line or two for each sixteenth.
+
+use types::Tick;
+
+/// Ranges that do not meet, each until some time.
+pub(super) struct Ranges<A> {
+    /// Their first addresses, in order, in the last level; in each one before, every sixteenth of the
+    /// next. The first level has at most sixteen.
+    levels: Vec<Box<[A]>>,
+    /// Their last addresses, and until when they count.
+    ends: Box<[(A, Tick)]>,
+}
+
+/// Addresses that are compared without a branch between them.
+const WIDTH: usize = 16;
+
+impl<A> Default for Ranges<A> {
+    fn default() -> Self {
+        Self { levels: Vec::new(), ends: Box::default() }
+    }
+}
+
+impl<A: Copy + Ord + TryFrom<u128>> Ranges<A> {
+    /// What networks come to that are given as (first, last, until), in the order of their first
+    /// addresses and the larger before the smaller. Networks either hold one another or are apart. What
+    /// is in several counts until the latest time.
+    pub(super) fn new(networks: impl IntoIterator<Item = (u128, u128, Tick)>) -> Self {
+        let (mut starts, mut ends) = (Vec::new(), Vec::new());
+        let mut emit = |first: u128, last: u128, until| {
+            if let (true, Ok(first), Ok(last)) = (first <= last, first.try_into(), last.try_into())
+            {
+                starts.push(first);
+                ends.push((last, until));
+            }
+        };
+        // The networks around the place that was reached, and where what is not yet told begins.
+        let mut around: Vec<(u128, Tick)> = Vec::new();
+        let mut from = 0;
+        for (first, last, until) in networks {
+            while let Some((end, ended)) = around.pop_if(|(end, _)| *end < first) {
+                emit(from, end, ended);
+                from = end + 1;
+            }
+            match around.last() {
+                // It adds nothing.
+                Some((_, outer)) if until <= *outer => continue,
+                Some((_, outer)) if from < first => emit(from, first - 1, *outer),
+                _ => {}
+            }
+            from = first;
+            around.push((last, until));
+        }
+        while let Some((end, ended)) = around.pop() {
+            emit(from, end, ended);
+            from = end.saturating_add(1);
+            // The last address that there is: whatever else holds it ends here as well.
+            if end == u128::MAX {
+                break;
+            }
+        }
+        Self { levels: levels(starts), ends: ends.into() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Until when `address` is in a range, if it is in one.
+    #[inline]
+    pub(super) fn until(&self, address: A) -> Option<Tick> {
+        let mut at = 0;
+        for level in &self.levels {
+            let from = at * WIDTH;
+            let rest = level.get(from..)?;
+            let few = rest.get(..WIDTH).unwrap_or(rest);
+            let before = few.iter().filter(|start| **start <= address).count();
+            at = (from + before).checked_sub(1)?;
+        }
+        let (last, until) = self.ends.get(at)?;
+        (address <= *last).then_some(*until)
+    }
+}
+
+/// The levels over `starts`, which are in order.
+fn levels<A: Copy>(starts: Vec<A>) -> Vec<Box<[A]>> {
+    let mut levels: Vec<Box<[A]>> = Vec::new();
+    let mut level = starts;
+    while level.len() > WIDTH {
+        let above = level.iter().step_by(WIDTH).copied().collect();
+        levels.push(std::mem::replace(&mut level, above).into());
+    }
+    levels.push(level.into());
+    levels.reverse();
+    levels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use swarm::Random;
+
+    /// Random networks of a small space, nested and apart, at both its ends; and a plain look through
+    /// them.
+    #[test]
+    fn agree_with_a_look_through_all_networks() {
+        let mut random = Random::new(1);
+        for round in 0..400_u32 {
+            let count = random.below([3, 20, 300][round as usize % 3]);
+            let base: u128 = if round % 2 == 0 { 0 } else { u128::MAX - 0xfff };
+            let mut networks: Vec<(u128, u128, Tick)> = (0..count)
+                .map(|_| {
+                    let rest = random.below(if round % 5 == 0 { 13 } else { 6 });
+                    let first = u128::from(random.below(1 << 12)) >> rest << rest;
+                    (base + first, base + first + ((1 << rest) - 1), Tick(random.below(4)))
+                })
+                .collect();
+            networks.sort_by_key(|(first, last, _)| (*first, u128::MAX - last));
+            networks.dedup_by_key(|(first, last, _)| (*first, *last));
+            let ranges = Ranges::<u128>::new(networks.iter().copied());
+            assert_eq!(ranges.is_empty(), networks.is_empty());
+            for address in base..=base + 0xfff {
+                let holding = networks.iter().filter(|(a, b, _)| (*a..=*b).contains(&address));
+                let expected = holding.map(|(_, _, until)| *until).max();
+                assert_eq!(ranges.until(address), expected, "{address:x} in {networks:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_of_ranges_is_found_in() {
+        for count in [0_u32, 1, 15, 16, 17, 255, 256, 257, 4096, 4097, 5000] {
+            let networks =
+                (0..count).map(|at| (u128::from(at * 4 + 1), u128::from(at * 4 + 2), Tick(at)));
+            let ranges = Ranges::<u32>::new(networks);
+            for at in 0..count {
+                let found = [0, 1, 2, 3].map(|step| ranges.until(at * 4 + step));
+                assert_eq!(found, [None, Some(Tick(at)), Some(Tick(at)), None]);
+            }
+            assert_eq!(ranges.until(u32::MAX), None);
+        }
+    }
+}

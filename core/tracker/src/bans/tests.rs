@@ -1,0 +1,157 @@
+//! Bans beside a plain list.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+use swarm::Random;
+
+use super::*;
+
+fn network(text: &str) -> Network {
+    text.parse().unwrap()
+}
+
+fn bans() -> Bans {
+    Bans::new([1; 16])
+}
+
+#[test]
+fn agree_with_a_look_at_each_network() {
+    let mut random = Random::new(3);
+    let v4 =
+        |random: &mut Random| IpAddr::from([10, random.below(3) as u8, 0, random.below(9) as u8]);
+    let v6 = |random: &mut Random| {
+        IpAddr::from(Ipv6Addr::new(
+            0x2001,
+            random.below(3) as u16,
+            0,
+            0,
+            0,
+            0,
+            0,
+            random.below(9) as u16,
+        ))
+    };
+    for _ in 0..60 {
+        let (bans, mut twin) = (bans(), BTreeMap::<Network, Option<Tick>>::new());
+        for now in 0..60 {
+            let one = |random: &mut Random| match random.below(2) {
+                0 => Network::new(v4(random), [8, 16, 24, 29, 32][random.below(5) as usize]),
+                _ => Network::new(v6(random), [16, 32, 64, 126, 128][random.below(5) as usize]),
+            };
+            let count = random.below(4);
+            if random.below(3) > 0 {
+                let until = (random.below(3) > 0).then(|| Tick(now + random.below(30)));
+                let new: Vec<_> = (0..count).map(|_| (one(&mut random), until)).collect();
+                assert_eq!(bans.put(&new), new.len());
+                twin.extend(new);
+            } else {
+                let old: Vec<_> = (0..count).map(|_| one(&mut random)).collect();
+                let gone = old.iter().filter(|network| twin.remove(network).is_some()).count();
+                assert_eq!(bans.remove(&old), gone);
+            }
+            if random.below(4) == 0 {
+                bans.settle(Tick(now));
+                twin.retain(|_, until| until.is_none_or(|until| Tick(now) < until));
+                assert_eq!(bans.len(), twin.len());
+            }
+            for _ in 0..40 {
+                let ip = if random.below(2) == 0 { v4(&mut random) } else { v6(&mut random) };
+                let expected = twin.iter().any(|(network, until)| {
+                    Network::new(ip, network.bits()) == *network
+                        && until.is_none_or(|until| Tick(now) < until)
+                });
+                assert_eq!(bans.contains(Tick(now), ip), expected, "{ip} of {twin:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_v4_client_of_a_v6_socket_is_banned_as_v4() {
+    let bans = bans();
+    bans.put(&[(network("192.0.2.0/24"), None)]);
+    assert!(bans.contains(Tick(0), "::ffff:192.0.2.1".parse().unwrap()));
+    assert!(!bans.contains(Tick(0), "::192.0.2.1".parse().unwrap()));
+}
+
+#[test]
+fn whole_families_can_be_banned() {
+    let bans = bans();
+    bans.put(&[(network("::/0"), None), (network("2001:db8::/32"), Some(Tick(5)))]);
+    let contains = |ip: &str| bans.contains(Tick(0), ip.parse().unwrap());
+    assert!(contains("::") && contains("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"));
+    assert!(contains("2001:db8::1") && !contains("1.2.3.4"));
+    bans.put(&[(network("0.0.0.0/0"), None)]);
+    assert!(bans.contains(Tick(0), [255; 4].into()) && bans.contains(Tick(0), [0; 4].into()));
+    assert_eq!(bans.remove(&[network("::/0"), network("0.0.0.0/0")]), 2);
+    let contains = |ip: &str| bans.contains(Tick(0), ip.parse().unwrap());
+    assert!(!contains("1.2.3.4") && contains("2001:db8::1") && !contains("2001:db9::1"));
+}
+
+fn rules() -> BanRules {
+    BanRules {
+        garbage_per_min: 10,
+        wrong_keys_per_min: 0,
+        bad_connection_ids_per_min: 3,
+        time_s: 60,
+    }
+}
+
+#[test]
+fn too_much_of_something_bad_bans_for_a_time() {
+    let bans = bans();
+    let (bad, good) = (network("192.0.2.1"), network("192.0.2.2"));
+    let note =
+        |count, network, reason| (0..count).for_each(|_| bans.note(Tick(0), network, reason));
+    note(100, bad, BanReason::Garbage);
+    bans.set_rules(rules());
+    note(10, bad, BanReason::Garbage);
+    note(10, good, BanReason::Garbage);
+    note(100, good, BanReason::WrongKeys);
+    note(3, good, BanReason::BadConnectionIds);
+    bans.settle(Tick(0));
+    assert!(bans.is_empty(), "as much as may be");
+    note(2, bad, BanReason::Garbage);
+    bans.settle(Tick(0));
+    assert!(bans.contains(Tick(59), bad.address()) && !bans.contains(Tick(60), bad.address()));
+    assert!(!bans.contains(Tick(0), good.address()));
+    let mut taken = Vec::new();
+    bans.take_automatic(&mut taken);
+    bans.take_automatic(&mut taken);
+    assert_eq!(taken, [(bad, Some(Tick(60)), BanReason::Garbage)]);
+    bans.settle(Tick(60));
+    assert!(bans.is_empty());
+}
+
+#[test]
+fn what_a_person_decided_is_not_changed_by_traffic() {
+    let bans = bans();
+    bans.set_rules(rules());
+    let bad = network("192.0.2.1");
+    bans.put(&[(bad, None)]);
+    (0..50).for_each(|_| bans.note(Tick(0), bad, BanReason::Garbage));
+    bans.settle(Tick(100));
+    assert!(bans.contains(Tick(1000), bad.address()));
+    assert_eq!(bans.remove(&[bad]), 1);
+    assert!(!bans.contains(Tick(0), bad.address()));
+}
+
+#[test]
+fn a_flood_of_networks_fills_no_memory() {
+    let bans = bans();
+    bans.set_rules(BanRules { bad_connection_ids_per_min: 1, ..rules() });
+    let most = limits::BANS_AUTOMATIC_MAX as u32;
+    for number in 0..most + 1000 {
+        let network = Network::from(IpAddr::from((0x0a00_0000 + number).to_be_bytes()));
+        (0..2).for_each(|_| bans.note(Tick(0), network, BanReason::BadConnectionIds));
+    }
+    assert_eq!(bans.len(), most as usize);
+    bans.put(&[(network("192.0.2.0/24"), None)]);
+    assert_eq!(bans.len(), most as usize + 1, "a person's bans have room of their own");
+    let mut taken = Vec::new();
+    bans.take_automatic(&mut taken);
+    assert_eq!(taken.len(), FRESH_MAX);
+    bans.settle(Tick(60));
+    assert_eq!(bans.len(), 1);
+}

@@ -1,0 +1,393 @@
+//! Users' keys: who may use the private doors, within which bounds, and what each has moved.
+//!
+//! Plain form: a map from key to rules and totals, and a map from (key, torrent, peer id) to what that
+//! peer said last, whose difference to what it says now goes to the totals. Departures:
+//! 1. Both are spread over many small tables with a lock each, found by a keyed hash: thousands of keys
+//!    come and go while announces pass, no table is large enough for its growth to be felt, and nobody
+//!    can aim at a table, or learn from the time a look-up takes how near a guess has come.
+//! 2. A key is compared once, in [`Keyring::admit`]. From then on its hash stands for it.
+//! 3. Who has bounds (peers, torrents, addresses) has his torrents and addresses counted; nobody else.
+//!
+//! Peers are told apart by their peer id here, not by their address as in the store: a client that
+//! announces over both families, or two protocols, has moved its bytes once.
+
+mod bounds;
+mod sessions;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
+use swarm::siphash::siphash;
+use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
+
+use crate::Asked;
+use bounds::{Bounded, Pace};
+use sessions::{Session, Sessions};
+
+/// The number of a key's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(pub u32);
+
+/// What the holder of a key may do. 0 is no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyRules {
+    /// From when on the key is no longer good; `None` is never.
+    pub expires: Option<Tick>,
+    /// Peers in one torrent. A peer counts until it stops or its lifetime has passed.
+    pub peers_per_torrent: u16,
+    /// Torrents at a time.
+    pub torrents: u32,
+    /// Addresses at a time, as the limits' prefixes have them: an IPv6 network counts once.
+    pub addresses: u16,
+    /// Announces a minute, of all its peers.
+    pub announces_per_minute: u16,
+}
+
+/// What the peers of a key have done since it was asked for last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyTotals {
+    /// Bytes sent, by their own account.
+    pub uploaded: u64,
+    /// Bytes received, by their own account.
+    pub downloaded: u64,
+    /// Seconds as a seeder, of each peer in each torrent.
+    pub seeding_s: u64,
+    /// Announces that were let through.
+    pub announces: u64,
+}
+
+/// All keys, and what their holders' peers said last.
+pub struct Keyring {
+    key: [u8; 16],
+    shards: Box<[Mutex<Shard>]>,
+    /// Under which names the keys are.
+    names: Mutex<BTreeMap<KeyId, KeyName>>,
+    sessions: Sessions,
+}
+
+/// Stands for a key that was compared and found good: a keyed hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyName(u64);
+
+/// What a key holder's peer says.
+#[derive(Clone, Copy)]
+pub(crate) struct Report<'a> {
+    pub(crate) info_hash: &'a InfoHash,
+    pub(crate) peer_id: &'a PeerId,
+    /// The prefix that it asks from.
+    pub(crate) prefix: IpAddr,
+    pub(crate) event: Event,
+    pub(crate) role: Role,
+    pub(crate) uploaded: u64,
+    pub(crate) downloaded: u64,
+    /// Whether it is a WebTorrent peer.
+    pub(crate) is_web: bool,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: HashTable<Entry>,
+    /// Those with totals that have not been taken.
+    changed: Vec<KeyName>,
+    /// Those that were used for the first time, and nobody has heard of it.
+    first_uses: Vec<KeyId>,
+    /// What those had moved that are gone, and nobody has taken.
+    parted: Vec<(KeyId, KeyTotals)>,
+}
+
+struct Entry {
+    name: KeyName,
+    id: KeyId,
+    key: UserKey,
+    rules: KeyRules,
+    totals: KeyTotals,
+    /// Whether it is among the shard's `changed`.
+    is_changed: bool,
+    is_used: bool,
+    pace: Pace,
+    bounded: Option<Box<Bounded>>,
+}
+
+/// A power of two. With 100,000 keys, 400 in each.
+const SHARDS: usize = 256;
+
+impl Keyring {
+    /// No keys. `key` keeps others from aiming at tables.
+    pub(crate) fn new(key: [u8; 16]) -> Self {
+        Self {
+            key,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            names: Mutex::default(),
+            sessions: Sessions::new(),
+        }
+    }
+
+    /// Makes `key` good from now on, with `rules`, under the number `id`. A key that had the number
+    /// before is good no longer, unless it is the same: then its rules are replaced and the rest stays.
+    /// Above [`limits::USER_KEYS_MAX`] nothing is done, and that is said.
+    pub fn put(&self, id: KeyId, key: UserKey, rules: KeyRules) -> bool {
+        let name = self.name(&key);
+        let mut names = self.names.lock();
+        if names.len() >= limits::USER_KEYS_MAX && !names.contains_key(&id) {
+            return false;
+        }
+        if let Some(old) = names.insert(id, name)
+            && old != name
+        {
+            self.shard(old).part(old);
+        }
+        let mut shard = self.shard(name);
+        if let Some(entry) = shard.find(name) {
+            entry.rules = rules;
+            let number = std::mem::replace(&mut entry.id, id);
+            if number != id {
+                names.remove(&number);
+            }
+        } else {
+            let entry = Entry::new(name, id, key, rules);
+            shard.entries.insert_unique(name.0, entry, |entry| entry.name.0);
+        }
+        true
+    }
+
+    /// Ends a key: from now on it is as unknown as any other. Gives whether there was one. What its
+    /// holder has moved can still be taken.
+    pub fn remove(&self, id: KeyId) -> bool {
+        let mut names = self.names.lock();
+        let Some(name) = names.remove(&id) else { return false };
+        self.shard(name).part(name);
+        true
+    }
+
+    /// How many keys there are, those that have expired included.
+    pub fn len(&self) -> usize {
+        self.names.lock().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many peers of key holders are remembered.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Adds what the holders of keys have moved to `into`, each key once at the most for each time that
+    /// it was put, and forgets it.
+    pub fn take_totals(&self, into: &mut Vec<(KeyId, KeyTotals)>) {
+        for shard in &self.shards {
+            let shard = &mut *shard.lock();
+            into.append(&mut shard.parted);
+            for name in shard.changed.drain(..) {
+                if let Some(entry) = find(&mut shard.entries, name) {
+                    entry.is_changed = false;
+                    into.push((entry.id, std::mem::take(&mut entry.totals)));
+                }
+            }
+        }
+    }
+
+    /// Adds the keys to `into` that were used for the first time since they were put, or the tracker was
+    /// started, each once.
+    pub fn take_first_uses(&self, into: &mut Vec<KeyId>) {
+        self.shards.iter().for_each(|shard| into.append(&mut shard.lock().first_uses));
+    }
+
+    /// Lets the holder of the key `text` ask for something.
+    pub(crate) fn admit(&self, now: Tick, text: &[u8], asked: Asked) -> Result<KeyName, Refusal> {
+        let key = UserKey::parse(text).map_err(|_| Refusal::KeyUnknown)?;
+        let name = self.name(&key);
+        let mut shard = self.shard(name);
+        let shard = &mut *shard;
+        let entry = shard.find(name).filter(|entry| entry.key == key).ok_or(Refusal::KeyUnknown)?;
+        if entry.rules.expires.is_some_and(|expires| now >= expires) {
+            return Err(Refusal::KeyExpired);
+        }
+        let per_min = entry.rules.announces_per_minute;
+        if asked == Asked::Announce && per_min > 0 && !entry.pace.take(now, per_min) {
+            return Err(Refusal::KeyRate);
+        }
+        if !std::mem::replace(&mut entry.is_used, true) {
+            let id = entry.id;
+            shard.first_uses.push(id);
+        }
+        Ok(name)
+    }
+
+    /// Counts an announce for the key's holder, unless it goes beyond what he may.
+    pub(crate) fn account(
+        &self,
+        now: Tick,
+        name: KeyName,
+        report: &Report<'_>,
+    ) -> Result<(), Refusal> {
+        let tag = self.tag(name, report);
+        // Locks are taken in this order everywhere: sessions before keys.
+        let mut sessions = self.sessions.lock(tag);
+        let mut shard = self.shard(name);
+        let entry = shard.find(name).ok_or(Refusal::KeyUnknown)?;
+        let place = self.place(&entry.rules, report);
+        let mut totals = KeyTotals { announces: 1, ..KeyTotals::default() };
+        match sessions.find_entry(tag, |session| session.tag == tag) {
+            Ok(mut found) if report.event != Event::Stopped => {
+                let session = found.get_mut();
+                entry.go_on(session, place)?;
+                totals = totals.plus(&session.moved(now, report));
+                session.renew(now, report);
+            }
+            Ok(found) => {
+                let (session, _) = found.remove();
+                totals = totals.plus(&session.moved(now, report));
+                entry.leave(&session);
+            }
+            Err(absent) if report.event != Event::Stopped => {
+                let table = absent.into_table();
+                if self.sessions.has_room(table) {
+                    let mut session = Session::new(tag, name, now, report);
+                    entry.go_on(&mut session, place)?;
+                    table.insert_unique(tag, session, |session| session.tag);
+                }
+            }
+            Err(_) => {}
+        }
+        entry.totals = entry.totals.plus(&totals);
+        if !std::mem::replace(&mut entry.is_changed, true) {
+            shard.changed.push(name);
+        }
+        Ok(())
+    }
+
+    /// Does one of `parts` parts of a pass that forgets peers not heard of for their lifetime.
+    pub(crate) fn sweep(&self, now: Tick, parts: u32, plain_s: u32, web_s: u32) {
+        let mut ended = Vec::new();
+        self.sessions.sweep(now, parts, [plain_s, web_s], &mut ended);
+        for session in ended {
+            if let Some(entry) = self.shard(session.holder).find(session.holder) {
+                entry.leave(&session);
+            }
+        }
+    }
+
+    /// What a peer counts as against its holder's bounds, if he has any: torrent and address.
+    fn place(&self, rules: &KeyRules, report: &Report<'_>) -> Option<(u32, u32)> {
+        let KeyRules { peers_per_torrent, torrents, addresses, .. } = *rules;
+        if peers_per_torrent == 0 && torrents == 0 && addresses == 0 {
+            return None;
+        }
+        let torrent = siphash::<1, 3>(&self.key, &report.info_hash.0) as u32;
+        let address = match report.prefix {
+            IpAddr::V4(ip) => siphash::<1, 3>(&self.key, &ip.octets()),
+            IpAddr::V6(ip) => siphash::<1, 3>(&self.key, &ip.octets()),
+        };
+        Some((torrent, address as u32))
+    }
+
+    #[inline]
+    fn name(&self, key: &UserKey) -> KeyName {
+        KeyName(siphash::<1, 3>(&self.key, key.as_bytes()))
+    }
+
+    /// Stands for a peer of a key in a torrent.
+    #[inline]
+    fn tag(&self, name: KeyName, report: &Report<'_>) -> u64 {
+        let mut message = [0; 48];
+        let (head, rest) = message.split_at_mut(8);
+        let (torrent, peer) = rest.split_at_mut(20);
+        head.copy_from_slice(&name.0.to_le_bytes());
+        torrent.copy_from_slice(&report.info_hash.0);
+        peer.copy_from_slice(&report.peer_id.0);
+        siphash::<1, 3>(&self.key, &message)
+    }
+
+    #[inline]
+    fn shard(&self, name: KeyName) -> MutexGuard<'_, Shard> {
+        self.shards[middle_bits(name.0) % SHARDS].lock()
+    }
+}
+
+/// Chooses a table: inside, the lowest and the highest bits count.
+#[inline]
+fn middle_bits(hash: u64) -> usize {
+    (hash >> 40) as usize
+}
+
+fn find(entries: &mut HashTable<Entry>, name: KeyName) -> Option<&mut Entry> {
+    entries.find_mut(name.0, |entry| entry.name == name)
+}
+
+impl Shard {
+    #[inline]
+    fn find(&mut self, name: KeyName) -> Option<&mut Entry> {
+        find(&mut self.entries, name)
+    }
+
+    /// Removes a key, and keeps what its holder has moved.
+    fn part(&mut self, name: KeyName) {
+        let found = self.entries.find_entry(name.0, |entry| entry.name == name);
+        if let Ok(found) = found {
+            let (entry, _) = found.remove();
+            if entry.is_changed {
+                self.changed.retain(|changed| *changed != name);
+                // Where nobody takes them, they are not for ever.
+                if self.parted.len() < limits::USER_KEYS_MAX / SHARDS {
+                    self.parted.push((entry.id, entry.totals));
+                }
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn new(name: KeyName, id: KeyId, key: UserKey, rules: KeyRules) -> Self {
+        Self {
+            name,
+            id,
+            key,
+            rules,
+            totals: KeyTotals::default(),
+            is_changed: false,
+            is_used: false,
+            pace: Pace::default(),
+            bounded: None,
+        }
+    }
+
+    /// Counts a peer that was not, or has another address now, unless that is one too many.
+    fn go_on(&mut self, session: &mut Session, place: Option<(u32, u32)>) -> Result<(), Refusal> {
+        let Some((torrent, address)) = place else { return Ok(()) };
+        let bounded = self.bounded.get_or_insert_default();
+        match session.place {
+            Some((_, old)) if old == address => {}
+            Some((_, old)) => bounded.change_address(&self.rules, old, address)?,
+            None => bounded.enter(&self.rules, torrent, address)?,
+        }
+        session.place = place;
+        Ok(())
+    }
+
+    /// A peer is there no more.
+    fn leave(&mut self, session: &Session) {
+        if let (Some(bounded), Some((torrent, address))) = (&mut self.bounded, session.place) {
+            bounded.leave(torrent, address);
+        }
+    }
+}
+
+impl KeyTotals {
+    /// The sum.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            uploaded: self.uploaded.saturating_add(other.uploaded),
+            downloaded: self.downloaded.saturating_add(other.downloaded),
+            seeding_s: self.seeding_s.saturating_add(other.seeding_s),
+            announces: self.announces.saturating_add(other.announces),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The keyring beside a plain list, and what it promises while keys come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use swarm::Random;
+
+use super::*;
+
+fn ring() -> Keyring {
+    Keyring::new([1; 16])
+}
+
+fn key(number: u32) -> UserKey {
+    UserKey::parse(format!("key-number-{number:08}")).unwrap()
+}
+
+/// A report of peer `peer` in `torrent`, at address `host`.
+struct Said {
+    torrent: InfoHash,
+    peer: PeerId,
+    host: u8,
+    event: Event,
+    role: Role,
+    bytes: (u64, u64),
+}
+
+impl Said {
+    fn new(torrent: u8, peer: u8, host: u8) -> Self {
+        Self {
+            torrent: InfoHash([torrent; 20]),
+            peer: PeerId([peer; 20]),
+            host,
+            event: Event::None,
+            role: Role::Leecher,
+            bytes: (0, 0),
+        }
+    }
+
+    fn report(&self) -> Report<'_> {
+        Report {
+            info_hash: &self.torrent,
+            peer_id: &self.peer,
+            prefix: [10, 0, 0, self.host].into(),
+            event: self.event,
+            role: self.role,
+            uploaded: self.bytes.0,
+            downloaded: self.bytes.1,
+            is_web: false,
+        }
+    }
+}
+
+fn announce(ring: &Keyring, now: Tick, key: &UserKey, said: &Said) -> Result<(), Refusal> {
+    let name = ring.admit(now, key.as_bytes(), Asked::Announce)?;
+    ring.account(now, name, &said.report())
+}
+
+fn totals(ring: &Keyring) -> BTreeMap<KeyId, KeyTotals> {
+    let mut taken = Vec::new();
+    ring.take_totals(&mut taken);
+    let mut sums = BTreeMap::<KeyId, KeyTotals>::new();
+    for (id, totals) in taken {
+        let sum = sums.entry(id).or_default();
+        *sum = sum.plus(&totals);
+    }
+    sums
+}
+
+#[test]
+fn strangers_learn_that_a_key_is_unknown_and_nothing_else() {
+    let ring = ring();
+    ring.put(KeyId(1), key(1), KeyRules { expires: Some(Tick(100)), ..KeyRules::default() });
+    let admit = |now, text: &[u8]| ring.admit(Tick(now), text, Asked::Announce).err();
+    assert_eq!(admit(99, key(1).as_bytes()), None);
+    assert_eq!(admit(100, key(1).as_bytes()), Some(Refusal::KeyExpired));
+    for text in
+        [key(2).as_str(), "", "short", "key-number-0000000", &"x".repeat(65), "key number 00000001"]
+    {
+        assert_eq!(admit(0, text.as_bytes()), Some(Refusal::KeyUnknown), "{text}");
+    }
+    assert!(ring.remove(KeyId(1)) && !ring.remove(KeyId(1)));
+    assert_eq!(admit(0, key(1).as_bytes()), Some(Refusal::KeyUnknown));
+}
+
+#[test]
+fn a_number_has_one_key_and_a_key_one_number() {
+    let ring = ring();
+    let admits = |number| ring.admit(Tick(0), key(number).as_bytes(), Asked::Scrape).is_ok();
+    ring.put(KeyId(7), key(1), KeyRules::default());
+    ring.put(KeyId(7), key(2), KeyRules::default());
+    assert!(!admits(1) && admits(2));
+    ring.put(KeyId(8), key(2), KeyRules::default());
+    assert_eq!(ring.len(), 1);
+    assert!(admits(2) && !ring.remove(KeyId(7)) && admits(2));
+    assert!(ring.remove(KeyId(8)) && !admits(2) && ring.is_empty());
+}
+
+#[test]
+fn first_uses_are_told_once() {
+    let ring = ring();
+    (0..3).for_each(|number| _ = ring.put(KeyId(number), key(number), KeyRules::default()));
+    for number in [1, 2, 1] {
+        ring.admit(Tick(0), key(number).as_bytes(), Asked::Announce).unwrap();
+    }
+    let mut used = Vec::new();
+    ring.take_first_uses(&mut used);
+    used.sort_unstable();
+    assert_eq!(used, [KeyId(1), KeyId(2)]);
+    ring.put(KeyId(1), key(1), KeyRules { torrents: 1, ..KeyRules::default() });
+    ring.admit(Tick(0), key(1).as_bytes(), Asked::Announce).unwrap();
+    used.clear();
+    ring.take_first_uses(&mut used);
+    assert_eq!(used, [], "other rules make no other key");
+}
+
+#[test]
+fn only_announces_count_against_the_pace() {
+    let ring = ring();
+    ring.put(KeyId(1), key(1), KeyRules { announces_per_minute: 2, ..KeyRules::default() });
+    let ask = |now, asked| ring.admit(Tick(now), key(1).as_bytes(), asked).err();
+    let asks = [Asked::Announce, Asked::Scrape, Asked::Announce, Asked::Announce, Asked::Scrape];
+    let expected = [None, None, None, Some(Refusal::KeyRate), None];
+    assert_eq!(asks.map(|asked| ask(5, asked)), expected);
+    assert_eq!(ask(34, Asked::Announce), Some(Refusal::KeyRate));
+    assert_eq!(ask(35, Asked::Announce), None);
+}
+
+#[test]
+fn what_was_moved_is_the_difference_of_what_is_said() {
+    let ring = ring();
+    ring.put(KeyId(1), key(1), KeyRules::default());
+    let mut said = Said::new(1, 1, 1);
+    let mut says = |now, event, role, bytes| {
+        (said.event, said.role, said.bytes) = (event, role, bytes);
+        announce(&ring, Tick(now), &key(1), &said).unwrap();
+        let KeyTotals { uploaded, downloaded, seeding_s, announces } = totals(&ring)[&KeyId(1)];
+        assert_eq!(announces, 1);
+        (uploaded, downloaded, seeding_s)
+    };
+    use Role::{Leecher, Seeder};
+    // Started elsewhere, or before the tracker was: what it had then is not news.
+    assert_eq!(says(0, Event::None, Leecher, (500, 900)), (0, 0, 0));
+    assert_eq!(says(10, Event::None, Leecher, (510, 1900)), (10, 1000, 0));
+    assert_eq!(says(10, Event::None, Leecher, (510, 1900)), (0, 0, 0), "sent twice");
+    assert_eq!(says(100, Event::Completed, Seeder, (600, 2000)), (90, 100, 0));
+    assert_eq!(says(400, Event::None, Seeder, (650, 2000)), (50, 0, 300));
+    assert_eq!(says(500, Event::None, Seeder, (20, 0)), (0, 0, 100), "it was restarted");
+    assert_eq!(says(600, Event::Started, Seeder, (90, 0)), (0, 0, 0));
+    assert_eq!(says(650, Event::None, Seeder, (91, 0)), (1, 0, 50));
+    let boast = says(651, Event::None, Seeder, (u64::MAX, 0));
+    assert_eq!(boast, (2 * limits::KEY_BYTES_PER_S_MAX, 0, 1));
+    assert_eq!(says(700, Event::Stopped, Seeder, (u64::MAX, 5)), (0, 5, 49));
+    assert_eq!(ring.sessions(), 0);
+    assert_eq!(says(701, Event::Stopped, Seeder, (u64::MAX, 9)), (0, 0, 0), "unknown by now");
+    assert_eq!(ring.sessions(), 0);
+}
+
+#[test]
+fn what_a_removed_key_has_moved_can_still_be_taken() {
+    let ring = ring();
+    ring.put(KeyId(1), key(1), KeyRules::default());
+    announce(&ring, Tick(0), &key(1), &Said::new(1, 1, 1)).unwrap();
+    announce(&ring, Tick(1), &key(1), &Said { bytes: (7, 0), ..Said::new(1, 1, 1) }).unwrap();
+    ring.remove(KeyId(1));
+    let moved = KeyTotals { uploaded: 7, announces: 2, ..KeyTotals::default() };
+    assert_eq!(totals(&ring), [(KeyId(1), moved)].into());
+    assert_eq!(totals(&ring), BTreeMap::new());
+}
+
+/// The plain form.
+#[derive(Default)]
+struct Twin {
+    keys: BTreeMap<u32, (KeyId, KeyRules)>,
+    sessions: BTreeMap<(u32, u8, u8), (Tick, u8, u64, bool)>,
+    totals: BTreeMap<KeyId, KeyTotals>,
+}
+
+impl Twin {
+    fn announce(
+        &mut self,
+        now: Tick,
+        number: u32,
+        who: (u8, u8, u8),
+        said: &Said,
+    ) -> Option<Refusal> {
+        let (torrent, peer, host) = who;
+        let Some((id, rules)) = self.keys.get(&number) else { return Some(Refusal::KeyUnknown) };
+        let own = || self.sessions.iter().filter(|((key, ..), _)| *key == number);
+        let old = self.sessions.get(&(number, torrent, peer)).copied();
+        if said.event != Event::Stopped {
+            let others = |(of, of_peer): (u8, u8)| (of, of_peer) != (torrent, peer);
+            let peers =
+                own().filter(|((_, of, who), _)| *of == torrent && others((*of, *who))).count();
+            let torrents: BTreeSet<u8> = own().map(|((_, of, _), _)| *of).collect();
+            let hosts: BTreeSet<u8> = own()
+                .filter(|((_, of, who), _)| others((*of, *who)))
+                .map(|(_, (_, host, ..))| *host)
+                .collect();
+            let is_reached = |bound: usize, found| bound > 0 && found >= bound;
+            if old.is_none() && torrents.contains(&torrent) {
+                if is_reached(rules.peers_per_torrent.into(), peers) {
+                    return Some(Refusal::KeyPeers);
+                }
+            } else if old.is_none() && is_reached(rules.torrents as usize, torrents.len()) {
+                return Some(Refusal::KeyTorrents);
+            }
+            let is_elsewhere = old.is_none_or(|(_, was, ..)| was != host);
+            if is_elsewhere
+                && !hosts.contains(&host)
+                && is_reached(rules.addresses.into(), hosts.len())
+            {
+                return Some(Refusal::KeyAddresses);
+            }
+        }
+        let totals = self.totals.entry(*id).or_default();
+        totals.announces += 1;
+        if let Some((at, _, bytes, is_seeder)) = old
+            && said.event != Event::Started
+        {
+            totals.uploaded += said.bytes.0.saturating_sub(bytes);
+            totals.seeding_s += if is_seeder { now.since(at).into() } else { 0 };
+        }
+        if said.event == Event::Stopped {
+            self.sessions.remove(&(number, torrent, peer));
+        } else {
+            let session = (now, host, said.bytes.0, said.role == Role::Seeder);
+            self.sessions.insert((number, torrent, peer), session);
+        }
+        None
+    }
+}
+
+#[test]
+fn agrees_with_a_plain_list_whatever_happens() {
+    const LIFETIME_S: u32 = 200;
+    let mut random = Random::new(5);
+    for round in 0..60 {
+        let (ring, mut twin) = (ring(), Twin::default());
+        let bound = |random: &mut Random| if round % 3 == 0 { 0 } else { random.below(4) };
+        let mut now = 0;
+        for _ in 0..600 {
+            now += random.below(9);
+            let number = random.below(5);
+            match random.below(30) {
+                0 if !twin.keys.contains_key(&number) => {
+                    let rules = KeyRules {
+                        peers_per_torrent: bound(&mut random) as u16,
+                        torrents: bound(&mut random),
+                        addresses: bound(&mut random) as u16,
+                        ..KeyRules::default()
+                    };
+                    // Numbers are not used twice, as records' are not.
+                    let id = KeyId(now * 100 + number);
+                    assert!(ring.put(id, key(number), rules));
+                    twin.keys.insert(number, (id, rules));
+                }
+                1 if random.below(4) == 0 => {
+                    if let Some((id, _)) = twin.keys.remove(&number) {
+                        assert!(ring.remove(id));
+                    }
+                    // A key that comes again finds what its peers had said.
+                    now += 2 * LIFETIME_S;
+                    ring.sweep(Tick(now), 1, LIFETIME_S, LIFETIME_S);
+                    twin.sessions.clear();
+                }
+                2 => {
+                    ring.sweep(Tick(now), 1, LIFETIME_S, LIFETIME_S);
+                    twin.sessions.retain(|_, (at, ..)| now - at.0 <= LIFETIME_S);
+                }
+                3 => {
+                    let mut expected = std::mem::take(&mut twin.totals);
+                    expected.retain(|_, totals| *totals != KeyTotals::default());
+                    assert_eq!(totals(&ring), expected);
+                }
+                _ => {
+                    let who = (random.below(4) as u8, random.below(4) as u8, random.below(4) as u8);
+                    let events = [Event::None, Event::Started, Event::Stopped, Event::None];
+                    let said = Said {
+                        event: events[random.below(4) as usize],
+                        role: [Role::Seeder, Role::Leecher][random.below(2) as usize],
+                        bytes: (random.below(1000).into(), 0),
+                        ..Said::new(who.0, who.1, who.2)
+                    };
+                    let expected = twin.announce(Tick(now), number, who, &said);
+                    assert_eq!(announce(&ring, Tick(now), &key(number), &said).err(), expected);
+                }
+            }
+            assert_eq!(ring.len(), twin.keys.len());
+        }
+        assert_eq!(ring.sessions(), twin.sessions.len());
+    }
+}
+
+#[test]
+fn bounds_that_come_later_hold_from_the_next_announce_on() {
+    let ring = ring();
+    ring.put(KeyId(1), key(1), KeyRules::default());
+    let by = |torrent, host| announce(&ring, Tick(0), &key(1), &Said::new(torrent, 1, host)).err();
+    assert_eq!([1, 2, 3].map(|torrent| by(torrent, 1)), [None; 3]);
+    ring.put(KeyId(1), key(1), KeyRules { torrents: 2, ..KeyRules::default() });
+    let expected = [None, None, Some(Refusal::KeyTorrents)];
+    assert_eq!([3, 2, 1].map(|torrent| by(torrent, 1)), expected);
+    ring.put(KeyId(1), key(1), KeyRules { addresses: 1, ..KeyRules::default() });
+    assert_eq!(
+        [by(3, 1), by(3, 2), by(4, 2)],
+        [None, Some(Refusal::KeyAddresses), Some(Refusal::KeyAddresses)]
+    );
+}
+
+/// 10,000 keys come and go while announces pass: a key that is there all the time is never refused, and
+/// one that has gone is never served.
+#[test]
+fn keys_come_and_go_under_load() {
+    let (ring, done) = (ring(), AtomicBool::default());
+    ring.put(KeyId(0), key(0), KeyRules { torrents: 1000, ..KeyRules::default() });
+    let served = thread::scope(|scope| {
+        let load = [1, 2].map(|seed| {
+            let (ring, done) = (&ring, &done);
+            scope.spawn(move || {
+                let (mut random, mut served) = (Random::new(seed), 0_u64);
+                while !done.load(Ordering::Relaxed) {
+                    let said = Said::new(random.below(200) as u8, random.below(9) as u8, 1);
+                    announce(ring, Tick(0), &key(0), &said).unwrap();
+                    let of_others = announce(ring, Tick(0), &key(1 + random.below(10_000)), &said);
+                    assert!(matches!(of_others, Ok(()) | Err(Refusal::KeyUnknown)));
+                    served += 1;
+                }
+                served
+            })
+        });
+        let mut sums = BTreeMap::new();
+        for number in 1..=10_000 {
+            ring.put(KeyId(number), key(number), KeyRules::default());
+            announce(&ring, Tick(0), &key(number), &Said::new(1, 1, 1)).unwrap();
+            if number > 100 {
+                let old = number - 100;
+                assert!(ring.remove(KeyId(old)));
+                let unknown = announce(&ring, Tick(0), &key(old), &Said::new(1, 1, 1));
+                assert_eq!(unknown, Err(Refusal::KeyUnknown));
+            }
+            if number % 1000 == 0 {
+                for (id, totals) in totals(&ring) {
+                    *sums.entry(id).or_insert(0) += totals.announces;
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        let served: u64 = load.into_iter().map(|thread| thread.join().unwrap()).sum();
+        for (id, totals) in totals(&ring) {
+            *sums.entry(id).or_insert(0) += totals.announces;
+        }
+        assert_eq!(sums[&KeyId(0)], served, "no announce is lost");
+        assert!((1..=10_000).all(|number| sums[&KeyId(number)] >= 1));
+        served
+    });
+    assert!(served > 0);
+    assert_eq!(ring.len(), 101);
+}

@@ -1,0 +1,125 @@
+//! A user's key, as it is in an announce URL.
+
+use std::fmt;
+use std::hint::black_box;
+
+use crate::limits::{USER_KEY_LEN_MAX, USER_KEY_LEN_MIN};
+
+/// A key as users have it in their announce URL: 16 to 64 characters of `A-Z a-z 0-9 _ -`. It is
+/// compared in a time that does not depend on where keys differ, and `Debug` shows four characters only.
+#[derive(Clone, Copy)]
+pub struct UserKey {
+    /// Zeros behind the key.
+    bytes: [u8; USER_KEY_LEN_MAX],
+    len: u8,
+}
+
+/// Why a text is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadKey {
+    /// It is too short or too long; holds the bytes found.
+    Length(usize),
+    /// A byte that keys do not have, with its position from 0.
+    Character(usize),
+}
+
+impl UserKey {
+    /// Reads a key, which must be all of `text`.
+    pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, BadKey> {
+        let text = text.as_ref();
+        if text.len() < USER_KEY_LEN_MIN || text.len() > USER_KEY_LEN_MAX {
+            return Err(BadKey::Length(text.len()));
+        }
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if let Some(at) = text.iter().position(|byte| !is_part(byte)) {
+            return Err(BadKey::Character(at));
+        }
+        let mut bytes = [0; USER_KEY_LEN_MAX];
+        bytes.iter_mut().zip(text).for_each(|(room, byte)| *room = *byte);
+        Ok(Self { bytes, len: text.len() as u8 })
+    }
+
+    /// The key's text: the secret itself, which does not belong in a log.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+
+    /// The same as bytes.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len.into()).unwrap_or_default()
+    }
+}
+
+impl PartialEq for UserKey {
+    /// Looks at every byte, whatever it finds.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        let pairs = self.bytes.iter().zip(&other.bytes);
+        // The compiler must not know that the rest makes no difference once one has.
+        black_box(pairs.fold(self.len ^ other.len, |differs, (a, b)| differs | (a ^ b))) == 0
+    }
+}
+
+impl Eq for UserKey {}
+
+impl fmt::Debug for UserKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}...", self.as_str().get(..4).unwrap_or_default())
+    }
+}
+
+impl fmt::Display for BadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(found) => write!(
+                f,
+                "{found} characters where a key has {USER_KEY_LEN_MIN} to {USER_KEY_LEN_MAX}"
+            ),
+            Self::Character(at) => {
+                write!(f, "character {} is none of A-Z a-z 0-9 _ -", at + 1)
+            }
+        }
+    }
+}
+
+impl std::error::Error for BadKey {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_16_to_64_characters_that_urls_leave_alone() {
+        let key = |len: usize| UserKey::parse("a".repeat(len));
+        assert_eq!(key(15), Err(BadKey::Length(15)));
+        assert!(key(16).is_ok() && key(64).is_ok());
+        assert_eq!(key(65), Err(BadKey::Length(65)));
+        assert_eq!(UserKey::parse("0123456789ABCdef_-").unwrap().as_str(), "0123456789ABCdef_-");
+        for (bad, at) in
+            [("0123456789abcde/", 15), ("%123456789abcdef", 0), ("0123456789é!!!!!", 10)]
+        {
+            assert_eq!(UserKey::parse(bad), Err(BadKey::Character(at)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_differ_by_any_byte_and_by_length() {
+        let text = "k".repeat(63);
+        let key = UserKey::parse(&text).unwrap();
+        assert_eq!(key, UserKey::parse(&text).unwrap());
+        assert_ne!(key, UserKey::parse("k".repeat(64)).unwrap());
+        assert_ne!(key, UserKey::parse("k".repeat(62)).unwrap());
+        for at in 0..text.len() {
+            let mut other = text.clone();
+            other.replace_range(at..=at, "l");
+            assert_ne!(key, UserKey::parse(&other).unwrap());
+        }
+    }
+
+    #[test]
+    fn debug_does_not_give_the_key_away() {
+        let key = UserKey::parse("secretsecretsecret").unwrap();
+        assert_eq!(format!("{key:?}"), "secr...");
+    }
+}
