@@ -8,18 +8,23 @@
 //! document are both made of these lines and of the handlers' types, so that they cannot differ.
 
 mod auth;
+mod bans;
 mod config;
 mod cors;
 mod describe;
 mod events;
 mod figures;
 mod input;
+mod keys;
+mod lists;
+mod peers;
 mod problem;
 mod route;
 mod scope;
 mod session;
 mod stats;
 mod tokens;
+mod torrents;
 mod webhooks;
 
 use std::sync::Arc;
@@ -32,10 +37,12 @@ use axum::routing::get;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tracing::info;
+use tracker::Tracker;
 use types::Tick;
 
 use crate::control::Command;
 use crate::events::Hub;
+use crate::images::Moment;
 use crate::overview::Overview;
 use crate::recorder::Recorder;
 use crate::records::{Records, Writer, tables};
@@ -160,6 +167,15 @@ impl Api {
         self.latest.fetch_max(now, Ordering::Relaxed).max(now)
     }
 
+    fn tracker(&self) -> &Tracker {
+        &self.means.figures.tracker
+    }
+
+    /// Now, on both clocks.
+    fn moment(&self) -> Moment {
+        Moment { time: self.now(), tick: (self.means.clock)() }
+    }
+
     /// Gives the application an order, and waits for what comes of it.
     async fn order<T>(
         &self,
@@ -194,8 +210,19 @@ impl Api {
 
 /// Every route there is.
 fn routes() -> Vec<Route> {
-    let tables =
-        [stats::routes(), tokens::routes(), config::routes(), events::routes(), figures::routes(), webhooks::routes()];
+    let tables = [
+        stats::routes(),
+        keys::routes(),
+        bans::routes(),
+        lists::routes(),
+        tokens::routes(),
+        config::routes(),
+        events::routes(),
+        figures::routes(),
+        torrents::routes(),
+        peers::routes(),
+        webhooks::routes(),
+    ];
     tables.into_iter().flatten().collect()
 }
 

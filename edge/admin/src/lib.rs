@@ -11,6 +11,7 @@ mod clients;
 mod control;
 mod dashboard;
 mod events;
+mod images;
 mod metrics;
 pub mod overview;
 mod recorder;
@@ -36,6 +37,7 @@ use tracker::counters::Board;
 pub use api::{Api, ApiOptions, Deliver, Means, Post};
 pub use control::{Command, Reloaded, Setting};
 pub use events::{Event, EventKind, Hub};
+pub use images::{Collector, Moment, fill};
 pub use records::{OpenError, Records};
 
 use bounded::{BOUNDS, Bounded, Bounds};

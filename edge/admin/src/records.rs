@@ -17,7 +17,7 @@ pub(crate) mod tables;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,6 +44,7 @@ pub struct Records {
     jobs: SyncSender<Job>,
     readers: Mutex<Vec<Connection>>,
     health: Arc<Health>,
+    is_paused: AtomicBool,
 }
 
 /// What the operator can see of the records' state.
@@ -79,7 +80,8 @@ impl Records {
         let (jobs, queue) = sync_channel(QUEUE_MAX);
         let health = Arc::<Health>::default();
         let writer = Writer::new(connection, queue, Arc::clone(&health));
-        Ok((Self { file, jobs, readers: Mutex::default(), health }, writer))
+        let (readers, is_paused) = (Mutex::default(), AtomicBool::default());
+        Ok((Self { file, jobs, readers, health, is_paused }, writer))
     }
 
     /// Whether what is acknowledged outlives the process.
@@ -99,6 +101,9 @@ impl Records {
         change: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
         apply: impl FnOnce(&T) + Send + 'static,
     ) -> Result<T, Failure> {
+        if self.is_paused.load(Ordering::Relaxed) {
+            return Err(Failure::Upgrading);
+        }
         let (reply, answer) = oneshot::channel();
         self.send(Job::Change(Box::new(Pending::new(change, apply, reply))))?;
         // The writer is gone only with the process.
@@ -131,6 +136,12 @@ impl Records {
             readers.push(reader);
         }
         Ok(seen)
+    }
+
+    /// Refuses changes from now on, or takes them again: what is acknowledged while another process reads
+    /// the records to take over would not be in force there.
+    pub fn pause(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
     /// Has the writer write what is left, and end. Whoever waits on the receiver hears when it has.

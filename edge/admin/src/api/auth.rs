@@ -4,7 +4,7 @@
 //! constant time, all of them. An address whose tokens are wrong too often is not even looked at.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Instant;
@@ -244,7 +244,7 @@ pub(super) async fn guard(
     next: Next,
 ) -> Result<Response, Problem> {
     let from = request.extensions().get::<ConnectInfo<From>>();
-    let from = from.map_or(IpAddr::from([0; 4]), |from| from.0.0.ip());
+    let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.0.0.ip());
     let header = request.headers().get(AUTHORIZATION).map(|header| header.as_bytes());
     let gate = &shared.gate;
     match gate.admit(header, from, scope, shared.now()) {

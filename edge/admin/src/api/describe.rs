@@ -141,7 +141,7 @@ pub(super) fn document(routes: Vec<Route>, version: &str) -> Value {
             operation.insert("description".into(), description.into());
         }
         paths
-            .entry(route.path.into())
+            .entry(route.path.replace("{*", "{"))
             .or_default()
             .insert(route.method.as_str().to_lowercase(), operation.into());
     }

@@ -55,7 +55,7 @@ impl Route {
     pub(super) fn name(&self) -> String {
         let parts = self.path.split('/').filter(|part| !part.is_empty()).map(|part| {
             match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
-                Some(name) => format!("by_{name}"),
+                Some(name) => format!("by_{}", name.trim_start_matches('*')),
                 None => part.replace('.', "_"),
             }
         });

@@ -18,13 +18,16 @@ pub enum Failure {
     Conflict,
     /// The writer has ended.
     Stopped,
+    /// Another process is taking over, and has read the records already.
+    Upgrading,
     /// What SQLite says.
     Other(String),
 }
 
 impl Failure {
     /// Names in metrics, by [`Failure::index`].
-    pub const LABELS: [&str; 6] = ["full", "locked", "busy", "conflict", "stopped", "other"];
+    pub const LABELS: [&str; 7] =
+        ["full", "locked", "busy", "conflict", "stopped", "upgrading", "other"];
 
     /// Reads SQLite's error.
     pub(crate) fn new(error: rusqlite::Error) -> Self {
@@ -44,7 +47,8 @@ impl Failure {
             Self::Busy => 2,
             Self::Conflict => 3,
             Self::Stopped => 4,
-            Self::Other(_) => 5,
+            Self::Upgrading => 5,
+            Self::Other(_) => 6,
         }
     }
 }
@@ -57,6 +61,7 @@ impl fmt::Display for Failure {
             Self::Busy => "too many changes wait for the records: try again in a moment",
             Self::Conflict => "it is there already",
             Self::Stopped => "the tracker is stopping",
+            Self::Upgrading => "another process is taking over: try again in a moment",
             Self::Other(text) => return write!(f, "the records cannot be used: {text}"),
         })
     }

@@ -59,6 +59,7 @@ const STEPS: &[&str] = &[
          secret TEXT NOT NULL,
          created INTEGER NOT NULL
      ) STRICT;
+     CREATE TABLE frozen (hash BLOB PRIMARY KEY) WITHOUT ROWID, STRICT;
      CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID, STRICT;",
 ];
 

@@ -25,8 +25,8 @@ const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
 pub trait Counts: Send {
     /// Adds what has changed since the last call to `unflushed`. They are gone from where they were.
     fn collect(&mut self, unflushed: &mut Unflushed);
-    /// Hears what of it is on the disk now.
-    fn written(&mut self, _written: &Unflushed) {}
+    /// Hears that all of it is on the disk now, and which keys have been used for the first time ever.
+    fn written(&mut self, _first_uses: &[u32]) {}
 }
 
 /// What the writer is asked for.
@@ -101,6 +101,13 @@ impl Writer {
     /// The connection, before the thread is started: to fill images from.
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// What the API has set of the configuration, as JSON by the names of keys.
+    pub fn settings(&self) -> Result<Vec<(String, serde_json::Value)>, rusqlite::Error> {
+        let parse =
+            |(name, text): (String, String)| Some((name, serde_json::from_str(&text).ok()?));
+        Ok(super::tables::settings::all(&self.connection)?.into_iter().filter_map(parse).collect())
     }
 
     /// Writes until told to end: changes as they come, counts every `period`.
@@ -214,12 +221,12 @@ impl Writer {
         let begun = Instant::now();
         let written = self.write_counts(unflushed);
         match written {
-            Ok(count) => {
+            Ok(first_uses) => {
                 self.health.flush_us.store(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
-                self.health.flushed.fetch_add(count as u64, Ordering::Relaxed);
+                self.health.flushed.fetch_add(unflushed.len() as u64, Ordering::Relaxed);
                 self.health.unflushed.store(0, Ordering::Relaxed);
                 self.health.lag_s.store(0, Ordering::Relaxed);
-                counts.written(unflushed);
+                counts.written(&first_uses);
                 *unflushed = Unflushed::default();
                 self.is_dirty = true;
             }
@@ -231,18 +238,18 @@ impl Writer {
         }
     }
 
-    fn write_counts(&self, unflushed: &Unflushed) -> Result<usize, Failure> {
+    fn write_counts(&self, unflushed: &Unflushed) -> Result<Vec<u32>, Failure> {
         let say = |sql| self.connection.execute_batch(sql).map_err(Failure::new);
         // Nobody was told of these. The next change that is acknowledged syncs them, too.
         say("PRAGMA synchronous = NORMAL")?;
         let write = || {
             say("BEGIN IMMEDIATE")?;
             let written = counts::write(&self.connection, unflushed).map_err(Failure::new);
-            let count = written.inspect_err(|_| {
+            let first_uses = written.inspect_err(|_| {
                 let _ = say("ROLLBACK");
             })?;
             self.or_roll_back(say("COMMIT"))?;
-            Ok(count)
+            Ok(first_uses)
         };
         let written = write();
         say("PRAGMA synchronous = FULL")?;

@@ -1,6 +1,6 @@
 //! Networks that are not served.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 
 /// A ban, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,13 +67,4 @@ pub(crate) fn page(
     let mut page = connection.prepare(&sql)?;
     let rows = page.query_map(params![after, now, limit], read)?;
     rows.collect()
-}
-
-/// The ban of exactly this network.
-pub(crate) fn one(
-    connection: &Connection,
-    network: &str,
-) -> Result<Option<BanRow>, rusqlite::Error> {
-    let sql = format!("SELECT {COLUMNS} FROM bans WHERE network = ?1");
-    connection.query_row(&sql, [network], read).optional()
 }

@@ -4,20 +4,10 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use rusqlite::{Connection, params};
+use tracker::KeyTotals as Totals;
 use types::InfoHash;
 
-/// What a key's holders have done since it was last asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Bytes, as clients say.
-    pub uploaded: u64,
-    /// Bytes, as clients say.
-    pub downloaded: u64,
-    /// Seconds as a seeder, summed over torrents.
-    pub seeding_s: u64,
-    /// Announces served.
-    pub announces: u64,
-}
+use super::bans::{self, BanRow};
 
 /// Counts on their way to the disk.
 #[derive(Debug, Default)]
@@ -26,8 +16,10 @@ pub struct Unflushed {
     pub downloads: Vec<(InfoHash, u32)>,
     /// What is to be added to keys, by their numbers.
     pub totals: HashMap<u32, Totals>,
-    /// Keys that were used for the first time, and when.
+    /// Keys that were used for the first time since the start, and when.
     pub first_uses: Vec<(u32, i64)>,
+    /// What was banned by itself.
+    pub(crate) bans: Vec<BanRow>,
     since: Option<Instant>,
 }
 
@@ -48,7 +40,7 @@ impl Unflushed {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.downloads.len() + self.totals.len() + self.first_uses.len()
+        self.downloads.len() + self.totals.len() + self.first_uses.len() + self.bans.len()
     }
 
     /// Puts them in the order of the tables, one for each torrent. Gives since when the first waits.
@@ -60,11 +52,11 @@ impl Unflushed {
     }
 }
 
-/// Writes all, and gives how many.
+/// Writes all. Gives the keys that were used for the first time ever.
 pub(in super::super) fn write(
     connection: &Connection,
     unflushed: &Unflushed,
-) -> Result<usize, rusqlite::Error> {
+) -> Result<Vec<u32>, rusqlite::Error> {
     // Another process, from which this one took over, may have counted further.
     let mut download = connection.prepare(
         "INSERT INTO downloads (hash, count) VALUES (?1, ?2)
@@ -85,10 +77,14 @@ pub(in super::super) fn write(
     }
     let mut first = connection
         .prepare("UPDATE keys SET first_used = ?2 WHERE id = ?1 AND first_used IS NULL")?;
+    let mut firsts = Vec::new();
     for (key, at) in &unflushed.first_uses {
-        first.execute(params![key, at])?;
+        if first.execute(params![key, at])? > 0 {
+            firsts.push(*key);
+        }
     }
-    Ok(unflushed.len())
+    bans::put(connection, &unflushed.bans)?;
+    Ok(firsts)
 }
 
 /// So large a total stays as it is: two of them still add up to what SQLite's integers hold.

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::counts::Totals;
+use tracker::KeyTotals as Totals;
 
 /// A key, as it is kept. The text itself must be known: it is in the users' announce URLs.
 #[derive(Clone, PartialEq, Eq)]

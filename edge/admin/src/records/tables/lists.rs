@@ -1,13 +1,14 @@
-//! Access entries made by the API.
+//! Sets of info hashes that the API has made: access entries, frozen torrents.
 
 use rusqlite::{Connection, params};
 use types::InfoHash;
 
-/// Which of the two lists.
+/// Which list: of the two that gate, or of the torrents that are frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
     Allow,
     Deny,
+    Frozen,
 }
 
 impl List {
@@ -15,6 +16,7 @@ impl List {
         match self {
             Self::Allow => "allowed",
             Self::Deny => "denied",
+            Self::Frozen => "frozen",
         }
     }
 }
@@ -54,14 +56,4 @@ pub(crate) fn page(
     let mut page = connection.prepare(&sql)?;
     let rows = page.query_map(params![after, limit], |row| super::hash(row, 0))?;
     rows.collect()
-}
-
-/// Whether the entry is there.
-pub(crate) fn contains(
-    connection: &Connection,
-    list: List,
-    hash: InfoHash,
-) -> Result<bool, rusqlite::Error> {
-    let sql = format!("SELECT 1 FROM {} WHERE hash = ?1", list.table());
-    connection.prepare(&sql)?.exists(params![hash.0])
 }
