@@ -13,19 +13,23 @@ mod config;
 mod cors;
 mod describe;
 mod events;
+mod figures;
 mod input;
 mod keys;
 mod lists;
+mod peers;
 mod problem;
 mod route;
 mod scope;
+mod session;
 mod stats;
 mod tokens;
+mod torrents;
 mod webhooks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -39,6 +43,8 @@ use types::Tick;
 use crate::control::Command;
 use crate::events::Hub;
 use crate::images::Moment;
+use crate::overview::Overview;
+use crate::recorder::Recorder;
 use crate::records::{Records, Writer, tables};
 use crate::{Figures, OpenError};
 
@@ -49,6 +55,7 @@ pub use webhooks::{Deliver, Post};
 use auth::Caller;
 use problem::Problem;
 use route::Route;
+use session::Sessions;
 use webhooks::Webhooks;
 
 /// Where it is.
@@ -87,6 +94,9 @@ pub struct Api {
     options: ApiOptions,
     gate: Gate,
     hub: Arc<Hub>,
+    sessions: Sessions,
+    recorder: Recorder,
+    overview: Arc<Overview>,
     webhooks: Webhooks,
     /// The latest time that was seen: what has expired stays so when the clock goes back.
     latest: AtomicI64,
@@ -113,11 +123,15 @@ impl Api {
         let (tokens, fresh, hooks) = read().map_err(|error| means.records.fault(&error))?;
         let gate = Gate::new(tokens, options.requests_per_s);
         let webhooks = Webhooks::new(hooks);
+        let overview = Arc::new(Overview::new(Arc::clone(&means.figures.tracker)));
         let api = Self {
             means,
             options,
             gate,
             hub: Arc::default(),
+            sessions: Sessions::default(),
+            recorder: Recorder::default(),
+            overview,
             webhooks,
             latest: AtomicI64::new(0),
             settings: tokio::sync::Mutex::default(),
@@ -140,6 +154,11 @@ impl Api {
 
     pub(crate) fn records(&self) -> &Records {
         &self.means.records
+    }
+
+    /// The tracker's time.
+    pub(crate) fn tick(&self) -> Tick {
+        (self.means.clock)()
     }
 
     /// Seconds since 1970; never less than before.
@@ -176,7 +195,17 @@ impl Api {
 
     /// Does what happens beside requests, for ever.
     pub(crate) async fn work(self: Arc<Self>) {
-        webhooks::work(&self).await;
+        tokio::join!(webhooks::work(&self), self.record());
+    }
+
+    /// Takes a sample each second, and lets go of lists that nobody looks at.
+    async fn record(&self) {
+        let mut seconds = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            seconds.tick().await;
+            self.recorder.record(&self.means.figures);
+            self.overview.forget_if_idle();
+        }
     }
 }
 
@@ -190,6 +219,9 @@ fn routes() -> Vec<Route> {
         tokens::routes(),
         config::routes(),
         events::routes(),
+        figures::routes(),
+        torrents::routes(),
+        peers::routes(),
         webhooks::routes(),
     ];
     tables.into_iter().flatten().collect()
@@ -218,10 +250,12 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
     let origins: Arc<[String]> = api.options.cors_origins.clone().into();
     Router::new()
         .nest(PREFIX, router)
+        .merge(session::router())
         .fallback(|| async {
             Problem::not_found("docs/api.md and /api/v1/openapi.json tell what there is")
         })
         .method_not_allowed_fallback(|| async { Problem::method() })
+        .layer(from_fn_with_state(Arc::clone(api), session::carry))
         .layer(from_fn(move |request, next| cors::share(Arc::clone(&origins), request, next)))
         .with_state(Arc::clone(api))
 }

@@ -7,10 +7,14 @@
 
 mod api;
 mod bounded;
+mod clients;
 mod control;
+mod dashboard;
 mod events;
 mod images;
 mod metrics;
+pub mod overview;
+mod recorder;
 pub mod records;
 
 use std::collections::BTreeMap;
@@ -155,7 +159,7 @@ fn router(service: &Service) -> axum::Router {
         .route("/health/ready", get(ready_page))
         .with_state(pages);
     match &service.api {
-        Some(api) => pages.merge(api::router(api)),
+        Some(api) => pages.merge(dashboard::router()).merge(api::router(api)),
         None => pages,
     }
 }

@@ -59,7 +59,7 @@ impl Refused {
         "rate",
     ];
 
-    fn problem(self, scope: Scope) -> Problem {
+    pub(super) fn problem(self, scope: Scope) -> Problem {
         match self {
             Self::Missing => {
                 Problem::unauthorized("the header `Authorization: Bearer tg_…` is missing")
@@ -145,6 +145,17 @@ impl Gate {
         scope: Scope,
         now: i64,
     ) -> Result<Caller, Refused> {
+        let caller = self.identify(header, from, now)?;
+        if caller.scopes.allow(scope) { Ok(caller) } else { Err(Refused::Scope) }
+    }
+
+    /// Says who asks.
+    pub(super) fn identify(
+        &self,
+        header: Option<&[u8]>,
+        from: IpAddr,
+        now: i64,
+    ) -> Result<Caller, Refused> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if !failures.has_left(from, FAILURES) {
             return Err(Refused::Failures);
@@ -166,9 +177,6 @@ impl Gate {
             }
         }
         let scopes = Scopes::parse(&token.scopes);
-        if !scopes.allow(scope) {
-            return Err(Refused::Scope);
-        }
         Ok(Caller { token: token.id, name: token.name, scopes, from })
     }
 
