@@ -13,8 +13,10 @@
 
 mod arena;
 mod entry;
+mod events;
 mod index;
 mod job;
+mod look;
 mod mark;
 mod memory;
 mod options;
@@ -29,8 +31,10 @@ mod tests;
 mod totals;
 mod web;
 
+pub use events::TorrentEvent;
 pub use job::{Action, Job, WebJob};
 pub use memory::prefetch;
+pub use look::{PeerLook, TorrentFigures, TorrentLook};
 pub use options::Options;
 pub use random::Random;
 pub use store::Store;

@@ -1,6 +1,6 @@
 //! What is kept of a torrent: one cache line for up to four v4 peers, which most torrents are.
 
-use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts};
+use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts, Tick};
 
 use crate::memory::{HUGE_LINES, LINE, Region, cast, cast_mut, prefetch, values, values_mut};
 use crate::set::PeerSet;
@@ -12,12 +12,11 @@ pub(crate) struct Record {
     pub(crate) info_hash: InfoHash,
     /// Downloads completed.
     pub(crate) downloads: u32,
-    /// Whether the body is [`Sets`]; otherwise it is up to [`FEW`] peers, seeders first.
-    pub(crate) is_many: u8,
+    /// Peers in the body, at most [`FEW`], seeders first; or [`MANY`], when the body is [`Sets`].
     pub(crate) few: u8,
     pub(crate) few_seeders: u8,
-    /// Whether it has WebTorrent peers too, which are kept beside (see `web`).
-    pub(crate) has_web: u8,
+    /// When it came, in units of [`BORN_UNIT_S`]; and [`HAS_WEB`].
+    born: u16,
     /// Leechers that are partial seeds.
     pub(crate) partial_seeds: u32,
     body: [u64; 4],
@@ -27,6 +26,12 @@ const _: () = assert!(size_of::<Record>() == LINE);
 
 /// v4 peers that fit the record.
 pub(crate) const FEW: usize = 4;
+/// Says that the peers are in sets.
+const MANY: u8 = u8::MAX;
+/// Whether a torrent has WebTorrent peers too, which are kept beside (see `web`).
+const HAS_WEB: u16 = 1 << 15;
+/// Seconds in a unit of birth: 15 bits of them are more than a year.
+const BORN_UNIT_S: u32 = 1024;
 
 /// The peers of a larger torrent, or one with v6 peers.
 #[derive(Clone, Copy, Default)]
@@ -42,13 +47,38 @@ const _: () = assert!(size_of::<Sets>() == size_of::<[u64; 4]>());
 const _: () = assert!(size_of::<[PackedV4; FEW]>() == size_of::<[u64; 4]>());
 
 impl Record {
-    pub(crate) fn new(info_hash: InfoHash) -> Self {
-        Self { info_hash, ..Self::default() }
+    /// A torrent that nobody has announced before `now`.
+    pub(crate) fn new(info_hash: InfoHash, now: Tick) -> Self {
+        // One that comes after a year counts as a year's: nothing but its place in a list depends on it.
+        let born = (now.0 / BORN_UNIT_S).min(u32::from(HAS_WEB) - 1) as u16;
+        Self { info_hash, born, ..Self::default() }
     }
 
-    /// The peers in the record; none if they are in sets.
+    /// When it came, less up to 17 minutes.
+    pub(crate) fn born(&self) -> Tick {
+        Tick(u32::from(self.born & !HAS_WEB) * BORN_UNIT_S)
+    }
+
+    /// Whether the body is [`Sets`].
+    #[inline]
+    pub(crate) fn is_many(&self) -> bool {
+        self.few == MANY
+    }
+
+    /// Whether it has WebTorrent peers.
+    #[inline]
+    pub(crate) fn has_web(&self) -> bool {
+        self.born & HAS_WEB != 0
+    }
+
+    pub(crate) fn set_has_web(&mut self, has_web: bool) {
+        self.born = if has_web { self.born | HAS_WEB } else { self.born & !HAS_WEB };
+    }
+
+    /// The peers of a record that has them in itself.
     #[inline]
     pub(crate) fn few(&self) -> &[PackedV4] {
+        debug_assert!(!self.is_many());
         let all: &[PackedV4; FEW] = cast(&self.body);
         &all[..usize::from(self.few)]
     }
@@ -62,33 +92,33 @@ impl Record {
     /// The sets of a record that has them.
     #[inline]
     pub(crate) fn sets(&self) -> &Sets {
-        debug_assert!(self.is_many == 1);
+        debug_assert!(self.is_many());
         cast(&self.body)
     }
 
     /// The sets, to be changed.
     #[inline]
     pub(crate) fn sets_mut(&mut self) -> &mut Sets {
-        debug_assert!(self.is_many == 1);
+        debug_assert!(self.is_many());
         cast_mut(&mut self.body)
     }
 
     /// Turns to sets; the caller enters the peers that were here.
     pub(crate) fn become_many(&mut self) {
-        (self.is_many, self.few, self.few_seeders) = (1, 0, 0);
+        (self.few, self.few_seeders) = (MANY, 0);
         *self.sets_mut() = Sets::default();
     }
 
     /// Turns back; the caller enters the peers.
     pub(crate) fn become_few(&mut self) {
-        self.is_many = 0;
+        self.few = 0;
         self.body = [0; 4];
     }
 
     /// Its figures, WebTorrent peers apart.
     #[inline]
     pub(crate) fn counts(&self) -> SwarmCounts {
-        let (v4, v6) = if self.is_many == 1 {
+        let (v4, v6) = if self.is_many() {
             let sets = self.sets();
             (
                 FamilyCounts { seeders: sets.v4[0].len(), leechers: sets.v4[1].len() },
@@ -111,7 +141,7 @@ impl Record {
     /// Whether it has no peers.
     pub(crate) fn is_empty(&self) -> bool {
         let counts = self.counts();
-        self.has_web == 0 && counts.seeders() == 0 && counts.leechers() == 0
+        !self.has_web() && counts.seeders() == 0 && counts.leechers() == 0
     }
 }
 

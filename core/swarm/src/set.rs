@@ -8,6 +8,8 @@
 //! 3. A new entry changes places with a random one, and so does an entry that is refreshed. A run of
 //!    neighbours from a random start is then a random sample, copied at the speed of memory.
 
+mod sample;
+
 use std::marker::PhantomData;
 
 use types::TooSoon;
@@ -17,6 +19,7 @@ use crate::arena::{Arena, BLOCK_MAX, Block};
 use crate::entry::Entry;
 use crate::mark::Mark;
 use crate::memory::{LINE, values, values_mut};
+use sample::{parts, sample_dense};
 
 /// A set: an array, or a directory of pages.
 #[derive(Debug)]
@@ -159,6 +162,34 @@ impl<E: Entry> PeerSet<E> {
     /// Pages to be visited by [`PeerSet::retain`], one for a dense set.
     pub(crate) fn pages(&self, arena: &Arena) -> u32 {
         if self.is_paged() { self.head(arena).block } else { u32::from(self.len() > 0) }
+    }
+
+    /// The peers of a page.
+    pub(crate) fn entries<'a>(&self, arena: &'a Arena, page: u32) -> &'a [E] {
+        let page = self.page(arena, page);
+        &page.slice(arena)[..page.len as usize]
+    }
+
+    /// Drops the peers of the last page; gives about the lines that they took, 0 if the set is empty.
+    pub(crate) fn cut(&mut self, arena: &mut Arena) -> u32 {
+        if !self.is_paged() {
+            let page = self.dense_page();
+            page.give(arena);
+            *self = Self::default();
+            return page.lines();
+        }
+        let PageRef { block: pages, len: lines } = self.head(arena);
+        let last = self.page(arena, pages - 1);
+        last.give(arena);
+        if pages > 2 {
+            self.word -= last.len;
+            self.set_ref(arena, 0, PageRef { block: pages - 1, len: lines });
+        } else {
+            let first = self.page(arena, 0);
+            arena.give(self.block, lines);
+            (self.block, self.word) = (first.block, first.len);
+        }
+        last.lines() + 1
     }
 
     /// Keeps of a page only what `keep` wants; moves it where draining memory is left behind. Gives
@@ -461,37 +492,6 @@ fn page_among(pages: u32, hash: u32) -> u32 {
     let mask = pages.next_power_of_two() - 1;
     let page = hash & mask;
     if page < pages { page } else { hash & (mask >> 1) }
-}
-
-/// Pushes `count` of `entries`, from the one at `start` to the last and then from the first on, but
-/// not the one at `skip`.
-#[inline]
-fn sample_dense<E>(
-    entries: &[E],
-    count: usize,
-    start: usize,
-    skip: Option<usize>,
-    mut push: impl FnMut(&[E]),
-) {
-    let mut left = count;
-    let head_skip = skip.filter(|skip| *skip < start);
-    let runs = [parts(entries, start, skip), parts(&entries[..start], 0, head_skip)];
-    for part in runs.as_flattened() {
-        let part = &part[..part.len().min(left)];
-        if !part.is_empty() {
-            push(part);
-            left -= part.len();
-        }
-    }
-    debug_assert!(left == 0);
-}
-
-/// The parts of a page from `from` to its end without the entry at `skip`.
-fn parts<E>(entries: &[E], from: usize, skip: Option<usize>) -> [&[E]; 2] {
-    match skip {
-        Some(skip) if skip >= from => [&entries[from..skip], &entries[skip + 1..]],
-        _ => [&entries[from..], &[]],
-    }
 }
 
 /// An array of entries in lines of its own.

@@ -1,24 +1,27 @@
 //! A part of the store behind a lock of its own: some of the torrents, with all that belongs to them.
 
 mod announce;
+mod look;
 mod sweep;
 mod web;
 
 use std::collections::BTreeMap;
 
-use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, SwarmCounts};
+use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, SwarmCounts, Tick};
 
 use crate::arena::Arena;
 use crate::entry::Entry;
+use crate::events::Ear;
 use crate::index::{Index, tag};
 use crate::memory::{LINE, Region};
 use crate::record::{Record, Records, Sets};
 use crate::siphash::siphash;
 use crate::totals::FamilyTotals;
 use crate::web::WebSwarm;
-use crate::{Options, Totals};
+use crate::{Options, TorrentEvent, Totals};
 
 pub(crate) use announce::Draft;
+pub(crate) use look::Walk;
 pub(crate) use sweep::Lifetimes;
 
 /// Torrents and peers.
@@ -34,6 +37,9 @@ pub(crate) struct Shard {
     budget: Option<u64>,
     totals: Totals,
     cursor: sweep::Cursor,
+    pass: sweep::Pass,
+    /// Hears of torrents that come and go, if anybody listens.
+    pub(crate) ear: Ear,
 }
 
 /// A family's peers: which sets of a torrent they are in, and where the shard counts them.
@@ -88,6 +94,8 @@ impl Shard {
             budget,
             totals: Totals::default(),
             cursor: sweep::Cursor::default(),
+            pass: sweep::Pass::default(),
+            ear: Ear::default(),
         }
     }
 
@@ -101,10 +109,15 @@ impl Shard {
     fn counts_at(&self, number: u32) -> SwarmCounts {
         let record = self.records.at(number);
         let mut counts = record.counts();
-        if record.has_web == 1 {
+        if record.has_web() {
             counts.web = self.web.get(&record.info_hash).map(WebSwarm::counts).unwrap_or_default();
         }
         counts
+    }
+
+    /// By how many seconds peers may be forgotten late.
+    pub(crate) fn lag_s(&self, now: Tick) -> u32 {
+        self.pass.lag_s(now)
     }
 
     /// What it holds.
@@ -160,30 +173,33 @@ impl Shard {
     }
 
     /// A new torrent; nothing if there is no room.
-    fn create(&mut self, info_hash: InfoHash, hash: u64) -> Option<u32> {
+    fn create(&mut self, now: Tick, info_hash: InfoHash, hash: u64) -> Option<u32> {
         let is_full = self.is_full();
         self.index.fit(!is_full);
         if is_full && !self.index.has_room() {
             return None;
         }
-        let number = self.records.push(Record::new(info_hash));
+        let number = self.records.push(Record::new(info_hash, now));
         if !self.index.insert(tag(hash), number) {
             self.records.swap_remove(number);
             return None;
         }
+        self.ear.hear(|| TorrentEvent::Added(info_hash));
         Some(number)
     }
 
     /// Forgets a torrent that has no peers.
     fn delete(&mut self, number: u32) {
         debug_assert!(self.records.at(number).is_empty());
-        let hash = siphash::<1, 3>(&self.key, &self.records.at(number).info_hash.0);
+        let info_hash = self.records.at(number).info_hash;
+        let hash = siphash::<1, 3>(&self.key, &info_hash.0);
         self.index.remove(tag(hash), number);
         if let Some(moved) = self.records.swap_remove(number) {
             let hash = siphash::<1, 3>(&self.key, &self.records.at(number).info_hash.0);
             self.index.renumber(tag(hash), moved, number);
         }
         self.index.fit(true);
+        self.ear.hear(|| TorrentEvent::Removed(info_hash));
     }
 
     fn forget_id(&mut self, info_hash: InfoHash, peer: PeerKey) {

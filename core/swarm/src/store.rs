@@ -6,6 +6,8 @@
 //! 2. A shard that another thread holds is left for later, while there are others to do.
 //! 3. Both the shard and the places inside come from a keyed hash: nobody outside can aim.
 
+mod look;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
@@ -23,6 +25,7 @@ pub struct Store {
     shards: Box<[Place]>,
     lifetime_s: AtomicU32,
     web_lifetime_s: AtomicU32,
+    memory_budget: Option<u64>,
 }
 
 /// Two cache lines, which processors fetch together: neighbours' locks must not share them.
@@ -47,6 +50,7 @@ impl Store {
             shards: (0..shards).map(shard).collect(),
             lifetime_s: AtomicU32::new(options.peer_lifetime_s),
             web_lifetime_s: AtomicU32::new(options.web_lifetime_s),
+            memory_budget: options.memory_budget,
         }
     }
 
@@ -173,6 +177,17 @@ impl Store {
     pub fn totals(&self) -> Totals {
         let shards = (0..self.shards.len()).map(|shard| self.lock(shard).totals());
         shards.fold(Totals::default(), Totals::plus)
+    }
+
+    /// Bytes that it may take, if that is bounded.
+    pub fn memory_budget(&self) -> Option<u64> {
+        self.memory_budget
+    }
+
+    /// By how many seconds a peer may be forgotten late: since when the sweep has looked at every one.
+    pub fn expiry_lag_s(&self, now: Tick) -> u32 {
+        let lags = (0..self.shards.len()).map(|shard| self.lock(shard).lag_s(now));
+        lags.max().unwrap_or_default()
     }
 
     #[inline]

@@ -1,5 +1,7 @@
 //! The store beside a naive twin, driven by random operations.
 
+mod looks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -200,6 +202,10 @@ fn compare(seed: u64, scale: &Scale) {
             }
             torrent.announce(Tick(now), job);
             check(torrent, job, answer);
+        }
+        if round % 10 == 9 {
+            looks::check(&store, &twin, Tick(now));
+            looks::remove_some(&store, &mut twin, Tick(now), &mut random);
         }
         if round % 50 == 49 {
             sweep_both(&store, &mut twin, now, scale);

@@ -1,12 +1,18 @@
 //! What the operator can count. A worker owns a plain [`Counters`] struct for each listener and
 //! increments it without synchronisation; now and then it publishes a copy that others may read.
 
+mod clients;
+mod latency;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use types::{Family, Refusal};
 
 use crate::DoorNumber;
+
+pub use clients::{ClientPrefix, Clients};
+pub use latency::Latency;
 
 /// What a request or response was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +174,7 @@ impl Drop {
     }
 }
 
-/// Everything that one worker counts at one listener. All figures only grow.
+/// Everything that one worker counts at one listener. All figures but those of clients only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests by the client's family (v4, v6) and kind.
@@ -193,6 +199,11 @@ pub struct Counters {
     pub connections_opened: u64,
     /// TCP connections ended.
     pub connections_closed: u64,
+    /// From when a request was taken in to when its answer was ready to leave. Datagrams that came
+    /// together take as long as all of them; of what comes over TCP a part is measured.
+    pub latency: Latency,
+    /// Which software announces.
+    pub clients: Clients,
 }
 
 impl Counters {
@@ -233,6 +244,8 @@ impl Counters {
         self.tls_handshakes += other.tls_handshakes;
         self.connections_opened += other.connections_opened;
         self.connections_closed += other.connections_closed;
+        self.latency.add(&other.latency);
+        self.clients.add(&other.clients);
     }
 }
 
@@ -336,7 +349,7 @@ impl Board {
 
 impl Ledger {
     /// Lets others see the figures as they are now. Costs a lock nobody else holds for long, and a
-    /// copy of some 500 bytes: for a few times a second.
+    /// copy of a kilobyte or two: for a few times a second.
     pub fn publish(&mut self) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         published.counters.clone_from(&self.now);

@@ -12,8 +12,11 @@ mod connection_id;
 pub mod counters;
 mod doors;
 mod downloads;
+pub mod events;
+mod frozen;
 mod keyring;
 mod limiter;
+mod looks;
 mod networks;
 mod policy;
 mod web;
@@ -35,14 +38,16 @@ pub use doors::{Door, DoorNumber, Doors, PrivateAddresses};
 pub use downloads::Downloads;
 pub use keyring::{KeyId, KeyRules, KeyTotals, Keyring};
 pub use limiter::{Asked, Fill, Limiter, Limits, Offenders, Rate, Seat};
+pub use looks::TorrentLook;
 pub use networks::{Networks, ParseNetworkError};
 pub use policy::{Options, Policy};
-pub use swarm::{Options as StoreOptions, Random, Totals, WebChosen};
+pub use swarm::{Options as StoreOptions, PeerLook, Random, TorrentFigures, Totals, WebChosen};
 pub use types::{BadKey, UserKey};
 pub use web::{OfferName, Offers, WebAccepted, WebAsk};
 
 use access::{LiveList, LiveLists};
 use connection_id::ConnectionIds;
+use frozen::Frozen;
 use keyring::{KeyName, Report, SessionTag};
 
 /// Secrets that the application draws at start.
@@ -124,6 +129,7 @@ pub trait Answers {
 pub struct Tracker {
     store: Store,
     doors: Doors,
+    frozen: Frozen,
     connection_ids: ConnectionIds,
     limiter: Limiter,
     keyring: Keyring,
@@ -140,6 +146,7 @@ impl Tracker {
         Self {
             store: Store::new(&options.store),
             doors: Doors::default(),
+            frozen: Frozen::default(),
             connection_ids: ConnectionIds::new(keys.connection_ids),
             limiter: Limiter::new(keys.limits),
             keyring: Keyring::new(keys.limits),
@@ -287,6 +294,7 @@ impl Tracker {
         door.admit_address(ask.from, ask.near)?;
         door.clients.admit(&announce.peer_id)?;
         door.lists.admit(&self.live, &announce.info_hash)?;
+        self.frozen.admit(&announce.info_hash)?;
         let Some(key) = ask.pass.key else { return Ok(()) };
         let report = Report {
             info_hash: &announce.info_hash,

@@ -87,6 +87,54 @@ fn a_key_where_there_are_none_is_refused() {
     assert_eq!(admit(Some(b"k")), Err(Refusal::KeyUnexpected));
 }
 
+#[test]
+fn a_frozen_torrent_takes_no_announces_but_keeps_what_it_has() {
+    let tracker = crowd(Policy::default());
+    let (one, two) = (InfoHash([1; 20]), InfoHash([2; 20]));
+    assert!(tracker.freeze(&one, true) && tracker.freeze(&one, true));
+    let refused = announce(&tracker, &[ask(61, 1), ask(62, 2)]).answers;
+    assert!(refused.contains(&(0, Err(Refusal::Frozen))));
+    assert!(refused.iter().any(|(at, answer)| *at == 1 && answer.is_ok()));
+    let mut counts = [SwarmCounts::default()];
+    tracker.scrape(PASS, &[one], &mut counts).unwrap();
+    assert_eq!(counts[0].leechers(), 60);
+    let look = tracker.torrent(Tick(1), &one, 7).unwrap();
+    assert_eq!((look.frozen, look.figures.counts, look.peers.len()), (true, counts[0], 7));
+    assert!(!tracker.torrent(Tick(1), &two, 7).unwrap().frozen);
+    assert!(tracker.freeze(&one, false) && tracker.frozen().is_empty());
+    assert!(announce(&tracker, &[ask(61, 1)]).answers[0].1.is_ok());
+}
+
+#[test]
+fn no_more_are_frozen_than_may_be() {
+    let tracker = tracker(Policy::default());
+    let hash = |number: usize| {
+        InfoHash(std::array::from_fn(|at| if at < 2 { (number >> (8 * at)) as u8 } else { 0 }))
+    };
+    assert!((0..limits::FROZEN_MAX).all(|number| tracker.freeze(&hash(number), true)));
+    assert!(!tracker.freeze(&hash(limits::FROZEN_MAX), true));
+    assert!(tracker.freeze(&hash(3), true), "it is frozen already");
+    assert!(tracker.freeze(&hash(3), false));
+    assert!(tracker.freeze(&hash(limits::FROZEN_MAX), true));
+    assert_eq!(tracker.frozen().len(), limits::FROZEN_MAX);
+}
+
+#[test]
+fn whoever_listens_hears_of_torrents() {
+    let tracker = tracker(Policy::default());
+    let feed = tracker.feed();
+    feed.listen();
+    announce(&tracker, &[ask(1, 1)]);
+    assert!(tracker.remove_torrent(&InfoHash([1; 20])));
+    let mut heard = Vec::new();
+    assert_eq!(feed.take(&mut heard), 0);
+    let hash = InfoHash([1; 20]);
+    assert_eq!(heard, [events::Event::Added(hash), events::Event::Removed(hash)]);
+    feed.stop();
+    announce(&tracker, &[ask(1, 1)]);
+    assert_eq!((feed.take(&mut heard), heard.len()), (0, 2));
+}
+
 fn announce(tracker: &Tracker, asks: &[Ask]) -> Seen {
     let mut seen = Seen::default();
     tracker.announce(Tick(1), &mut Random::new(1), asks, &mut seen);

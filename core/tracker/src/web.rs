@@ -84,6 +84,7 @@ impl Tracker {
         let door = ask.pass.door.of(&doors);
         door.clients.admit(&ask.peer.peer_id)?;
         door.lists.admit(&self.live, &ask.info_hash)?;
+        self.frozen.admit(&ask.info_hash)?;
         let Some(key) = ask.pass.key else { return Ok(()) };
         let report = Report {
             info_hash: &ask.info_hash,

@@ -76,6 +76,13 @@ pub const EXCHANGE_BYTES_MAX: usize = 64 << 20;
 /// account in three hours.
 pub const ACME_DOMAINS_MAX: usize = 100;
 
+/// Peers of one torrent that are looked at together: their ids are found one by one, under a lock.
+pub const LOOK_PEERS_MAX: usize = 1000;
+/// Events that wait for whoever listens, about.
+pub const EVENTS_MAX: usize = 4096;
+/// Frozen torrents: the set is copied whenever it changes.
+pub const FROZEN_MAX: usize = 4096;
+
 /// Entries of one access list. 20 bytes each: 2 GB at the most.
 pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;
 /// Characters that a user's key has at least: 16 of 64 are 96 bits, which nobody guesses.

@@ -10,6 +10,8 @@ pub enum Refusal {
     NotAllowed,
     /// The torrent is on the deny list.
     Denied,
+    /// The torrent is frozen by the operator.
+    Frozen,
     /// The announced port is 0.
     PortZero,
     /// The client's address cannot be reached from where the tracker's peers are.
@@ -84,9 +86,10 @@ pub enum Retry {
 
 impl Refusal {
     /// Every refusal, in the order of [`Refusal::index`].
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::NotAllowed,
         Self::Denied,
+        Self::Frozen,
         Self::PortZero,
         Self::AddressNotPublic,
         Self::InfoHashMissing,
@@ -129,6 +132,7 @@ impl Refusal {
         match self {
             Self::NotAllowed => "this torrent is not on the tracker's allow list",
             Self::Denied => "this torrent is on the tracker's deny list",
+            Self::Frozen => "this torrent is frozen: its announces are not taken for now",
             Self::PortZero => "port 0 cannot be reached: announce the port you listen on",
             Self::AddressNotPublic => {
                 "other peers cannot reach your address: this tracker takes public addresses only"
@@ -179,6 +183,7 @@ impl Refusal {
         match self {
             Self::NotAllowed => "not_allowed",
             Self::Denied => "denied",
+            Self::Frozen => "frozen",
             Self::PortZero => "port_zero",
             Self::AddressNotPublic => "address_not_public",
             Self::InfoHashMissing => "info_hash_missing",
@@ -214,7 +219,7 @@ impl Refusal {
     pub fn retry(self) -> Retry {
         match self {
             // Lists grow, keys are renewed and bans end while clients run: come back, but seldom.
-            Self::NotAllowed | Self::KeyExpired | Self::Banned => Retry::Minutes(60),
+            Self::NotAllowed | Self::Frozen | Self::KeyExpired | Self::Banned => Retry::Minutes(60),
             Self::Denied
             | Self::KeyUnexpected
             | Self::KeyMissing

@@ -4,6 +4,8 @@
 //! request answered in time: a head that dribbles in gains nothing by it, nor does an answer that is
 //! not read.
 
+mod socket;
+
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -11,8 +13,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustls::ServerConfig;
+use socket::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -31,11 +35,12 @@ pub(crate) struct Bounded {
     listener: TcpListener,
     free: Arc<Semaphore>,
     silence: Duration,
+    tls: Option<Arc<ServerConfig>>,
 }
 
 /// A connection of such a listener.
 pub(crate) struct Guarded {
-    stream: TcpStream,
+    stream: Socket,
     silence: Duration,
     deadline: Pin<Box<Sleep>>,
     _place: Option<OwnedSemaphorePermit>,
@@ -43,8 +48,13 @@ pub(crate) struct Guarded {
 
 impl Bounded {
     /// Listeners with the same `free` share its places.
-    pub(crate) fn new(listener: TcpListener, free: Arc<Semaphore>, silence: Duration) -> Self {
-        Self { listener, free, silence }
+    pub(crate) fn new(
+        listener: TcpListener,
+        free: Arc<Semaphore>,
+        silence: Duration,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Self {
+        Self { listener, free, silence, tls }
     }
 }
 
@@ -57,6 +67,7 @@ impl axum::serve::Listener for Bounded {
         let place = Arc::clone(&self.free).acquire_owned().await.ok();
         let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
         let deadline = Box::pin(sleep(self.silence));
+        let stream = Socket::new(stream, self.tls.as_ref());
         (Guarded { stream, silence: self.silence, deadline, _place: place }, from)
     }
 

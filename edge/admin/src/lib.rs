@@ -1,11 +1,21 @@
-//! What the operator looks at: Prometheus metrics and health, on a listener of its own.
+//! What the operator looks at and commands: Prometheus metrics, health, the management API and its
+//! durable records, on a listener of its own.
 //!
-//! Everything here reads copies that the workers publish, and totals that the store keeps anyway: a
-//! scrape of the metrics makes no announce wait.
+//! Metrics read copies that the workers publish, and totals that the store keeps anyway: a scrape makes
+//! no announce wait. What the API changes is recorded first ([`records`]) and then put in force.
 #![forbid(unsafe_code)]
 
+mod api;
 mod bounded;
+mod clients;
+mod control;
+mod dashboard;
+mod events;
+mod images;
 mod metrics;
+pub mod overview;
+mod recorder;
+pub mod records;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,12 +25,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use axum::extract::State;
+use axum::extract::connect_info::Connected;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::serve::IncomingStream;
 use tokio::sync::{Semaphore, watch};
 use tracker::Tracker;
 use tracker::counters::Board;
+
+pub use api::{Api, ApiOptions, Deliver, Means, Post, is_token};
+pub use control::{Command, Reloaded, Setting};
+pub use events::{Event, EventKind, Hub};
+pub use images::{Collector, Moment, fill};
+pub use records::{OpenError, Records};
 
 use bounded::{BOUNDS, Bounded, Bounds};
 
@@ -77,34 +95,48 @@ pub struct Process {
     pub descriptors: u64,
 }
 
+/// What the admin listeners serve, and how.
+pub struct Service {
+    /// For `/metrics` and `/health/…`.
+    pub figures: Arc<Figures>,
+    /// For `/api/v1/…`.
+    pub api: Option<Arc<Api>>,
+    /// TLS, if they speak it.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+/// Threads for looks at the records, which may wait for the disk.
+const LOOKERS_MAX: usize = 4;
+
 /// Serves `listeners` on this thread until `stop` becomes true.
 pub fn serve(
     listeners: Vec<TcpListener>,
-    figures: Arc<Figures>,
+    service: &Service,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    serve_within(BOUNDS, listeners, figures, stop)
+    serve_within(BOUNDS, listeners, service, stop)
 }
 
 fn serve_within(
     bounds: Bounds,
     listeners: Vec<TcpListener>,
-    figures: Arc<Figures>,
+    service: &Service,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let free = Arc::new(Semaphore::new(bounds.connections));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(LOOKERS_MAX).build()?;
+    let served = runtime.block_on(async {
         let mut servers = tokio::task::JoinSet::new();
         for listener in listeners {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let listener = Bounded::new(listener, Arc::clone(&free), bounds.silence);
-            let router = axum::Router::new()
-                .route("/metrics", get(metrics_page))
-                .route("/health/live", get(|| async { "live\n" }))
-                .route("/health/ready", get(ready_page))
-                .with_state(Arc::clone(&figures));
+            let listener =
+                Bounded::new(listener, Arc::clone(&free), bounds.silence, service.tls.clone());
+            let router = router(service).into_make_service_with_connect_info::<api::From>();
             servers.spawn(axum::serve(listener, router).into_future());
+        }
+        if let Some(api) = &service.api {
+            tokio::spawn(Arc::clone(api).work());
         }
         // Answers are short and nobody's announce: they need no draining.
         let mut stop = stop;
@@ -113,16 +145,44 @@ fn serve_within(
             _ = stopped => Ok(()),
             Some(ended) = servers.join_next() => ended.map_err(io::Error::other)?,
         }
-    })
+    });
+    // A look may wait for a disk that does not answer.
+    runtime.shutdown_background();
+    served
 }
 
-async fn metrics_page(State(figures): State<Arc<Figures>>) -> impl IntoResponse {
+fn router(service: &Service) -> axum::Router {
+    let pages = Pages { figures: Arc::clone(&service.figures), api: service.api.clone() };
+    let pages = axum::Router::new()
+        .route("/metrics", get(metrics_page))
+        .route("/health/live", get(|| async { "live\n" }))
+        .route("/health/ready", get(ready_page))
+        .with_state(pages);
+    match &service.api {
+        Some(api) => pages.merge(dashboard::router()).merge(api::router(api)),
+        None => pages,
+    }
+}
+
+#[derive(Clone)]
+struct Pages {
+    figures: Arc<Figures>,
+    api: Option<Arc<Api>>,
+}
+
+impl Connected<IncomingStream<'_, Bounded>> for api::From {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
+
+async fn metrics_page(State(pages): State<Pages>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], metrics::render(&figures))
+    ([(header::CONTENT_TYPE, kind)], metrics::render(&pages.figures, pages.api.as_deref()))
 }
 
-async fn ready_page(State(figures): State<Arc<Figures>>) -> (StatusCode, &'static str) {
-    if figures.status.ready.load(Ordering::Relaxed) {
+async fn ready_page(State(pages): State<Pages>) -> (StatusCode, &'static str) {
+    if pages.figures.status.ready.load(Ordering::Relaxed) {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
@@ -148,7 +208,8 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         let figures = Arc::new(metrics::tests::figures());
         let bounds = Bounds { connections: 2, silence };
-        let server = thread::spawn(move || serve_within(bounds, vec![listener], figures, stopped));
+        let service = Service { figures, api: None, tls: None };
+        let server = thread::spawn(move || serve_within(bounds, vec![listener], &service, stopped));
         test(address);
         stop.send_replace(true);
         server.join().unwrap().unwrap();

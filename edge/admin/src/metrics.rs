@@ -1,8 +1,10 @@
 //! The Prometheus text format, version 0.0.4. Names and labels are documented in
-//! `docs/operating.md` and stay as they are.
+//! `docs/metrics.md` and stay as they are.
+
+pub(crate) mod looks;
 
 use std::fmt::{Display, Write};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use tracker::DoorNumber;
@@ -10,17 +12,26 @@ use tracker::counters::{Counters, Drop, Kind, Listener};
 use types::{Family, Refusal, Tick};
 
 use super::Figures;
+use super::api::{Api, Refused};
+use super::records::Failure;
 
 /// All metrics as they are now.
-pub(super) fn render(figures: &Figures) -> String {
+pub(super) fn render(figures: &Figures, api: Option<&Api>) -> String {
     let mut page = Page::default();
     let listeners = figures.board.read();
     render_traffic(&mut page, &listeners);
+    looks::render_latency(&mut page, &listeners);
+    looks::render_clients(&mut page, &listeners);
     render_totals(&mut page, figures);
+    looks::render_store(&mut page, figures, api.map_or_else(|| uptime(figures), Api::tick));
     render_lists(&mut page, figures, &listeners);
     render_limits(&mut page, figures);
     render_certificates(&mut page, figures);
     render_process(&mut page, figures);
+    if let Some(api) = api {
+        render_records(&mut page, api);
+        render_api(&mut page, api);
+    }
     page.text
 }
 
@@ -116,8 +127,7 @@ fn render_lists(page: &mut Page, figures: &Figures, listeners: &[(Listener, Coun
 }
 
 fn render_limits(page: &mut Page, figures: &Figures) {
-    let now = Tick((figures.process)().uptime_s as u32);
-    let fills = figures.tracker.limiter().fills(now);
+    let fills = figures.tracker.limiter().fills(uptime(figures));
     page.head("limit_buckets", "gauge", "Prefixes whose requests can be remembered.");
     for fill in &fills {
         page.plain("limit_buckets", &format!("kind=\"{}\"", fill.label), fill.buckets);
@@ -164,6 +174,60 @@ fn render_process(page: &mut Page, figures: &Figures) {
     let help = "Memory resident.";
     page.single("process_resident_memory_bytes", "gauge", help, process.resident_bytes);
     page.single("process_open_fds", "gauge", "Open descriptors.", process.descriptors);
+}
+
+fn render_records(page: &mut Page, api: &Api) {
+    let health = api.records().health();
+    let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let durable = u8::from(api.records().is_durable());
+    page.single("records_durable", "gauge", "1 if records outlive the process.", durable);
+    let figures = [
+        ("records_commits_total", "counter", "Transactions committed.", &health.commits),
+        ("records_changes_total", "counter", "Changes acknowledged.", &health.changes),
+        ("records_waiting", "gauge", "Changes that wait for the writer.", &health.waiting),
+        ("records_counts_total", "counter", "Counts written.", &health.flushed),
+        ("records_counts_waiting", "gauge", "Counts that could not be written.", &health.unflushed),
+        ("records_lag_seconds", "gauge", "For how long counts wait.", &health.lag_s),
+    ];
+    for (name, kind, help, count) in figures {
+        page.single(name, kind, help, load(count));
+    }
+    let flush_s = load(&health.flush_us) as f64 / 1e6;
+    page.single("records_flush_seconds", "gauge", "How long the last flush took.", flush_s);
+    let help = "Changes and flushes that failed, by reason.";
+    page.head("records_failures_total", "counter", help);
+    for (label, count) in Failure::LABELS.into_iter().zip(&health.failures) {
+        page.plain("records_failures_total", &format!("reason=\"{label}\""), load(count));
+    }
+}
+
+fn render_api(page: &mut Page, api: &Api) {
+    let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let (gate, webhooks) = (api.gate(), api.webhooks());
+    page.single("api_requests_total", "counter", "API requests let in.", load(&gate.admitted));
+    page.head("api_refusals_total", "counter", "API requests not let in, by reason.");
+    for (label, count) in Refused::LABELS.into_iter().zip(&gate.refused) {
+        page.plain("api_refusals_total", &format!("reason=\"{label}\""), load(count));
+    }
+    page.single(
+        "events_total",
+        "counter",
+        "Events told to streams and webhooks.",
+        api.hub().told(),
+    );
+    page.head("webhook_posts_total", "counter", "Posts of webhooks, by what came of them.");
+    for (label, count) in [
+        ("delivered", &webhooks.delivered),
+        ("failed", &webhooks.failed),
+        ("dropped", &webhooks.dropped),
+    ] {
+        page.plain("webhook_posts_total", &format!("result=\"{label}\""), load(count));
+    }
+}
+
+/// The tracker's time, as far as the process itself knows it.
+fn uptime(figures: &Figures) -> Tick {
+    Tick((figures.process)().uptime_s as u32)
 }
 
 fn label(family: Family) -> &'static str {
@@ -218,7 +282,11 @@ pub(super) mod tests {
     use super::*;
     use crate::{AcmeAttempts, Process, Status};
 
-    pub(crate) fn figures() -> Figures {
+    pub(crate) fn tracker() -> Tracker {
+        tracker_with(None)
+    }
+
+    fn tracker_with(memory_budget: Option<u64>) -> Tracker {
         let policy = Policy::default();
         let store = tracker::StoreOptions {
             shards: 1,
@@ -226,14 +294,17 @@ pub(super) mod tests {
             peer_lifetime_s: policy.peer_lifetime_s,
             web_lifetime_s: policy.web_lifetime_s(),
             keep_peer_ids: false,
-            memory_budget: None,
+            memory_budget,
         };
-        let tracker = Tracker::new(
+        Tracker::new(
             &Options { policy, store },
             &Keys { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
-        );
+        )
+    }
+
+    pub(crate) fn figures() -> Figures {
         Figures {
-            tracker: Arc::new(tracker),
+            tracker: Arc::new(tracker()),
             board: Arc::default(),
             status: Status::default(),
             process: Process::default,
@@ -257,11 +328,20 @@ pub(super) mod tests {
             board.register(Listener { protocol: Protocol::Udp, address, door: DoorNumber(0) });
         ledger.now.request(Family::V6, Kind::Announce);
         ledger.now.drop(Drop::BadConnectionId);
+        ledger.now.latency.observe(Duration::from_micros(15), 3);
+        let id = Some(types::PeerId(*b"-qB5010-abcdefghijkl"));
+        ledger.now.clients.pass(64, || id);
         ledger.publish();
-        let page = render(&figures);
+        let page = render(&figures, None);
         for line in [
             "tidegate_requests_total{listener=\"[::1]:6969\",protocol=\"udp\",family=\"v6\",kind=\"announce\"} 1",
             "tidegate_drops_total{listener=\"[::1]:6969\",protocol=\"udp\",reason=\"bad_connection_id\"} 1",
+            "tidegate_request_duration_seconds_bucket{listener=\"[::1]:6969\",protocol=\"udp\",le=\"0.00001\"} 0",
+            "tidegate_request_duration_seconds_bucket{listener=\"[::1]:6969\",protocol=\"udp\",le=\"0.00002\"} 3",
+            "tidegate_request_duration_seconds_bucket{listener=\"[::1]:6969\",protocol=\"udp\",le=\"+Inf\"} 3",
+            "tidegate_request_duration_seconds_sum{listener=\"[::1]:6969\",protocol=\"udp\"} 0.000045",
+            "tidegate_clients_sampled{client=\"qBittorrent\"} 1",
+            "tidegate_clients_sampled{client=\"other\"} 0",
             "tidegate_limit_buckets{kind=\"scrape\"} 65536",
             "tidegate_limit_buckets_used{kind=\"scrape\"} 0",
             "tidegate_build_info{version=\"1.2.3\"} 1",
@@ -281,20 +361,48 @@ pub(super) mod tests {
         for protocol in [Protocol::Udp, Protocol::Http] {
             figures.board.register(Listener { protocol, address, door: DoorNumber(0) });
         }
-        let page = render(&figures);
+        let page = render(&figures, None);
         let mut seen = HashSet::new();
         let mut family = "";
+        let mut is_histogram = false;
         for line in page.lines() {
             if let Some(head) = line.strip_prefix("# TYPE ") {
                 family = head.split(' ').next().unwrap();
+                is_histogram = head.ends_with(" histogram");
                 assert!(seen.insert(head), "{head} twice");
             } else if !line.starts_with('#') {
                 let (series, value) = line.rsplit_once(' ').unwrap();
-                assert_eq!(series.split('{').next().unwrap(), family);
+                let name = series.split('{').next().unwrap();
+                let of = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+                assert_eq!(of.filter(|_| is_histogram).unwrap_or(name), family);
                 assert!(seen.insert(series), "{series} twice");
                 assert!(value.parse::<f64>().is_ok());
             }
         }
         assert!(page.ends_with('\n'));
+    }
+
+    /// Names and types in the documentation are those that there are. Whoever changes one breaks
+    /// somebody's dashboard.
+    #[test]
+    fn the_documentation_names_what_there_is() {
+        let text = include_str!("../../../docs/metrics.md");
+        let (own, with_api) = text.split_once("## Records and API").unwrap();
+        let documented = |text: &'static str| {
+            let rows = text.lines().filter_map(|line| line.strip_prefix("| `tidegate_"));
+            rows.map(|row| {
+                let (name, rest) = row.split_once('`').unwrap();
+                let kind = rest.trim_start_matches([' ', '|']).split(' ').next().unwrap();
+                format!("tidegate_{name} {kind}")
+            })
+        };
+        let mut figures = figures();
+        let tracker = Arc::get_mut(&mut figures.tracker).unwrap();
+        *tracker = tracker_with(Some(1 << 20));
+        let page = render(&figures, None);
+        let heads = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let there: std::collections::BTreeSet<String> = heads.map(String::from).collect();
+        assert_eq!(there, documented(own).collect());
+        assert!(documented(with_api).count() > 5);
     }
 }

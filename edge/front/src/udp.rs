@@ -148,7 +148,8 @@ impl UdpFront {
 
 impl Handler for UdpFront {
     fn batch(&mut self, socket: usize, batch: &mut Batch) {
-        let now = self.clock.now();
+        let begun = self.clock.moment();
+        let now = begun.tick();
         let mut collected = Collected::default();
         for slot in 0..batch.len() {
             if let Some((ask, pending)) = self.read(socket, batch, slot, now) {
@@ -164,7 +165,11 @@ impl Handler for UdpFront {
             batch.set_reply(done.slot, done.place.whole(done.len));
         }
         let sent: usize = (0..batch.len()).map(|slot| batch.reply_len(slot)).sum();
-        self.listeners[socket].ledger.now.bytes_out += sent as u64;
+        let counters = &mut self.listeners[socket].ledger.now;
+        counters.bytes_out += sent as u64;
+        let last = || asks.last().map(|ask| ask.announce.peer_id);
+        counters.clients.pass(asks.len() as u32, last);
+        counters.latency.observe(begun.elapsed(), batch.len() as u64);
     }
 
     fn idle(&mut self) {

@@ -37,6 +37,7 @@ use wire::url::{Target, query_key};
 use wire::ws::CloseCode;
 
 use crate::Clock;
+use crate::clock::Sampling;
 use crate::stream::Socket;
 use exchange::Packet;
 use hub::{Hub, Written};
@@ -198,6 +199,7 @@ pub(crate) struct Worker {
     tracker: Arc<Tracker>,
     clock: Clock,
     random: Random,
+    sampling: Sampling,
     read_buffer: Box<[u8]>,
     hub: Hub,
 }
@@ -211,7 +213,8 @@ impl Web {
         let WebParts { tracker, clock, random, listeners, place } = parts;
         let hub = Hub::new(&place, listeners);
         let read_buffer = vec![0; READ_MAX].into();
-        let worker = Worker { tracker, clock, random, read_buffer, hub };
+        let worker =
+            Worker { tracker, clock, random, sampling: Sampling::default(), read_buffer, hub };
         Self { place, worker: RefCell::new(worker), due: Notify::new() }
     }
 

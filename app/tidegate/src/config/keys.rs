@@ -76,8 +76,11 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
         "For what a client's prefix ([limits]) is banned by itself; 0 is never. Exempt are those of\n\
          limits.exempt. docs/operating.md tells more.",
     ),
-    ("admin", "Metrics and health: /metrics, /health/live, /health/ready."),
-    ("state", "Durable records: not built yet."),
+    ("admin", "Metrics, health and the management API: docs/api.md tells how to get in."),
+    (
+        "state",
+        "What outlives the process: access entries, keys, bans and tokens of the API, counts.",
+    ),
     ("process", "Who the tracker is once it has bound its ports, and how it ends."),
     ("log", "What is written to standard error."),
 ];
@@ -537,7 +540,46 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     live("bans.time_s", Kind::Int(1, 30 * DAY_S), "3600", "Seconds for which they are banned."),
     key("admin.listen", Kind::List, r#"["127.0.0.1:6970"]"#, "Where to listen; [] is off."),
-    key("state.dir", Kind::Reserved, r#""""#, ""),
+    key(
+        "admin.tls",
+        Kind::Flag,
+        "false",
+        "Whether it speaks HTTPS, with the certificates of [tls].",
+    ),
+    key(
+        "admin.requests_per_s",
+        Kind::Int(0, RATE_MAX),
+        "100",
+        "API requests that one token may make in a second, twice as many at once; 0 is no limit.",
+    ),
+    key(
+        "admin.cors_origins",
+        Kind::List,
+        "[]",
+        "Web sites whose pages may use the API, as \"https://example.org\". Tokens are needed\n\
+         all the same.",
+    ),
+    key(
+        "admin.webhook_ports",
+        Kind::List,
+        "[]",
+        "TCP ports of other machines that webhooks may be posted to, as \"443\"; [] is no webhooks.\n\
+         The sandbox lets no other connections be made.",
+    ),
+    key(
+        "state.dir",
+        Kind::Text,
+        r#""""#,
+        "The folder of the records, tidegate.db, made if it is not there. Without one they are in\n\
+         memory, and what the API has changed ends with the process.",
+    ),
+    key(
+        "state.flush_s",
+        Kind::Int(1, 3600),
+        "5",
+        "Seconds between writes of counts: downloads of torrents, totals of keys. So much of them a\n\
+         crash can cost; of what the API has acknowledged, nothing.",
+    ),
     key(
         "process.user",
         Kind::Text,

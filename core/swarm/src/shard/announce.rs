@@ -11,7 +11,7 @@ use crate::index::tag;
 use crate::mark::{Mark, UNIT_S, age_min};
 use crate::record::{FEW, Record};
 use crate::set::{PeerSet, Place};
-use crate::{Action, Job, Random};
+use crate::{Action, Job, Random, TorrentEvent};
 
 /// A job on its way through the stages of a batch.
 #[derive(Clone, Copy)]
@@ -162,7 +162,7 @@ impl Shard {
     /// The record that a draft probably means, if its peers are in sets.
     fn guessed(&self, draft: &Draft<'_>) -> Option<&Record> {
         let record = self.records.at(draft.guess?);
-        (record.is_many == 1).then_some(record)
+        record.is_many().then_some(record)
     }
 
     /// The record that a draft means.
@@ -181,9 +181,9 @@ impl Shard {
             return sink.chosen(draft.at, &Chosen::default());
         };
         match job.peer {
-            PeerKey::V4(key) if self.records.at(number).is_many == 0 => self.stop_few(number, key),
+            PeerKey::V4(key) if !self.records.at(number).is_many() => self.stop_few(number, key),
             PeerKey::V4(key) => self.stop_many::<PackedV4>(number, key),
-            PeerKey::V6(key) if self.records.at(number).is_many == 1 => {
+            PeerKey::V6(key) if self.records.at(number).is_many() => {
                 self.stop_many::<PackedV6>(number, key);
             }
             PeerKey::V6(_) => {}
@@ -242,8 +242,9 @@ impl Shard {
     ) {
         let job = draft.job;
         let found = self.locate(draft);
-        let found = found
-            .or_else(|| if self.is_full() { None } else { self.create(job.info_hash, draft.hash) });
+        let found = found.or_else(|| {
+            if self.is_full() { None } else { self.create(now, job.info_hash, draft.hash) }
+        });
         let Some(number) = found else {
             self.totals.refused_for_memory += 1;
             return sink.chosen(draft.at, &Chosen::default());
@@ -252,12 +253,12 @@ impl Shard {
         let stamp = Stamp { now, completed, partial, spacing_s: job.spacing_s };
         let (own, _) = interest(job);
         let updated = match job.peer {
-            PeerKey::V4(key) if self.records.at(number).is_many == 0 => {
+            PeerKey::V4(key) if !self.records.at(number).is_many() => {
                 self.update_few(number, own, key, stamp, random)
             }
             PeerKey::V4(key) => self.update_many::<PackedV4>(number, own, key, stamp, random),
             PeerKey::V6(key) => {
-                if self.records.at(number).is_many == 0 {
+                if !self.records.at(number).is_many() {
                     self.spread(number, random);
                 }
                 self.update_many::<PackedV6>(number, own, key, stamp, random)
@@ -272,6 +273,7 @@ impl Shard {
             let record = self.records.at_mut(number);
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
+            self.ear.hear(|| TorrentEvent::Completed(job.info_hash));
             sink.downloaded(draft.at);
         }
         if let Some(ids) = &mut self.ids
@@ -408,7 +410,7 @@ impl Shard {
         chosen.v4 = (takes[0] + takes[1]) as u16;
         chosen.v6 = (takes[2] + takes[3]) as u16;
         sink.chosen(draft.at, &chosen);
-        if record.is_many == 0 {
+        if !record.is_many() {
             return self.push_few(draft, record, spot, takes, sink);
         }
         let sets = record.sets();

@@ -7,7 +7,7 @@ use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
 use crate::entry::Entry;
 use crate::mark::{Mark, age_max};
 use crate::memory::{HUGE_LINES, Region};
-use crate::record::{FEW, Record};
+use crate::record::FEW;
 
 /// Where a pass over all torrents stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,9 +19,42 @@ pub(crate) struct Cursor {
     page: u32,
 }
 
+impl Cursor {
+    fn is_at_start(self) -> bool {
+        (self.record, self.set, self.page) == (0, 0, 0)
+    }
+}
+
+/// When passes began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pass {
+    /// The one that goes on.
+    began: Tick,
+    /// The last one that has ended.
+    last: Tick,
+}
+
+impl Pass {
+    /// Seconds since the last time of which it is sure that every peer has been looked at after it.
+    pub(crate) fn lag_s(self, now: Tick) -> u32 {
+        now.since(self.last)
+    }
+}
+
 /// Slots of the index that move with each step, and free blocks that leave draining memory.
 const INDEX_SLOTS: usize = 512;
 const DRAIN_BLOCKS: u32 = 32;
+
+/// What came of looking at a part of a set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Visited {
+    /// The next part, if there is one.
+    pub(super) next: Option<u32>,
+    /// Lines that were looked at, about.
+    pub(super) lines: u32,
+    /// Peers that were dropped.
+    pub(super) gone: u64,
+}
 
 /// How long peers may live, in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +79,9 @@ impl Shard {
     pub(crate) fn sweep(&mut self, now: Tick, lifetimes: Lifetimes, lines: u32) {
         self.index.step(INDEX_SLOTS);
         self.arena.drain(DRAIN_BLOCKS);
+        if self.cursor.is_at_start() {
+            self.pass.began = now;
+        }
         let lived = |seconds: u32| {
             let oldest = age_max(self.pressed(seconds));
             move |mark: Mark| mark.age(now) > oldest
@@ -55,6 +91,7 @@ impl Shard {
         while left > 0 {
             if self.cursor.record >= self.records.len() {
                 self.cursor = Cursor::default();
+                self.pass.last = self.pass.began;
                 self.arena.plan_drain();
                 return;
             }
@@ -105,32 +142,34 @@ impl Shard {
         is_web_dead: impl Fn(Mark) -> bool,
     ) -> u32 {
         let number = self.cursor.record;
-        let Record { is_many, has_web, .. } = *self.records.at(number);
-        if is_many == 0 && self.cursor.set < WEB_SETS {
-            self.visit_few(number, is_dead);
+        let record = self.records.at(number);
+        let (is_many, has_web) = (record.is_many(), record.has_web());
+        if !is_many && self.cursor.set < WEB_SETS {
+            self.totals.expired += self.visit_few(number, |peer| is_dead(peer.mark()));
             self.cursor = Cursor { page: 0, set: WEB_SETS, ..self.cursor };
-            if has_web == 0 {
+            if !has_web {
                 self.leave(number);
             }
             return 1;
         }
-        let role = self.cursor.set % 2;
-        let (next, cost) = match self.cursor.set {
-            0 | 1 => self.visit_page::<PackedV4>(number, role, is_dead),
-            2 | 3 => self.visit_page::<PackedV6>(number, role, is_dead),
-            _ => self.visit_web(number, role, self.cursor.page, is_web_dead),
+        let (role, page) = (self.cursor.set % 2, self.cursor.page);
+        let visited = match self.cursor.set {
+            0 | 1 => self.visit_page(number, role, page, |peer: &PackedV4| is_dead(peer.mark())),
+            2 | 3 => self.visit_page(number, role, page, |peer: &PackedV6| is_dead(peer.mark())),
+            _ => self.visit_web(number, role, page, is_web_dead),
         };
-        match next {
+        self.totals.expired += visited.gone;
+        match visited.next {
             Some(next) => self.cursor.page = next,
             None => self.cursor = Cursor { page: 0, set: self.cursor.set + 1, ..self.cursor },
         }
-        if self.cursor.set == WEB_SETS && is_many == 1 {
+        if self.cursor.set == WEB_SETS && is_many {
             self.gather(number);
         }
-        if self.cursor.set == SETS_END || (self.cursor.set == WEB_SETS && has_web == 0) {
+        if self.cursor.set == SETS_END || (self.cursor.set == WEB_SETS && !has_web) {
             self.leave(number);
         }
-        1 + cost
+        1 + visited.lines
     }
 
     /// Goes on to the next record; one that is of no more use is dropped, and another gets its
@@ -146,11 +185,17 @@ impl Shard {
         }
     }
 
-    fn visit_few(&mut self, number: u32, is_dead: impl Fn(Mark) -> bool) {
+    /// Drops those of a record's own peers that are dead; says how many.
+    pub(super) fn visit_few(
+        &mut self,
+        number: u32,
+        mut is_dead: impl FnMut(&PackedV4) -> bool,
+    ) -> u64 {
+        let mut gone = 0;
         let mut at = 0;
         while at < usize::from(self.records.at(number).few) {
             let peer = self.records.at(number).few()[at];
-            if !is_dead(peer.mark()) {
+            if !is_dead(&peer) {
                 at += 1;
                 continue;
             }
@@ -159,27 +204,28 @@ impl Shard {
             let (mark, role) = take_few(record, at);
             self.count_gone::<PackedV4>(number, role, mark);
             self.forget_id(info_hash, peer.peer_key());
-            self.totals.expired += 1;
+            gone += 1;
         }
+        gone
     }
 
-    /// Says which page is next, if there is one, and how many lines were looked at.
-    fn visit_page<E: Of>(
+    /// Drops those that are dead of a page of a role's peers.
+    pub(super) fn visit_page<E: Of>(
         &mut self,
         number: u32,
         role: usize,
-        is_dead: impl Fn(Mark) -> bool,
-    ) -> (Option<u32>, u32) {
+        page: u32,
+        mut is_dead: impl FnMut(&E) -> bool,
+    ) -> Visited {
         let mut set = E::sets(self.records.at(number).sets())[role];
-        let pages = set.pages(&self.arena);
-        if self.cursor.page >= pages {
-            return (None, 0);
+        if page >= set.pages(&self.arena) {
+            return Visited::default();
         }
         let info_hash = self.records.at(number).info_hash;
         let (mut gone, mut partial) = (0, 0);
         let ids = &mut self.ids;
         let keep = |peer: &E| {
-            let dead = is_dead(peer.mark());
+            let dead = is_dead(peer);
             if dead {
                 gone += 1;
                 partial += u32::from(peer.mark().is_partial());
@@ -189,7 +235,7 @@ impl Shard {
             }
             !dead
         };
-        let cost = set.retain(&mut self.arena, self.cursor.page, keep, peer_hash(&self.key));
+        let lines = set.retain(&mut self.arena, page, keep, peer_hash(&self.key));
         let pages = set.pages(&self.arena);
         let record = self.records.at_mut(number);
         E::sets_mut(record.sets_mut())[role] = set;
@@ -197,9 +243,7 @@ impl Shard {
         self.totals.partial_seeds -= u64::from(partial);
         let totals = E::totals(&mut self.totals);
         *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= gone;
-        self.totals.expired += gone;
-        let next = self.cursor.page + 1;
-        ((next < pages).then_some(next), cost)
+        Visited { next: (page + 1 < pages).then_some(page + 1), lines, gone }
     }
 
     /// Puts the last few peers of a torrent back into its record.

@@ -3,10 +3,11 @@
 use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 
 use super::announce::{Stamp, split};
+use super::sweep::Visited;
 use super::{LEECHERS, SEEDERS, Shard};
 use crate::mark::Mark;
 use crate::web::{WebChosen, WebDone, WebSwarm};
-use crate::{Action, Random, WebJob};
+use crate::{Action, Random, TorrentEvent, WebJob};
 
 /// Peers that one visit of the sweep looks at.
 const VISIT: u32 = 64;
@@ -26,8 +27,8 @@ impl Shard {
             return Ok(WebDone { counts, downloaded: false });
         };
         let found = self.find(&job.info_hash, hash);
-        let found =
-            found.or_else(|| if self.is_full() { None } else { self.create(job.info_hash, hash) });
+        let found = found
+            .or_else(|| if self.is_full() { None } else { self.create(now, job.info_hash, hash) });
         let is_new = self.web.get(&job.info_hash).is_none_or(|swarm| !swarm.holds(&job.peer));
         let Some(number) = found.filter(|_| !is_new || !self.is_full()) else {
             self.totals.refused_for_memory += 1;
@@ -60,7 +61,7 @@ impl Shard {
             Role::Seeder => (SEEDERS, LEECHERS),
             Role::Leecher | Role::PartialSeed => (LEECHERS, SEEDERS),
         };
-        self.records.at_mut(number).has_web = 1;
+        self.records.at_mut(number).set_has_web(true);
         let key = self.key;
         let swarm = self.web.entry(job.info_hash).or_insert_with(|| WebSwarm::new(key));
         let is_partial = job.role == Role::PartialSeed;
@@ -88,6 +89,7 @@ impl Shard {
         if downloaded {
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
+            self.ear.hear(|| TorrentEvent::Completed(job.info_hash));
         }
         Ok(downloaded)
     }
@@ -105,17 +107,16 @@ impl Shard {
         }
     }
 
-    /// Looks at some of a role's peers from number `at` on; says which is next, if there is one, and
-    /// how many lines were looked at, about.
+    /// Drops those that are dead of some of a role's peers from number `at` on.
     pub(super) fn visit_web(
         &mut self,
         number: u32,
         role: usize,
         at: u32,
         is_dead: impl Fn(Mark) -> bool,
-    ) -> (Option<u32>, u32) {
+    ) -> Visited {
         let info_hash = self.records.at(number).info_hash;
-        let Some(swarm) = self.web.get_mut(&info_hash) else { return (None, 0) };
+        let Some(swarm) = self.web.get_mut(&info_hash) else { return Visited::default() };
         let peers = &mut swarm.peers[role];
         let mut at = at as usize;
         let mut dead = Vec::new();
@@ -129,10 +130,10 @@ impl Shard {
             }
         }
         let next = (at < peers.len()).then_some(at as u32);
-        self.totals.expired += dead.len() as u64;
+        let gone = dead.len() as u64;
         dead.into_iter().for_each(|mark| self.count_web_gone(number, role, mark));
         self.drop_web_if_empty(number);
-        (next, VISIT)
+        Visited { next, lines: VISIT, gone }
     }
 
     fn count_web_gone(&mut self, number: u32, role: usize, mark: Mark) {
@@ -148,7 +149,7 @@ impl Shard {
         let info_hash = self.records.at(number).info_hash;
         if self.web.get(&info_hash).is_some_and(WebSwarm::is_empty) {
             self.web.remove(&info_hash);
-            self.records.at_mut(number).has_web = 0;
+            self.records.at_mut(number).set_has_web(false);
         }
     }
 }

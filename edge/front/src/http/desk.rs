@@ -25,6 +25,7 @@ use wire::ws::switching_protocols;
 use super::HttpOptions;
 use crate::Clock;
 use crate::client::{Caller, user_key};
+use crate::clock::Sampling;
 use crate::stream::Stream;
 use crate::web::Newcomer;
 
@@ -42,6 +43,7 @@ pub(super) struct Desk {
     pub(super) clock: Clock,
     tracker: Arc<Tracker>,
     random: Random,
+    sampling: Sampling,
     listeners: Vec<DeskListener>,
     read_buffer: Box<[u8]>,
     out: Vec<u8>,
@@ -117,6 +119,7 @@ impl Desk {
             clock,
             tracker,
             random,
+            sampling: Sampling::default(),
             listeners,
             read_buffer: vec![0; READ_MAX].into(),
             out: Vec::with_capacity(READ_MAX),
@@ -180,6 +183,7 @@ impl Desk {
                 return Err(error);
             }
         };
+        let begun = self.sampling.begin(&self.clock);
         let turn = match fresh {
             None => Turn { next: Next::Close, ..Turn::first() },
             Some(fresh) if last.rest.is_empty() => self.answer_all(client, fresh, Vec::new()),
@@ -189,7 +193,11 @@ impl Desk {
                 self.answer_all(client, &input, last.rest)
             }
         };
-        self.ledger(client.listener).now.bytes_in += fresh.map_or(0, <[u8]>::len) as u64;
+        let counters = &mut self.ledger(client.listener).now;
+        counters.bytes_in += fresh.map_or(0, <[u8]>::len) as u64;
+        if let Some(begun) = begun {
+            counters.latency.observe(begun.elapsed(), turn.answered as u64);
+        }
         self.read_buffer = buffer;
         self.send(client, turn, stream)
     }
@@ -381,6 +389,8 @@ impl Desk {
         let HttpOptions { door, dict_model, .. } = *self.listeners[client.listener].options;
         let pass = self.tracker.admit(door, now, ip, Asked::Announce, key)?;
         let query = http::announce_query(query)?;
+        let clients = &mut self.ledger(client.listener).now.clients;
+        clients.pass(1, || Some(query.announce.peer_id));
         let model = match (query.compact || !dict_model, query.no_peer_id) {
             (true, _) => PeerModel::Compact,
             (false, true) => PeerModel::DictNoIds,

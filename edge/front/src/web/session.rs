@@ -144,6 +144,7 @@ impl Session {
         now: Tick,
         message: Result<Message<'_>, BadMessage>,
     ) {
+        let begun = worker.sampling.begin(&worker.clock);
         let done = match message {
             Ok(Message::Announce(announce)) => {
                 self.count(worker, Kind::Announce);
@@ -179,6 +180,9 @@ impl Session {
                 worker.hub.close(now, self.key, CloseCode::POLICY, refusal.text());
             }
         }
+        if let Some(begun) = begun {
+            worker.hub.counters(self.listener).latency.observe(begun.elapsed(), 1);
+        }
     }
 
     fn announce(
@@ -188,6 +192,7 @@ impl Session {
         announce: &Announce<'_>,
     ) -> Result<(), Refusal> {
         let Announce { info_hash, peer_id, event, .. } = *announce;
+        worker.hub.counters(self.listener).clients.pass(1, || Some(peer_id));
         let place = self.peers.binary_search(&(info_hash, peer_id));
         if place.is_err()
             && event != Event::Stopped

@@ -1,0 +1,32 @@
+//! Runs of an array that leave one entry out.
+
+/// Pushes `count` of `entries`, from the one at `start` to the last and then from the first on, but
+/// not the one at `skip`.
+#[inline]
+pub(super) fn sample_dense<E>(
+    entries: &[E],
+    count: usize,
+    start: usize,
+    skip: Option<usize>,
+    mut push: impl FnMut(&[E]),
+) {
+    let mut left = count;
+    let head_skip = skip.filter(|skip| *skip < start);
+    let runs = [parts(entries, start, skip), parts(&entries[..start], 0, head_skip)];
+    for part in runs.as_flattened() {
+        let part = &part[..part.len().min(left)];
+        if !part.is_empty() {
+            push(part);
+            left -= part.len();
+        }
+    }
+    debug_assert!(left == 0);
+}
+
+/// The parts of a page from `from` to its end without the entry at `skip`.
+pub(super) fn parts<E>(entries: &[E], from: usize, skip: Option<usize>) -> [&[E]; 2] {
+    match skip {
+        Some(skip) if skip >= from => [&entries[from..skip], &entries[skip + 1..]],
+        _ => [&entries[from..], &[]],
+    }
+}

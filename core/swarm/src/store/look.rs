@@ -1,0 +1,116 @@
+//! Looks at everything and removals by hand, for operators: no step of them holds a lock for longer than
+//! a batch of announces does.
+
+use std::net::IpAddr;
+
+use parking_lot::MutexGuard;
+use types::{InfoHash, Tick, limits};
+
+use super::Store;
+use crate::shard::Walk;
+use crate::{PeerLook, TorrentEvent, TorrentFigures, TorrentLook};
+
+/// Torrents looked at under one lock: some microseconds, because records lie side by side.
+const STEP_TORRENTS: u32 = 256;
+/// Lines of peers looked at, or given up, under one lock: some tens of microseconds.
+const STEP_LINES: u32 = 128;
+
+impl Store {
+    /// Shows every torrent to `see`, outside of any lock. One that is moved meanwhile, because another
+    /// was removed, may be shown twice, but none is left out that is there all the time.
+    pub fn each_torrent(&self, mut see: impl FnMut(&TorrentFigures)) {
+        let mut rows = Vec::with_capacity(STEP_TORRENTS as usize);
+        for shard in 0..self.shards.len() {
+            let mut end = u32::MAX;
+            while end > 0 {
+                let held = self.lock(shard);
+                end = held.figures(end, STEP_TORRENTS, &mut rows);
+                MutexGuard::unlock_fair(held);
+                rows.drain(..).for_each(|row| see(&row));
+            }
+        }
+    }
+
+    /// A torrent with at most `peers_max` of its peers; no more than
+    /// [`limits::LOOK_PEERS_MAX`].
+    pub fn look(&self, now: Tick, info_hash: &InfoHash, peers_max: usize) -> Option<TorrentLook> {
+        let hash = self.hash(info_hash);
+        let peers_max = peers_max.min(limits::LOOK_PEERS_MAX);
+        self.lock(self.shard_of(hash)).look(now, info_hash, hash, peers_max)
+    }
+
+    /// Removes a torrent with all its peers; says whether there was one. Whoever announces it brings it
+    /// back.
+    pub fn remove(&self, info_hash: &InfoHash) -> bool {
+        let hash = self.hash(info_hash);
+        let mut was_there = false;
+        loop {
+            let mut shard = self.lock(self.shard_of(hash));
+            let removed = shard.remove_some(info_hash, hash, STEP_LINES);
+            let released = shard.released();
+            MutexGuard::unlock_fair(shard);
+            drop(released);
+            match removed {
+                Some(false) => was_there = true,
+                Some(true) => return true,
+                None => return was_there,
+            }
+        }
+    }
+
+    /// The peers at an address, whatever their ports: the torrents that they are in, and what they are
+    /// there; at most `peers_max`. WebTorrent peers are not among them. Walks over all peers. One that
+    /// announces meanwhile may be left out, or found twice.
+    pub fn peers_at(&self, now: Tick, ip: IpAddr, peers_max: usize) -> Vec<(InfoHash, PeerLook)> {
+        let mut found = Vec::new();
+        self.walk_address(now, ip, |info_hash, peer| {
+            if found.len() < peers_max {
+                found.push((*info_hash, peer));
+            }
+            false
+        });
+        found
+    }
+
+    /// Removes the peers at an address, and says how many there were. One that announces meanwhile may
+    /// stay.
+    pub fn remove_peers_at(&self, now: Tick, ip: IpAddr) -> u64 {
+        let mut gone = 0;
+        self.walk_address(now, ip, |_, _| {
+            gone += 1;
+            true
+        });
+        gone
+    }
+
+    fn walk_address(
+        &self,
+        now: Tick,
+        ip: IpAddr,
+        mut see: impl FnMut(&InfoHash, PeerLook) -> bool,
+    ) {
+        let ip = ip.to_canonical();
+        for shard in 0..self.shards.len() {
+            let mut walk = Walk::START;
+            let mut goes_on = true;
+            while goes_on {
+                let mut held = self.lock(shard);
+                goes_on = held.walk_address(now, &mut walk, STEP_LINES, ip, &mut see);
+                MutexGuard::unlock_fair(held);
+            }
+        }
+    }
+
+    /// Keeps events from now on until somebody takes them, up to [`limits::EVENTS_MAX`]; or stops, and
+    /// forgets what was kept.
+    pub fn listen(&self, listens: bool) {
+        let room = if listens { limits::EVENTS_MAX.div_ceil(self.shards.len()) } else { 0 };
+        (0..self.shards.len()).for_each(|shard| self.lock(shard).ear.listen(room));
+    }
+
+    /// Moves what has happened to `events`; of one torrent in order. Gives the number of events that
+    /// were not kept because nobody took others for too long.
+    pub fn take_events(&self, events: &mut Vec<TorrentEvent>) -> u64 {
+        (0..self.shards.len()).map(|shard| self.lock(shard).ear.take(events)).sum()
+    }
+}

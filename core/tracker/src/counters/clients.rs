@@ -1,0 +1,120 @@
+//! Which software announces, by the beginnings of peer ids (BEP 20).
+
+use types::PeerId;
+
+/// The first bytes of a peer id, which most clients use for their name and version: printable, without
+/// quotes or backslashes.
+pub type ClientPrefix = [u8; 8];
+
+/// What was sampled lately: one announce of [`Clients::ONE_OF`]. Anybody can claim anything, so the
+/// table is bounded, and what is seldom claimed goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Clients {
+    known: Vec<(ClientPrefix, u32)>,
+    /// Prefixes that are not printable, or found no room.
+    others: u32,
+    samples: u32,
+    /// Announces since the last sample.
+    passed: u32,
+}
+
+impl Clients {
+    /// One announce of so many is looked at.
+    pub const ONE_OF: u32 = 64;
+    /// Prefixes that are counted apart, for each worker and listener.
+    const KNOWN_MAX: usize = 128;
+    /// After so many samples all counts are halved, so that the past fades.
+    const FADE_AFTER: u32 = 8192;
+
+    /// Of `announces` announces, one that was `id`'s. Looks at it if it is time to.
+    #[inline]
+    pub fn pass(&mut self, announces: u32, id: impl FnOnce() -> Option<PeerId>) {
+        self.passed += announces;
+        if self.passed >= Self::ONE_OF {
+            self.passed %= Self::ONE_OF;
+            id().into_iter().for_each(|id| self.sample(&id));
+        }
+    }
+
+    #[cold]
+    fn sample(&mut self, id: &PeerId) {
+        match prefix(id) {
+            Some(prefix) => self.count(prefix, 1),
+            None => self.others += 1,
+        }
+        self.samples += 1;
+        if self.samples >= Self::FADE_AFTER {
+            self.samples = 0;
+            self.others /= 2;
+            self.known.iter_mut().for_each(|(_, count)| *count /= 2);
+            self.known.retain(|(_, count)| *count > 0);
+        }
+    }
+
+    fn count(&mut self, prefix: ClientPrefix, times: u32) {
+        if let Some((_, count)) = self.known.iter_mut().find(|(known, _)| *known == prefix) {
+            *count += times;
+        } else if self.known.len() < Self::KNOWN_MAX {
+            self.known.push((prefix, times));
+        } else {
+            self.others += times;
+        }
+    }
+
+    /// Adds another's samples.
+    pub fn add(&mut self, other: &Self) {
+        other.known.iter().for_each(|(prefix, count)| self.count(*prefix, *count));
+        self.others += other.others;
+    }
+
+    /// Each prefix with how often it was met lately, and how often others were.
+    pub fn counts(&self) -> (&[(ClientPrefix, u32)], u32) {
+        (&self.known, self.others)
+    }
+}
+
+/// The prefix, if it is one that can be shown.
+fn prefix(PeerId(id): &PeerId) -> Option<ClientPrefix> {
+    let prefix = *id.first_chunk()?;
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    prefix.iter().all(is_plain).then_some(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(prefix: &[u8; 8]) -> PeerId {
+        let mut id = [7; 20];
+        id[..8].copy_from_slice(prefix);
+        PeerId(id)
+    }
+
+    #[test]
+    fn one_of_many_is_looked_at() {
+        let mut clients = Clients::default();
+        for _ in 0..10 * Clients::ONE_OF {
+            clients.pass(1, || Some(id(b"-qB5000-")));
+        }
+        clients.pass(Clients::ONE_OF, || Some(id(b"-qB\"00}-")));
+        clients.pass(Clients::ONE_OF, || None);
+        assert_eq!(clients.counts(), (&[(*b"-qB5000-", 10)][..], 1));
+    }
+
+    #[test]
+    fn whoever_makes_names_up_does_not_fill_the_table_for_ever() {
+        let mut clients = Clients::default();
+        for number in 0..1000 {
+            let name = format!("-XX{number:04}-");
+            clients.sample(&id(name.as_bytes().try_into().unwrap()));
+        }
+        assert_eq!(clients.counts().0.len(), Clients::KNOWN_MAX);
+        assert_eq!(clients.counts().1, 1000 - Clients::KNOWN_MAX as u32);
+        for _ in 0..5 * Clients::FADE_AFTER {
+            clients.sample(&id(b"-TR4000-"));
+        }
+        let (known, others) = clients.counts();
+        assert_eq!((known[0].0, known.len()), (*b"-TR4000-", 1));
+        assert!(known[0].1 > 4 * others);
+    }
+}

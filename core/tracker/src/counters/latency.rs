@@ -1,0 +1,58 @@
+//! How long answers take, in fixed buckets.
+
+use std::time::Duration;
+
+/// Answers by how long they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// By the bounds of [`Latency::BOUNDS_US`]; the last one took longer than all.
+    pub buckets: [u64; Self::BOUNDS_US.len() + 1],
+    /// All of their time together, in nanoseconds.
+    pub sum_ns: u64,
+}
+
+impl Latency {
+    /// The most microseconds in each bucket.
+    pub const BOUNDS_US: [u32; 13] =
+        [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000];
+
+    /// Counts `answers` that took `time` each.
+    #[inline]
+    pub fn observe(&mut self, time: Duration, answers: u64) {
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let is_longer = |bound: &&u32| time_ns > u64::from(**bound) * 1000;
+        let bucket = Self::BOUNDS_US.iter().take_while(is_longer).count();
+        self.buckets[bucket] += answers;
+        self.sum_ns = self.sum_ns.wrapping_add(time_ns.wrapping_mul(answers));
+    }
+
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Adds another's answers.
+    pub fn add(&mut self, other: &Self) {
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(to, from)| *to += from);
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_in_the_bucket_of_their_bound() {
+        let mut latency = Latency::default();
+        for (us, answers) in [(0, 1), (5, 2), (6, 4), (100_000, 8), (100_001, 16)] {
+            latency.observe(Duration::from_micros(us), answers);
+        }
+        assert_eq!((latency.buckets[0], latency.buckets[1]), (3, 4));
+        assert_eq!((latency.buckets[12], latency.buckets[13], latency.count()), (8, 16, 31));
+        let mut sum = latency;
+        sum.add(&latency);
+        assert_eq!((sum.count(), sum.sum_ns), (62, 2 * latency.sum_ns));
+        assert_eq!(latency.sum_ns, (10 + 24 + 800_000 + 1_600_016) * 1000);
+    }
+}

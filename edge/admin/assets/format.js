@@ -1,0 +1,45 @@
+// Figures as people read them.
+
+const whole = new Intl.NumberFormat('en')
+
+export const count = value => value == null ? '–' : whole.format(Math.round(value))
+
+export function short (value) {
+  if (value == null) return '–'
+  const size = Math.abs(value)
+  for (const [step, unit] of [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']]) {
+    if (size >= step) return digits(value / step) + unit
+  }
+  return size > 0 && size < 10 ? String(Math.round(value * 10) / 10) : String(Math.round(value))
+}
+
+const digits = value => value.toFixed(Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0)
+
+export function bytes (value) {
+  if (value == null) return '–'
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB']
+  let unit = 0
+  while (Math.abs(value) >= 1024 && unit < units.length - 1) { value /= 1024; unit++ }
+  return `${unit === 0 ? Math.round(value) : digits(value)} ${units[unit]}`
+}
+
+export const bits = value => `${short(value * 8)}bit/s`
+export const rate = value => `${short(value)}/s`
+export const part = value => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`
+
+export function micros (value) {
+  if (!value) return '–'
+  return value < 1000 ? `${Math.round(value)} µs` : value < 1e6 ? `${digits(value / 1000)} ms` : `${digits(value / 1e6)} s`
+}
+
+export function span (seconds) {
+  if (seconds == null) return '–'
+  const steps = [[86400, 'd'], [3600, 'h'], [60, 'min']]
+  for (const [step, unit] of steps) {
+    if (seconds >= step) return `${Math.floor(seconds / step)} ${unit}`
+  }
+  return `${Math.floor(seconds)} s`
+}
+
+export const time = seconds => seconds == null ? 'never' : new Date(seconds * 1000).toLocaleString()
+export const clock = seconds => new Date(seconds * 1000).toLocaleTimeString()

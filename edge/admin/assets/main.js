@@ -1,0 +1,125 @@
+// Who is there, which page is shown, and in which light.
+
+import { session } from './client.js'
+import { h, put, toast } from './dom.js'
+import overview from './pages/overview.js'
+import { torrent, torrents } from './pages/torrents.js'
+import lists from './pages/lists.js'
+import { bans, keys, tokens } from './pages/people.js'
+import settings from './pages/settings.js'
+import log from './pages/log.js'
+
+// A path, its title, and who fills it. A page gives what is to be done when it is left.
+const pages = [
+  ['overview', 'Overview', overview, 'stats:read'],
+  ['torrents', 'Torrents', torrents, 'torrents:read'],
+  ['lists', 'Access lists', lists, 'lists:read'],
+  ['keys', 'Keys', keys, 'keys:read'],
+  ['bans', 'Bans', bans, 'bans:read'],
+  ['tokens', 'Tokens', tokens, 'tokens:read'],
+  ['settings', 'Configuration', settings, 'config:read'],
+  ['log', 'Log', log, 'events:read']
+]
+
+let leave = () => {}
+let turn = 0
+
+function theme () {
+  const set = name => {
+    if (name) document.documentElement.dataset.theme = name
+    else delete document.documentElement.dataset.theme
+  }
+  set(localStorage.getItem('theme'))
+  const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark'
+  return h('button', {
+    class: 'small',
+    title: 'Light or dark',
+    'aria-label': 'Light or dark',
+    onclick: () => {
+      const name = isDark() ? 'light' : 'dark'
+      localStorage.setItem('theme', name)
+      set(name)
+    }
+  }, '◐')
+}
+
+function signIn (why) {
+  leave()
+  leave = () => {}
+  turn++
+  const token = h('input', { type: 'password', name: 'token', autocomplete: 'current-password', required: true, autofocus: true, placeholder: 'tg_…', spellcheck: 'false' })
+  const fault = h('p', { class: 'tag bad', role: 'alert', hidden: !why }, why ?? '')
+  const form = h('form', {
+    class: 'card',
+    onsubmit: async event => {
+      event.preventDefault()
+      try {
+        start(await session.open(token.value.trim()))
+      } catch (problem) {
+        fault.hidden = false
+        fault.textContent = problem.message
+        token.select()
+      }
+    }
+  },
+  h('div', { class: 'brand' }, h('img', { src: '/icon.svg', alt: '' }), 'tidegate'),
+  h('label', { class: 'field' }, 'Token', token),
+  fault,
+  h('button', { class: 'primary' }, 'Sign in'),
+  h('p', { class: 'soft' }, 'The first token was printed once, at the first start.'))
+  document.title = 'tidegate: sign in'
+  put(document.body, h('div', { class: 'login' }, form))
+  token.focus()
+}
+
+function start ({ name, scopes }) {
+  const may = scope => scopes.includes('*') || scopes.includes(scope)
+  const open = pages.filter(([, , , scope]) => may(scope))
+  const links = new Map(open.map(([path, title]) => [path, h('a', { href: `#/${path}` }, title)]))
+  const main = h('main', { id: 'main', tabindex: '-1' })
+  put(document.body,
+    h('a', { class: 'skip button', href: '#main', onclick: event => { event.preventDefault(); main.focus() } }, 'To the content'),
+    h('div', { class: 'shell' },
+      h('div', { class: 'side' },
+        h('div', { class: 'brand' }, h('img', { src: '/icon.svg', alt: '' }), 'tidegate'),
+        h('nav', { 'aria-label': 'Pages' }, ...links.values()),
+        h('footer', {},
+          h('span', { class: 'who' }, `Token: ${name || 'without a name'}`),
+          h('div', { class: 'row' }, theme(),
+            h('button', { class: 'small', onclick: async () => { await session.close().catch(() => {}); signIn() } }, 'Sign out')))),
+      main))
+
+  async function show () {
+    leave()
+    leave = () => {}
+    const own = ++turn
+    const [path = '', ...rest] = location.hash.replace(/^#\/?/, '').split('/')
+    const [page, title, fill] = path === 'torrent'
+      ? ['torrents', 'Torrent', torrent]
+      : open.find(([name]) => name === path) ?? open[0] ?? ['', 'Nothing', () => {}]
+    document.title = `${title}: tidegate`
+    for (const [name, link] of links) {
+      if (name === page) link.setAttribute('aria-current', 'page')
+      else link.removeAttribute('aria-current')
+    }
+    put(main)
+    try {
+      const left = await fill(main, { may, rest, isHere: () => own === turn })
+      if (own === turn) leave = left ?? leave
+      else left?.()
+    } catch (problem) {
+      if (own === turn) toast(problem.message, true)
+    }
+  }
+  onhashchange = show
+  show()
+}
+
+addEventListener('signed-out', () => {
+  if (document.querySelector('.shell')) signIn('The session has ended.')
+})
+
+theme()
+const known = await session.whose().catch(() => null)
+if (known) start(known)
+else signIn()

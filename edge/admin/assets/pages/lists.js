@@ -1,0 +1,58 @@
+// Which torrents are served: what was put on the lists by the API.
+
+import { api } from '../client.js'
+import { field, h, put, table, toast } from '../dom.js'
+import { count } from '../format.js'
+
+export default async function lists (main, { may, isHere }) {
+  let [list, cursor] = ['deny', null]
+  const before = []
+  const body = h('section', { class: 'card' })
+  const entries = h('textarea', { 'aria-label': 'Info hashes', placeholder: 'info hashes, one a line', spellcheck: 'false' })
+  const tabs = h('div', { class: 'choice', role: 'group', 'aria-label': 'List' }, ['deny', 'allow'].map(name => h('button', {
+    'aria-pressed': String(name === list),
+    onclick: event => {
+      list = name
+      for (const tab of tabs.children) tab.setAttribute('aria-pressed', String(tab === event.target))
+      before.length = 0
+      cursor = null
+      load()
+    }
+  }, name === 'deny' ? 'Denied' : 'Allowed')))
+  const change = method => async () => {
+    try {
+      const outcome = await api[method](`/lists/${list}`, `${entries.value.trim()}\n`)
+      entries.value = ''
+      toast(`${count(outcome.changed)} of ${count(outcome.named)} entries ${method === 'post' ? 'added' : 'removed'}.`)
+      await load()
+    } catch (problem) { toast(problem.message, true) }
+  }
+  put(main, h('div', { class: 'head' }, h('h1', {}, 'Access lists'), tabs),
+    may('lists:write') && h('section', { class: 'card' }, field('Info hashes, one a line', entries),
+      h('div', { class: 'row' }, h('button', { class: 'primary', onclick: change('post') }, 'Add'), h('button', { class: 'danger', onclick: change('delete') }, 'Remove'))),
+    h('p', { class: 'soft' }, 'These count beside the files of [access], at listeners whose mode asks for lists.'),
+    body)
+
+  async function load () {
+    const query = new URLSearchParams({ limit: 100 })
+    if (cursor) query.set('cursor', cursor)
+    let page
+    try { page = await api.get(`/lists/${list}?${query}`) } catch (problem) { return toast(problem.message, true) }
+    if (!isHere()) return
+    const next = page.next ?? null
+    put(body, h('div', { class: 'top' }, h('h2', {}, list === 'deny' ? 'Denied' : 'Allowed'), h('span', { class: 'soft' }, `${count(page.total)} entries`)),
+      page.entries.length > 0
+        ? table([
+          ['Info hash', entry => h('a', { class: 'hash', href: `#/torrent/${entry}` }, entry)],
+          ['', entry => may('lists:write') && h('button', {
+            class: 'small danger',
+            onclick: async () => { try { await api.delete(`/lists/${list}/${entry}`); await load() } catch (problem) { toast(problem.message, true) } }
+          }, 'Remove'), 'actions']
+        ], page.entries, 'Entries')
+        : h('p', { class: 'empty' }, 'There are none.'),
+      (before.length > 0 || next !== null) && h('div', { class: 'row' },
+        h('button', { disabled: before.length === 0, onclick: () => { cursor = before.pop(); load() } }, '← Back'),
+        h('button', { disabled: next === null, onclick: () => { before.push(cursor); cursor = next; load() } }, 'On →')))
+  }
+  await load()
+}

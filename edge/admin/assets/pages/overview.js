@@ -1,0 +1,98 @@
+// How it goes: figures and their course, live.
+
+import { api, follow } from '../client.js'
+import { bars, chart } from '../charts.js'
+import { h, put } from '../dom.js'
+import { bits, bytes, count, micros, part, rate, short, span } from '../format.js'
+
+const SECONDS = 600
+const MINUTES = 1440
+
+export default async function overview (main, { may, isHere }) {
+  const figure = (label) => {
+    const value = h('div', { class: 'value' }, '–')
+    const note = h('div', { class: 'note' })
+    const element = h('div', { class: 'card stat' }, h('div', { class: 'label' }, label), value, note)
+    return { element, set (text, more = '') { value.textContent = text; note.textContent = more; note.title = more } }
+  }
+  const stats = Object.fromEntries(['Requests', 'Torrents', 'Peers', 'Downloads', 'Latency', 'Memory'].map(label => [label, figure(label)]))
+  const charts = [
+    chart('Requests by protocol', ['udp', 'http', 'https', 'ws', 'wss'].map(name => [name, sample => sample[`${name}_s`]]), rate, { stacked: true }),
+    chart('Latency of the server', [['median', sample => sample.p50_us], ['99 of 100 below', sample => sample.p99_us]], micros),
+    chart('Peers', [['seeders', sample => sample.seeders], ['leechers', sample => sample.leechers]], short, { stacked: true }),
+    chart('Torrents', [['torrents', sample => sample.torrents]], short),
+    chart('Refused and dropped', [['refused', sample => sample.refusals_s], ['dropped', sample => sample.drops_s]], rate),
+    chart('Payload', [['sent', sample => sample.bytes_out_s], ['received', sample => sample.bytes_in_s]], bits)
+  ]
+  const panels = Object.fromEntries(['Top torrents', 'Client software', 'Dropped in silence', 'Refused'].map(title => [title, h('div', {})]))
+  const panel = title => h('section', { class: 'card span6' }, h('div', { class: 'top' }, h('h2', {}, title)), panels[title])
+  const state = h('span', { class: 'offline', role: 'status', hidden: true }, 'no connection')
+  const since = h('span', { class: 'soft' })
+  let isDay = false
+  const choose = (label, day) => h('button', {
+    'aria-pressed': String(day === isDay),
+    onclick: event => {
+      isDay = day
+      for (const button of event.target.parentElement.children) button.setAttribute('aria-pressed', String(button === event.target))
+      draw()
+    }
+  }, label)
+  put(main,
+    h('div', { class: 'head' }, h('h1', {}, 'Overview'),
+      h('div', { class: 'row' }, state, since, h('div', { class: 'choice', role: 'group', 'aria-label': 'How far back' }, choose('10 min', false), choose('24 h', true)))),
+    h('div', { class: 'stats' }, Object.values(stats).map(one => one.element)),
+    h('div', { class: 'grid' },
+      ...charts.map(({ element }) => { element.classList.add('span6'); return element }),
+      ...Object.keys(panels).map(panel)))
+
+  let [fields, seconds, minutes] = [[], [], []]
+  const named = row => Object.fromEntries(fields.map((name, at) => [name, row[at]]))
+  const draw = () => charts.forEach(one => one.show(isDay ? minutes : seconds))
+
+  function latest (sample) {
+    const requests = sample.udp_s + sample.http_s + sample.https_s + sample.ws_s + sample.wss_s
+    stats.Requests.set(rate(requests), `${short(sample.connections)} connections`)
+    stats.Torrents.set(count(sample.torrents))
+    stats.Peers.set(count(sample.seeders + sample.leechers), `${short(sample.seeders)} seeders, ${short(sample.leechers)} leechers`)
+    stats.Latency.set(micros(sample.p99_us), '99 of 100 below')
+    stats.Memory.set(bytes(sample.memory), `CPU ${part(sample.cpu)} of a core`)
+  }
+
+  const stop = follow('/figures', ['history', 'sample', 'tables'], (name, data) => {
+    if (name === 'history') {
+      fields = data.fields
+      seconds = data.seconds.map(named)
+      minutes = data.minutes.map(named)
+      if (seconds.length > 0) latest(seconds.at(-1))
+    } else if (name === 'sample') {
+      const sample = named(data)
+      seconds = [...seconds, sample].slice(-SECONDS)
+      if (sample.time % 60 === 0) minutes = [...minutes, sample].slice(-MINUTES)
+      latest(sample)
+    } else {
+      const sorted = pairs => Object.entries(pairs).sort((a, b) => b[1] - a[1]).slice(0, 8)
+      stats.Downloads.set(count(data.downloads), 'since the start')
+      since.textContent = `up for ${span(data.uptime_s)} · ${count(data.keys)} keys · ${count(data.bans)} bans`
+      put(panels['Dropped in silence'], bars(sorted(data.drops), rate, 'Nothing.'))
+      put(panels.Refused, bars(sorted(data.refusals), rate, 'Nobody.'))
+      put(panels['Client software'], bars(sorted(data.clients).filter(([, share]) => share > 0), part, 'Nobody has announced yet.'))
+      return
+    }
+    draw()
+  }, isConnected => { state.hidden = isConnected })
+
+  async function top () {
+    if (!may('torrents:read')) return put(panels['Top torrents'], h('p', { class: 'empty' }, 'This token may not see them.'))
+    const page = await api.get('/torrents?sort=seeders&limit=8').catch(() => null)
+    if (!page || !isHere()) return
+    const row = torrent => h('div', { class: 'bar' },
+      h('a', { class: 'hash name', href: `#/torrent/${torrent.info_hash}` }, torrent.info_hash),
+      h('span', { class: 'num' }, `${short(torrent.seeders)} ↑ ${short(torrent.leechers)} ↓`))
+    put(panels['Top torrents'], page.torrents.length > 0
+      ? h('div', { class: 'bars' }, page.torrents.map(row))
+      : h('p', { class: 'empty' }, 'There are none yet.'))
+  }
+  top()
+  const timer = setInterval(top, 10_000)
+  return () => { stop(); clearInterval(timer) }
+}

@@ -1,0 +1,261 @@
+//! The management API, `/api/v1`.
+//!
+//! ```text
+//!  request ─ guard: token, scope, rate ─▶ handler ─▶ records ─ committed ─▶ tracker ─▶ answer
+//! ```
+//!
+//! Each route is one line in its module's table: place, scope, summary, handler. Router and OpenAPI
+//! document are both made of these lines and of the handlers' types, so that they cannot differ.
+
+mod auth;
+mod bans;
+mod config;
+mod cors;
+mod describe;
+mod events;
+mod figures;
+mod input;
+mod keys;
+mod lists;
+mod peers;
+mod problem;
+mod route;
+mod scope;
+mod session;
+mod stats;
+mod tokens;
+mod torrents;
+mod webhooks;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::get;
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tracing::info;
+use tracker::Tracker;
+use types::Tick;
+
+use crate::control::Command;
+use crate::events::Hub;
+use crate::images::Moment;
+use crate::overview::Overview;
+use crate::recorder::Recorder;
+use crate::records::{Records, Writer, tables};
+use crate::{Figures, OpenError};
+
+pub use auth::is_token;
+pub(crate) use auth::{From, Gate, Refused};
+pub use webhooks::{Deliver, Post};
+
+use auth::Caller;
+use problem::Problem;
+use route::Route;
+use session::Sessions;
+use webhooks::Webhooks;
+
+/// Where it is.
+pub(crate) const PREFIX: &str = "/api/v1";
+
+/// What the API can be told.
+#[derive(Clone, Debug, Default)]
+pub struct ApiOptions {
+    /// Web sites whose pages may use the API, as `https://example.org`.
+    pub cors_origins: Vec<String>,
+    /// Requests that one token may make in a second; 0 is no bound.
+    pub requests_per_s: u32,
+    /// Ports of other machines that webhooks may go to.
+    pub webhook_ports: Vec<u16>,
+    /// A token that may do everything, from outside the records.
+    pub token: Option<String>,
+}
+
+/// What the API works with.
+pub struct Means {
+    /// What is shown.
+    pub figures: Arc<Figures>,
+    /// Where changes are kept.
+    pub records: Arc<Records>,
+    /// Takes orders for the application.
+    pub control: Box<dyn Fn(Command) + Send + Sync>,
+    /// The tracker's time.
+    pub clock: Box<dyn Fn() -> Tick + Send + Sync>,
+    /// Sends a webhook's post.
+    pub deliver: Deliver,
+}
+
+/// The API, ready to be served.
+pub struct Api {
+    means: Means,
+    options: ApiOptions,
+    gate: Gate,
+    hub: Arc<Hub>,
+    sessions: Sessions,
+    recorder: Recorder,
+    overview: Arc<Overview>,
+    webhooks: Webhooks,
+    /// The latest time that was seen: what has expired stays so when the clock goes back.
+    latest: AtomicI64,
+    /// Held by whoever changes settings: they are read, tried and written in one go.
+    settings: tokio::sync::Mutex<()>,
+}
+
+type Shared = Arc<Api>;
+
+impl Api {
+    /// Reads tokens and webhooks from the records, through the writer that is not running yet. Where there
+    /// is no token, one is made that may do everything: it is given beside the API, this once.
+    pub fn new(
+        means: Means,
+        options: ApiOptions,
+        writer: &Writer,
+    ) -> Result<(Self, Option<String>), OpenError> {
+        let connection = writer.connection();
+        let read = || {
+            let mut tokens = tables::tokens::all(connection)?;
+            let fresh = tokens::seed(&mut tokens, options.token.as_deref(), connection)?;
+            Ok((tokens, fresh, tables::webhooks::all(connection)?))
+        };
+        let (tokens, fresh, hooks) = read().map_err(|error| means.records.fault(&error))?;
+        let gate = Gate::new(tokens, options.requests_per_s);
+        let webhooks = Webhooks::new(hooks);
+        let overview = Arc::new(Overview::new(Arc::clone(&means.figures.tracker)));
+        let api = Self {
+            means,
+            options,
+            gate,
+            hub: Arc::default(),
+            sessions: Sessions::default(),
+            recorder: Recorder::default(),
+            overview,
+            webhooks,
+            latest: AtomicI64::new(0),
+            settings: tokio::sync::Mutex::default(),
+        };
+        Ok((api, fresh))
+    }
+
+    /// What happens is told here.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(crate) fn webhooks(&self) -> &Webhooks {
+        &self.webhooks
+    }
+
+    pub(crate) fn records(&self) -> &Records {
+        &self.means.records
+    }
+
+    /// The tracker's time.
+    pub(crate) fn tick(&self) -> Tick {
+        (self.means.clock)()
+    }
+
+    /// Seconds since 1970; never less than before.
+    fn now(&self) -> i64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        self.latest.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    fn tracker(&self) -> &Tracker {
+        &self.means.figures.tracker
+    }
+
+    /// Now, on both clocks.
+    fn moment(&self) -> Moment {
+        Moment { time: self.now(), tick: (self.means.clock)() }
+    }
+
+    /// Gives the application an order, and waits for what comes of it.
+    async fn order<T>(
+        &self,
+        order: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, Problem> {
+        let (reply, answer) = oneshot::channel();
+        (self.means.control)(order(reply));
+        answer.await.map_err(|_| Problem::unavailable("the tracker is stopping"))
+    }
+
+    /// Writes down who has changed what. Secrets are never part of it.
+    fn audit(&self, caller: &Caller, action: std::fmt::Arguments<'_>) {
+        let (token, name, from) = (caller.token, caller.name.as_str(), caller.from);
+        info!(target: "tidegate::audit", "token {token} ({name:?}) at {from}: {action}");
+    }
+
+    /// Does what happens beside requests, for ever.
+    pub(crate) async fn work(self: Arc<Self>) {
+        tokio::join!(webhooks::work(&self), self.record());
+    }
+
+    /// Takes a sample each second, and lets go of lists that nobody looks at.
+    async fn record(&self) {
+        let mut seconds = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            seconds.tick().await;
+            self.recorder.record(&self.means.figures);
+            self.overview.forget_if_idle();
+        }
+    }
+}
+
+/// Every route there is.
+fn routes() -> Vec<Route> {
+    let tables = [
+        stats::routes(),
+        keys::routes(),
+        bans::routes(),
+        lists::routes(),
+        tokens::routes(),
+        config::routes(),
+        events::routes(),
+        figures::routes(),
+        torrents::routes(),
+        peers::routes(),
+        webhooks::routes(),
+    ];
+    tables.into_iter().flatten().collect()
+}
+
+/// The OpenAPI document.
+pub(crate) fn document(version: &str) -> Value {
+    describe::document(routes(), version)
+}
+
+/// The routes, below [`PREFIX`].
+pub(crate) fn router(api: &Arc<Api>) -> Router {
+    let mut router = Router::new();
+    for route in routes() {
+        let handler = match route.scope {
+            Some(scope) => {
+                route.handler.route_layer(from_fn_with_state((Arc::clone(api), scope), auth::guard))
+            }
+            None => route.handler,
+        };
+        router = router.route(route.path, handler);
+    }
+    let document = document(api.means.figures.version).to_string();
+    let kind = [("content-type", "application/json")];
+    router = router.route("/openapi.json", get(move || async move { (kind, document) }));
+    let origins: Arc<[String]> = api.options.cors_origins.clone().into();
+    Router::new()
+        .nest(PREFIX, router)
+        .merge(session::router())
+        .fallback(|| async {
+            Problem::not_found("docs/api.md and /api/v1/openapi.json tell what there is")
+        })
+        .method_not_allowed_fallback(|| async { Problem::method() })
+        .layer(from_fn_with_state(Arc::clone(api), session::carry))
+        .layer(from_fn(move |request, next| cors::share(Arc::clone(&origins), request, next)))
+        .with_state(Arc::clone(api))
+}

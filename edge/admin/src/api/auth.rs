@@ -1,0 +1,398 @@
+//! Who may: bearer tokens, and how often one may ask.
+//!
+//! A token is `tg_` and 32 random characters. Only its SHA-256 is kept; digests are compared in
+//! constant time, all of them. An address whose tokens are wrong too often is not even looked at.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::Shared;
+use super::describe::Input;
+use super::problem::Problem;
+use super::scope::{Scope, Scopes};
+use crate::records::tables::tokens::TokenRow;
+
+/// What every token begins with, so that scanners for leaked secrets can know it.
+const PREFIX: &str = "tg_";
+/// Random characters behind it: 190 bits.
+const LEN: usize = 32;
+const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// Tokens there may be: each is compared with at each request.
+pub(super) const TOKENS_MAX: usize = 1000;
+/// Wrong tokens from one address at once, and how many more in a second.
+const FAILURES: Pace = Pace { burst: 20.0, per_s: 1.0 };
+/// Addresses that are remembered for them. When there are more, the calmest are forgotten.
+const ADDRESSES_MAX: usize = 4096;
+
+/// Why a request was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Missing,
+    Malformed,
+    Unknown,
+    Expired,
+    Scope,
+    Failures,
+    Rate,
+}
+
+impl Refused {
+    /// Names in metrics.
+    pub(crate) const LABELS: [&str; 7] = [
+        "no_token",
+        "malformed_token",
+        "unknown_token",
+        "expired_token",
+        "scope",
+        "failures",
+        "rate",
+    ];
+
+    pub(super) fn problem(self, scope: Scope) -> Problem {
+        match self {
+            Self::Missing => {
+                Problem::unauthorized("the header `Authorization: Bearer tg_…` is missing")
+            }
+            Self::Malformed => {
+                Problem::unauthorized("the header Authorization holds no token of tidegate's")
+            }
+            Self::Unknown => Problem::unauthorized("the token is not known, or has been revoked"),
+            Self::Expired => Problem::unauthorized("the token has expired"),
+            Self::Scope => {
+                Problem::forbidden(format!("the token lacks the scope {}", scope.label()))
+            }
+            Self::Failures => Problem::too_many("too many wrong tokens came from this address", 1),
+            Self::Rate => Problem::too_many("more requests than [admin] requests_per_s", 1),
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) token: i64,
+    pub(super) name: String,
+    pub(super) scopes: Scopes,
+    pub(super) from: IpAddr,
+}
+
+impl FromRequestParts<Shared> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, Problem> {
+        // It is there in all routes that have a scope.
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| Refused::Missing.problem(Scope::All))
+    }
+}
+
+impl Input for Caller {}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct From(pub(crate) SocketAddr);
+
+/// The tokens in force, and who has tried.
+#[derive(Default)]
+pub(crate) struct Gate {
+    tokens: RwLock<Vec<TokenRow>>,
+    failures: Mutex<Buckets<IpAddr>>,
+    asked: Mutex<Buckets<i64>>,
+    /// Requests of one token in a second; 0 is no bound.
+    requests_per_s: u32,
+    /// Requests not let in, by [`Refused`].
+    pub(crate) refused: [AtomicU64; Refused::LABELS.len()],
+    /// Requests let in.
+    pub(crate) admitted: AtomicU64,
+}
+
+impl Gate {
+    pub(super) fn new(tokens: Vec<TokenRow>, requests_per_s: u32) -> Self {
+        Self { tokens: RwLock::new(tokens), requests_per_s, ..Self::default() }
+    }
+
+    /// Puts another token in force.
+    pub(super) fn add(&self, token: TokenRow) {
+        self.tokens.write().unwrap_or_else(PoisonError::into_inner).push(token);
+    }
+
+    /// Takes one out of force.
+    pub(super) fn remove(&self, id: i64) {
+        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        tokens.retain(|token| token.id != id);
+    }
+
+    /// Those in force.
+    pub(super) fn tokens(&self) -> Vec<TokenRow> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets somebody in, at `now` in seconds since 1970; or says why not.
+    fn admit(
+        &self,
+        header: Option<&[u8]>,
+        from: IpAddr,
+        scope: Scope,
+        now: i64,
+    ) -> Result<Caller, Refused> {
+        let caller = self.identify(header, from, now)?;
+        if caller.scopes.allow(scope) { Ok(caller) } else { Err(Refused::Scope) }
+    }
+
+    /// Says who asks.
+    pub(super) fn identify(
+        &self,
+        header: Option<&[u8]>,
+        from: IpAddr,
+        now: i64,
+    ) -> Result<Caller, Refused> {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if !failures.has_left(from, FAILURES) {
+            return Err(Refused::Failures);
+        }
+        let found = header.ok_or(Refused::Missing).and_then(|header| self.find(header, now));
+        let token = match found {
+            Ok(token) => token,
+            Err(refused) => {
+                failures.take(from, FAILURES);
+                return Err(refused);
+            }
+        };
+        drop(failures);
+        if self.requests_per_s > 0 {
+            let per_s = f64::from(self.requests_per_s);
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if !asked.take(token.id, Pace { burst: 2.0 * per_s, per_s }) {
+                return Err(Refused::Rate);
+            }
+        }
+        let scopes = Scopes::parse(&token.scopes);
+        Ok(Caller { token: token.id, name: token.name, scopes, from })
+    }
+
+    fn find(&self, header: &[u8], now: i64) -> Result<TokenRow, Refused> {
+        let token = read(header).ok_or(Refused::Malformed)?;
+        let wanted = fingerprint(token);
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = None;
+        for known in tokens.iter() {
+            if verify_slices_are_equal(&known.digest, &wanted).is_ok() {
+                found = Some(known);
+            }
+        }
+        let token = found.ok_or(Refused::Unknown)?;
+        if token.expires.is_some_and(|expires| expires <= now) {
+            return Err(Refused::Expired);
+        }
+        Ok(token.clone())
+    }
+}
+
+/// The token of an `Authorization: Bearer …`, if it can be one.
+fn read(header: &[u8]) -> Option<&str> {
+    let header = std::str::from_utf8(header).ok()?;
+    let (scheme, token) = header.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && is_token(token)).then_some(token)
+}
+
+/// Whether `text` can be a token: `tg_` and 32 letters and digits.
+pub fn is_token(text: &str) -> bool {
+    text.strip_prefix(PREFIX)
+        .is_some_and(|rest| rest.len() == LEN && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
+}
+
+/// What is kept of a token.
+pub(super) fn fingerprint(token: &str) -> [u8; 32] {
+    // SHA-256 gives 32 bytes.
+    digest(&SHA256, token.as_bytes()).as_ref().try_into().unwrap_or_default()
+}
+
+/// A new token.
+pub(super) fn draw() -> Result<String, getrandom::Error> {
+    Ok(format!("{PREFIX}{}", draw_text(LEN)?))
+}
+
+/// Random letters and digits.
+pub(super) fn draw_text(len: usize) -> Result<String, getrandom::Error> {
+    let mut text = String::with_capacity(len);
+    while text.len() < len {
+        let mut bytes = [0; 64];
+        getrandom::fill(&mut bytes)?;
+        // Of 256 values 248 are four times the alphabet: the rest would make some letters likelier.
+        let letters = bytes.iter().filter(|byte| **byte < 248);
+        let letters = letters.filter_map(|byte| ALPHABET.get(usize::from(byte % 62)));
+        text.extend(letters.take(len - text.len()).map(|letter| char::from(*letter)));
+    }
+    Ok(text)
+}
+
+/// Goes before every handler of a route with a scope.
+pub(super) async fn guard(
+    State((shared, scope)): State<(Shared, Scope)>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let from = request.extensions().get::<ConnectInfo<From>>();
+    let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.0.0.ip());
+    let header = request.headers().get(AUTHORIZATION).map(|header| header.as_bytes());
+    let gate = &shared.gate;
+    match gate.admit(header, from, scope, shared.now()) {
+        Ok(caller) => {
+            gate.admitted.fetch_add(1, Ordering::Relaxed);
+            request.extensions_mut().insert(caller);
+            Ok(next.run(request).await)
+        }
+        Err(refused) => {
+            if let Some(count) = gate.refused.get(refused as usize) {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(refused.problem(scope))
+        }
+    }
+}
+
+/// How much may come.
+#[derive(Clone, Copy)]
+struct Pace {
+    burst: f64,
+    per_s: f64,
+}
+
+/// What is left of it, by who comes.
+struct Buckets<K>(HashMap<K, (f64, Instant)>);
+
+impl<K> Default for Buckets<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: std::hash::Hash + Eq> Buckets<K> {
+    fn left(&self, key: &K, pace: Pace) -> f64 {
+        self.0.get(key).map_or(pace.burst, |(left, at)| {
+            (left + at.elapsed().as_secs_f64() * pace.per_s).min(pace.burst)
+        })
+    }
+
+    fn has_left(&self, key: K, pace: Pace) -> bool {
+        self.left(&key, pace) >= 1.0
+    }
+
+    /// Takes one, if there is one.
+    fn take(&mut self, key: K, pace: Pace) -> bool {
+        let left = self.left(&key, pace);
+        if left < 1.0 {
+            return false;
+        }
+        if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(&key) {
+            // Whoever has all of it back might as well never have come.
+            let whole =
+                |(left, at): &(f64, Instant)| left + at.elapsed().as_secs_f64() * pace.per_s;
+            let mut all: Vec<f64> = self.0.values().map(whole).collect();
+            all.sort_by(f64::total_cmp);
+            let middle = all.get(all.len() / 2).copied().unwrap_or_default();
+            self.0.retain(|_, bucket| whole(bucket) < middle);
+        }
+        self.0.insert(key, (left - 1.0, Instant::now()));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn gate(token: &str, scopes: &str, expires: Option<i64>) -> Gate {
+        let row = TokenRow {
+            id: 7,
+            digest: fingerprint(token),
+            name: "n".into(),
+            scopes: scopes.into(),
+            created: 0,
+            expires,
+        };
+        Gate::new(vec![row], 3)
+    }
+
+    #[test]
+    fn tokens_are_let_in_by_what_they_are() {
+        let token = draw().unwrap();
+        assert!(is_token(&token) && token.len() == 35 && draw().unwrap() != token);
+        let gate = gate(&token, "keys:read", Some(100));
+        let ask = |header: &str, scope, now| {
+            gate.admit(Some(header.as_bytes()), HOME, scope, now).map(|caller| caller.token)
+        };
+        let good = format!("Bearer {token}");
+        assert_eq!(ask(&good, Scope::KeysRead, 99), Ok(7));
+        assert_eq!(ask(&good.replace("Bearer", "bearer"), Scope::KeysRead, 99), Ok(7));
+        assert_eq!(ask(&good, Scope::KeysWrite, 99), Err(Refused::Scope));
+        assert_eq!(ask(&good, Scope::KeysRead, 100), Err(Refused::Expired));
+        let other = format!("Bearer {}", draw().unwrap());
+        assert_eq!(ask(&other, Scope::KeysRead, 99), Err(Refused::Unknown));
+        for bad in [
+            "",
+            "Bearer",
+            "Bearer ",
+            &token,
+            &format!("Basic {token}"),
+            "Bearer tg_é",
+            &format!("{good}x"),
+            &good[..good.len() - 1],
+            "Bearer tg_' OR 1=1 --aaaaaaaaaaaaaaaaa",
+        ] {
+            assert_eq!(ask(bad, Scope::KeysRead, 99), Err(Refused::Malformed), "{bad}");
+        }
+        gate.remove(7);
+        assert_eq!(ask(&good, Scope::KeysRead, 99), Err(Refused::Unknown));
+        assert_eq!(gate.admit(None, HOME, Scope::KeysRead, 0).map(drop), Err(Refused::Missing));
+    }
+
+    #[test]
+    fn who_guesses_is_not_looked_at_and_others_are() {
+        let token = draw().unwrap();
+        let gate = gate(&token, "*", None);
+        let good = format!("Bearer {token}");
+        let ask = |header: &str, from| {
+            gate.admit(Some(header.as_bytes()), from, Scope::All, 0).map(|_| ())
+        };
+        for _ in 0..FAILURES.burst as u32 {
+            assert_eq!(ask("Bearer x", HOME), Err(Refused::Malformed));
+        }
+        assert_eq!(ask(&good, HOME), Err(Refused::Failures));
+        assert_eq!(ask(&good, [10, 0, 0, 1].into()), Ok(()));
+    }
+
+    #[test]
+    fn a_token_asks_as_often_as_it_may() {
+        let token = draw().unwrap();
+        let gate = gate(&token, "*", None);
+        let good = format!("Bearer {token}");
+        let outcomes: Vec<_> = (0..20)
+            .map(|_| gate.admit(Some(good.as_bytes()), HOME, Scope::All, 0).map(|_| ()))
+            .collect();
+        assert!(outcomes[..6].iter().all(Result::is_ok));
+        assert_eq!(outcomes.last(), Some(&Err(Refused::Rate)));
+    }
+
+    #[test]
+    fn buckets_are_bounded() {
+        let mut buckets = Buckets::default();
+        for key in 0..3 * ADDRESSES_MAX {
+            buckets.take(key, FAILURES);
+        }
+        assert!(buckets.0.len() <= ADDRESSES_MAX);
+    }
+}

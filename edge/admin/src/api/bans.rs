@@ -1,0 +1,170 @@
+//! `/bans`: networks that are not served.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tracker::Network;
+use types::limits::BANS_MAX;
+use utoipa::{IntoParams, ToSchema};
+
+use super::Shared;
+use super::auth::Caller;
+use super::input::{At, Body, Created, Done, Json, Query, Segment};
+use super::keys::limit;
+use super::problem::Problem;
+use super::route::{Route, route};
+use super::scope::Scope;
+use super::tokens::{check_end, check_name};
+use crate::events::EventKind;
+use crate::records::tables::bans::{self, BanRow};
+
+/// Bans on a page.
+const PAGE_MAX: u32 = 1000;
+
+pub(super) fn routes() -> Vec<Route> {
+    use Scope::{BansRead, BansWrite};
+    vec![
+        route("GET /bans", BansRead, "Bans in force, page by page", list),
+        route("POST /bans", BansWrite, "Ban a network", create),
+        route("DELETE /bans/{*network}", BansWrite, "End the ban of a network", remove),
+    ]
+}
+
+/// A network that is not served.
+#[derive(Serialize, ToSchema)]
+struct Ban {
+    /// In CIDR notation.
+    network: String,
+    /// Why: a person's words, or those for what it did.
+    reason: String,
+    /// Whether it was banned by itself.
+    automatic: bool,
+    /// Seconds since 1970.
+    created: i64,
+    /// Seconds since 1970 at which it ends; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<i64>,
+}
+
+/// Some bans.
+#[derive(Serialize, ToSchema)]
+struct BanPage {
+    bans: Vec<Ban>,
+    /// The next page's cursor; absent: this is the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    /// How many there are in all.
+    total: u64,
+}
+
+/// What shall be banned.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct BanWish {
+    /// An address, or a network in CIDR notation.
+    #[schema(example = "192.0.2.0/24", max_length = 64)]
+    network: String,
+    #[schema(max_length = 100)]
+    #[serde(default)]
+    reason: String,
+    /// Seconds since 1970 at which it ends; absent: never.
+    #[schema(minimum = 0, maximum = 253402300799i64)]
+    expires: Option<i64>,
+}
+
+/// Which page.
+#[derive(Deserialize, IntoParams)]
+struct Which {
+    /// What the page before gave as `next`.
+    #[param(nullable = false)]
+    cursor: Option<String>,
+    #[param(minimum = 1, maximum = 1000, nullable = false)]
+    limit: Option<u32>,
+}
+
+impl From<BanRow> for Ban {
+    fn from(row: BanRow) -> Self {
+        let BanRow { network, reason, automatic, created, expires } = row;
+        Self { network, reason, automatic, created, expires }
+    }
+}
+
+impl Segment for Network {
+    const NAME: &'static str = "network";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "an address, or a network as 192.0.2.0/24, is due".into())
+    }
+
+    fn schema() -> Value {
+        let byte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+        let v4 = format!("^{byte}(\\.{byte}){{3}}/(3[0-2]|[12]?[0-9])$");
+        json!({
+            "type": "string",
+            "description": "An address, or a network in CIDR notation",
+            "anyOf": [{ "pattern": v4 }, { "format": "ipv4" }, { "format": "ipv6" }, { "pattern": "/" }],
+        })
+    }
+}
+
+async fn list(
+    State(api): State<Shared>,
+    Query(which): Query<Which>,
+) -> Result<Json<BanPage>, Problem> {
+    let limit = limit(which.limit, 100, PAGE_MAX)?;
+    let (after, now) = (which.cursor.unwrap_or_default(), api.now());
+    let rows = api.records().look(move |db| bans::page(db, now, &after, limit)).await?;
+    let next = rows.last().filter(|_| rows.len() == limit as usize);
+    let next = next.map(|row| row.network.clone());
+    let total = api.tracker().bans().len() as u64;
+    Ok(Json(BanPage { bans: rows.into_iter().map(Ban::from).collect(), next, total }))
+}
+
+async fn create(
+    State(api): State<Shared>,
+    caller: Caller,
+    Body(wish): Body<BanWish>,
+) -> Result<Created<Ban>, Problem> {
+    check_name(&wish.reason)?;
+    check_end(wish.expires)?;
+    let network = Network::parse(&wish.network)
+        .map_err(|due| Problem::bad_request(format!("network: {due}")))?;
+    if api.tracker().bans().len() >= BANS_MAX {
+        return Err(Problem::conflict(format!("{BANS_MAX} bans are the most")));
+    }
+    let (reason, created, expires) = (wish.reason, api.now(), wish.expires);
+    let row = BanRow { network: network.to_string(), reason, automatic: false, created, expires };
+    let shared = Arc::clone(&api);
+    let put = move |row: &BanRow| {
+        let until = row.expires.map(|time| shared.moment().tick_at(time));
+        shared.tracker().bans().put(&[(network, until)]);
+    };
+    let insert = move |db: &rusqlite::Connection| {
+        bans::put(db, std::slice::from_ref(&row))?;
+        Ok(row)
+    };
+    let row = api.records().change(insert, put).await?;
+    api.audit(&caller, format_args!("banned {}", row.network));
+    let data = json!({ "network": row.network, "reason": row.reason, "automatic": false, "expires": row.expires });
+    api.hub.tell(EventKind::Ban, data);
+    Ok(Created(row.into()))
+}
+
+async fn remove(
+    State(api): State<Shared>,
+    caller: Caller,
+    At(network): At<Network>,
+) -> Result<Done, Problem> {
+    let shared = Arc::clone(&api);
+    let text = network.to_string();
+    let forget = move |_: &bool| {
+        shared.tracker().bans().remove(&[network]);
+    };
+    if !api.records().change(move |db| bans::remove(db, &text), forget).await? {
+        return Err(Problem::not_found("just this network is not banned"));
+    }
+    api.audit(&caller, format_args!("ended the ban of {network}"));
+    Ok(Done)
+}

@@ -1,0 +1,174 @@
+//! `/config`, `/log/level`, `/certificates`: what the application decides.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::auth::Caller;
+use super::input::{Body, Done, Json};
+use super::problem::Problem;
+use super::route::{Route, route};
+use super::scope::Scope;
+use crate::control::{Command, Reloaded, Setting};
+use crate::records::tables::settings;
+
+/// Keys that one request may set.
+const KEYS_MAX: usize = 100;
+
+pub(super) fn routes() -> Vec<Route> {
+    use Scope::{CertificatesWrite, ConfigRead, ConfigWrite, StatsRead};
+    vec![
+        route("GET /config", ConfigRead, "What is configured, and where that comes from", show),
+        route("PATCH /config", ConfigWrite, "Set keys that can change while serving", change),
+        route("POST /config/reload", ConfigWrite, "Read configuration and lists again", reload),
+        route("GET /log/level", ConfigRead, "How much is logged", level),
+        route("PUT /log/level", ConfigWrite, "Log more, or less, until the next reload", set_level),
+        route(
+            "GET /certificates",
+            StatsRead,
+            "Host names, and when their certificates end",
+            certificates,
+        ),
+        route(
+            "POST /certificates/reload",
+            CertificatesWrite,
+            "Read certificates and lists again",
+            reload_files,
+        ),
+    ]
+}
+
+/// The configuration in force.
+#[derive(Serialize, ToSchema)]
+struct Settings {
+    settings: Vec<Setting>,
+}
+
+/// New values, by the names of keys, as `tracker.interval_s`; null takes back what the API has set.
+#[derive(Deserialize, ToSchema)]
+#[serde(transparent)]
+#[schema(example = json!({ "tracker.interval_s": 900 }))]
+struct Wishes(BTreeMap<String, Value>);
+
+/// How much is logged.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Level {
+    level: LevelName,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum LevelName {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// A host name with its certificate.
+#[derive(Serialize, ToSchema)]
+struct Certificate {
+    /// Empty for a certificate without a name.
+    name: String,
+    /// Seconds since 1970.
+    expires: u64,
+}
+
+/// Every host name.
+#[derive(Serialize, ToSchema)]
+struct Certificates {
+    certificates: Vec<Certificate>,
+}
+
+async fn show(State(api): State<Shared>) -> Result<Json<Settings>, Problem> {
+    let settings = api.order(Command::Settings).await?;
+    Ok(Json(Settings { settings }))
+}
+
+async fn reload(State(api): State<Shared>, caller: Caller) -> Result<Json<Reloaded>, Problem> {
+    let outcome = api.order(Command::Reload).await?;
+    let reloaded = outcome.map_err(|sentences| Problem::settings(&sentences))?;
+    api.audit(&caller, format_args!("reloaded the configuration"));
+    Ok(Json(reloaded))
+}
+
+async fn change(
+    State(api): State<Shared>,
+    caller: Caller,
+    Body(Wishes(wishes)): Body<Wishes>,
+) -> Result<Json<Reloaded>, Problem> {
+    if wishes.is_empty() || wishes.len() > KEYS_MAX {
+        return Err(Problem::bad_request(format!("1 to {KEYS_MAX} keys are due")));
+    }
+    let _alone = api.settings.lock().await;
+    let recorded = api.records().look(settings::all).await?;
+    let parse = |(name, text): (String, String)| Some((name, serde_json::from_str(&text).ok()?));
+    let mut all: BTreeMap<String, Value> = recorded.into_iter().filter_map(parse).collect();
+    let mut names = Vec::new();
+    let mut rows = Vec::new();
+    for (name, value) in wishes {
+        names.push(name.clone());
+        rows.push((name.clone(), (!value.is_null()).then(|| value.to_string())));
+        match value {
+            Value::Null => drop(all.remove(&name)),
+            value => drop(all.insert(name, value)),
+        }
+    }
+    let values: Vec<_> = all.into_iter().collect();
+    let with = |try_only| {
+        let values = values.clone();
+        move |reply| Command::Override { values, try_only, reply }
+    };
+    let tried = api.order(with(true)).await?;
+    tried.map_err(|sentences| Problem::settings(&sentences))?;
+    api.records().change(move |db| settings::put(db, &rows), |()| ()).await?;
+    let done = api.order(with(false)).await?;
+    let reloaded = done.map_err(|sentences| Problem::settings(&sentences))?;
+    api.audit(&caller, format_args!("set {}", names.join(", ")));
+    Ok(Json(reloaded))
+}
+
+async fn level(State(api): State<Shared>) -> Result<Json<Level>, Problem> {
+    let level = api.order(|reply| Command::LogLevel(None, reply)).await?;
+    Ok(Json(Level { level: level_of(&level) }))
+}
+
+async fn set_level(
+    State(api): State<Shared>,
+    caller: Caller,
+    Body(Level { level }): Body<Level>,
+) -> Result<Json<Level>, Problem> {
+    let name = serde_json::to_value(level).unwrap_or_default();
+    let name = name.as_str().unwrap_or_default().to_owned();
+    let level = api.order(|reply| Command::LogLevel(Some(name), reply)).await?;
+    api.audit(&caller, format_args!("set the level of the log to {level}"));
+    Ok(Json(Level { level: level_of(&level) }))
+}
+
+fn level_of(name: &str) -> LevelName {
+    let name = Value::from(name.to_ascii_lowercase());
+    serde_json::from_value(name).unwrap_or(LevelName::Info)
+}
+
+async fn certificates(State(api): State<Shared>) -> Result<Json<Certificates>, Problem> {
+    let certificate = |(name, expires): (String, SystemTime)| {
+        let expires = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        Certificate { name, expires }
+    };
+    let all = (api.means.figures.certificates)().into_iter().map(certificate);
+    Ok(Json(Certificates { certificates: all.collect() }))
+}
+
+async fn reload_files(State(api): State<Shared>, caller: Caller) -> Result<Done, Problem> {
+    let outcome = api.order(Command::ReloadFiles).await?;
+    outcome.map_err(|sentences| Problem::settings(&sentences))?;
+    api.audit(&caller, format_args!("reloaded lists and certificates"));
+    Ok(Done)
+}

@@ -1,0 +1,135 @@
+//! `/events`: what happens, as it happens (server-sent events, HTML Living Standard).
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event as Line, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use utoipa::IntoParams;
+
+use super::Shared;
+use super::describe::{Output, Sheet};
+use super::input::Query;
+use super::problem::Problem;
+use super::route::{Route, route};
+use super::scope::Scope;
+use crate::events::{Event, EventKind};
+
+/// Streams at once: they hold connections that others may need.
+const STREAMS_MAX: usize = 16;
+/// How long a stream is silent at most. Shorter than a silent connection lives.
+const BEAT: Duration = Duration::from_secs(15);
+
+static STREAMS: AtomicUsize = AtomicUsize::new(0);
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![route("GET /events", Scope::EventsRead, "What happens, as it happens", listen)]
+}
+
+/// Which events.
+#[derive(Deserialize, IntoParams)]
+struct Choice {
+    /// Kinds with commas between them; without it all.
+    #[param(pattern = "^[a-z_]+(,[a-z_]+)*$", example = "completed,ban", nullable = false)]
+    kinds: Option<String>,
+}
+
+/// A place among the streams.
+struct Place;
+
+impl Place {
+    fn take() -> Option<Self> {
+        let taken = STREAMS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            (count < STREAMS_MAX).then_some(count + 1)
+        });
+        taken.is_ok().then_some(Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        STREAMS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A stream of events.
+struct Stream(Response);
+
+impl IntoResponse for Stream {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
+impl Output for Stream {
+    fn describe(sheet: &mut Sheet) {
+        let event = sheet.schema::<Event>();
+        let text = json!({
+            "type": "string",
+            "description": "Lines `id:`, `event:` and `data:`. The data is an Event in JSON. An event \
+                `missed` says how many were not taken in time.",
+            "contentSchema": event,
+        });
+        sheet.response(200, "Events, until the client leaves.", &[("text/event-stream", text)]);
+    }
+}
+
+/// Reads names of kinds.
+pub(super) fn kinds<'a>(
+    names: impl Iterator<Item = &'a str>,
+) -> Result<HashSet<EventKind>, Problem> {
+    let one = |name: &str| {
+        let found = EventKind::ALL.into_iter().find(|kind| kind.label() == name);
+        found.ok_or_else(|| {
+            let known: Vec<_> = EventKind::ALL.iter().map(|kind| kind.label()).collect();
+            Problem::bad_request(format!("kinds: one of {} is due", known.join(", ")))
+        })
+    };
+    names.map(one).collect()
+}
+
+async fn listen(
+    State(api): State<Shared>,
+    Query(Choice { kinds: names }): Query<Choice>,
+) -> Result<Stream, Problem> {
+    let wanted = match names {
+        Some(names) => kinds(names.split(','))?,
+        None => EventKind::ALL.into(),
+    };
+    let Some(place) = Place::take() else {
+        return Err(Problem::too_many(format!("{STREAMS_MAX} streams are the most"), 10));
+    };
+    let listener = api.hub.listen();
+    let lines = unfold((listener, wanted, place), |(mut listener, wanted, place)| async move {
+        let line = next(&mut listener, &wanted).await?;
+        Some((Ok::<_, Infallible>(line), (listener, wanted, place)))
+    });
+    Ok(Stream(Sse::new(lines).keep_alive(KeepAlive::new().interval(BEAT)).into_response()))
+}
+
+/// The next line of a stream; `None` at its end.
+async fn next(listener: &mut Receiver<Arc<Event>>, wanted: &HashSet<EventKind>) -> Option<Line> {
+    loop {
+        match listener.recv().await {
+            Ok(event) if wanted.contains(&event.kind) => {
+                let data = serde_json::to_string(&*event).unwrap_or_default();
+                let line = Line::default().event(event.kind.label()).id(event.id.to_string());
+                return Some(line.data(data));
+            }
+            Ok(_) => {}
+            Err(RecvError::Lagged(count)) => {
+                return Some(Line::default().event("missed").data(count.to_string()));
+            }
+            Err(RecvError::Closed) => return None,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `/figures`: the course of the figures, and how it goes on (server-sent events).
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event as Line, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{StreamExt, once, unfold};
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::Shared;
+use super::describe::{Output, Sheet};
+use super::problem::Problem;
+use super::route::{Route, route};
+use super::scope::Scope;
+use crate::recorder::Told;
+
+/// Streams at once: half of the connections that the admin listener has.
+const STREAMS_MAX: usize = 32;
+/// How long a stream is silent at most: a sample is told each second.
+const BEAT: Duration = Duration::from_secs(15);
+
+static STREAMS: AtomicUsize = AtomicUsize::new(0);
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![route("GET /figures", Scope::StatsRead, "The course of the figures, as it goes on", listen)]
+}
+
+/// A place among the streams.
+struct Place;
+
+impl Place {
+    fn take() -> Option<Self> {
+        let place = STREAMS.fetch_add(1, Ordering::Relaxed);
+        // One too many gives its place back at once.
+        Some(Self).filter(|_| place < STREAMS_MAX)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        STREAMS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A stream of figures.
+struct Stream(Response);
+
+impl IntoResponse for Stream {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
+impl Output for Stream {
+    fn describe(sheet: &mut Sheet) {
+        let text = json!({
+            "type": "string",
+            "description": "Events `history` (the names of the figures, ten minutes of seconds and a \
+                day of minutes), then `sample` each second and `tables` every five, with data in JSON.",
+        });
+        sheet.response(200, "Figures, until the client leaves.", &[("text/event-stream", text)]);
+    }
+}
+
+fn line(told: &Told) -> Result<Line, Infallible> {
+    Ok(Line::default().event(told.name).data(&told.data))
+}
+
+async fn listen(State(api): State<Shared>) -> Result<Stream, Problem> {
+    let Some(place) = Place::take() else {
+        return Err(Problem::too_many(format!("{STREAMS_MAX} streams are the most"), 10));
+    };
+    let (history, receiver) = api.recorder.listen();
+    let first = once(async move { line(&history) });
+    let rest = unfold((receiver, place), |(mut receiver, place)| async move {
+        loop {
+            let told: Arc<Told> = match receiver.recv().await {
+                Ok(told) => told,
+                // The next sample tells how it is.
+                Err(RecvError::Lagged(_)) => continue,
+                Err(RecvError::Closed) => return None,
+            };
+            return Some((line(&told), (receiver, place)));
+        }
+    });
+    let lines = first.chain(rest);
+    Ok(Stream(Sse::new(lines).keep_alive(KeepAlive::new().interval(BEAT)).into_response()))
+}

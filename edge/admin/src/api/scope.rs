@@ -1,0 +1,150 @@
+//! What a token may do.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// One thing that tokens may or may not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) enum Scope {
+    /// Everything, and what is added later.
+    #[serde(rename = "*")]
+    All,
+    #[serde(rename = "stats:read")]
+    StatsRead,
+    #[serde(rename = "torrents:read")]
+    TorrentsRead,
+    #[serde(rename = "torrents:write")]
+    TorrentsWrite,
+    #[serde(rename = "peers:read")]
+    PeersRead,
+    #[serde(rename = "peers:write")]
+    PeersWrite,
+    #[serde(rename = "lists:read")]
+    ListsRead,
+    #[serde(rename = "lists:write")]
+    ListsWrite,
+    #[serde(rename = "keys:read")]
+    KeysRead,
+    #[serde(rename = "keys:write")]
+    KeysWrite,
+    #[serde(rename = "bans:read")]
+    BansRead,
+    #[serde(rename = "bans:write")]
+    BansWrite,
+    #[serde(rename = "tokens:read")]
+    TokensRead,
+    #[serde(rename = "tokens:write")]
+    TokensWrite,
+    #[serde(rename = "config:read")]
+    ConfigRead,
+    #[serde(rename = "config:write")]
+    ConfigWrite,
+    #[serde(rename = "certificates:write")]
+    CertificatesWrite,
+    #[serde(rename = "events:read")]
+    EventsRead,
+}
+
+impl Scope {
+    const LABELS: [(Self, &'static str); 18] = [
+        (Self::All, "*"),
+        (Self::StatsRead, "stats:read"),
+        (Self::TorrentsRead, "torrents:read"),
+        (Self::TorrentsWrite, "torrents:write"),
+        (Self::PeersRead, "peers:read"),
+        (Self::PeersWrite, "peers:write"),
+        (Self::ListsRead, "lists:read"),
+        (Self::ListsWrite, "lists:write"),
+        (Self::KeysRead, "keys:read"),
+        (Self::KeysWrite, "keys:write"),
+        (Self::BansRead, "bans:read"),
+        (Self::BansWrite, "bans:write"),
+        (Self::TokensRead, "tokens:read"),
+        (Self::TokensWrite, "tokens:write"),
+        (Self::ConfigRead, "config:read"),
+        (Self::ConfigWrite, "config:write"),
+        (Self::CertificatesWrite, "certificates:write"),
+        (Self::EventsRead, "events:read"),
+    ];
+
+    /// Its name, in requests and records.
+    pub(crate) fn label(self) -> &'static str {
+        Self::LABELS.iter().find(|(scope, _)| *scope == self).map_or("", |(_, label)| label)
+    }
+
+    fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// Several scopes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scopes(u32);
+
+impl Scopes {
+    /// Everything.
+    pub(crate) const ALL: Self = Self(1);
+
+    /// Those of a list.
+    pub(crate) fn of(scopes: &[Scope]) -> Self {
+        Self(scopes.iter().fold(0, |bits, scope| bits | scope.bit()))
+    }
+
+    /// Reads the records' form. Names that are not known, as of a later version, allow nothing.
+    pub(crate) fn parse(text: &str) -> Self {
+        let known =
+            Scope::LABELS.iter().filter(|(_, label)| text.split(' ').any(|one| one == *label));
+        Self(known.fold(0, |bits, (scope, _)| bits | scope.bit()))
+    }
+
+    /// Whether this is allowed.
+    pub(crate) fn allow(self, scope: Scope) -> bool {
+        self.0 & (Scope::All.bit() | scope.bit()) != 0
+    }
+
+    /// Whether everything that `other` allows is allowed here, too.
+    pub(crate) fn cover(self, other: Self) -> bool {
+        self.0 & Scope::All.bit() != 0 || other.0 & !self.0 == 0
+    }
+
+    /// All of them, each by itself.
+    pub(crate) fn list(self) -> Vec<Scope> {
+        let all = Scope::LABELS.iter().map(|(scope, _)| *scope);
+        all.filter(|scope| self.0 & scope.bit() != 0).collect()
+    }
+}
+
+impl fmt::Display for Scopes {
+    /// The records' form.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels: Vec<_> = self.list().into_iter().map(Scope::label).collect();
+        f.write_str(&labels.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_everywhere() {
+        for (at, (scope, label)) in Scope::LABELS.into_iter().enumerate() {
+            assert_eq!(scope as usize, at);
+            assert_eq!(serde_json::to_value(scope).unwrap(), label);
+            assert_eq!(Scopes::parse(label), Scopes::of(&[scope]));
+        }
+    }
+
+    #[test]
+    fn what_is_not_given_is_not_allowed() {
+        let some = Scopes::parse("keys:read bans:write unknown:read");
+        assert_eq!(some.to_string(), "keys:read bans:write");
+        assert!(some.allow(Scope::KeysRead) && !some.allow(Scope::KeysWrite));
+        assert!(!some.allow(Scope::All) && !Scopes::default().allow(Scope::StatsRead));
+        assert!(Scopes::ALL.allow(Scope::TokensWrite));
+        assert!(Scopes::ALL.cover(some) && some.cover(some) && !some.cover(Scopes::ALL));
+        assert!(!some.cover(Scopes::of(&[Scope::KeysWrite])));
+    }
+}

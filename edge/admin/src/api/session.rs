@@ -1,0 +1,239 @@
+//! Sessions of the dashboard: a browser that has shown a token gets a cookie, and with it the token's
+//! rights.
+//!
+//! The cookie is of no use to scripts (`HttpOnly`) nor to pages of other sites (`SameSite=Strict`). What
+//! changes something must also bear a header that only a script of the same origin can set, and the
+//! origin of the dashboard itself: a cookie alone changes nothing. The API knows no cookies: a session's
+//! token is put in the place of the header that is not there.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, COOKIE, HOST, ORIGIN, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde::{Deserialize, Serialize};
+
+use super::Shared;
+use super::auth::{From, draw_text, fingerprint};
+use super::input::{Body, Json};
+use super::problem::Problem;
+use super::scope::Scope;
+
+/// The name of the cookie.
+const NAME: &str = "tidegate_session";
+/// The header that a page of another origin cannot set without being asked whether it may.
+const HEADER: &str = "x-tidegate";
+/// Random characters of a session: 190 bits.
+const LEN: usize = 32;
+/// How long a session lasts.
+const LIFETIME: Duration = Duration::from_secs(12 * 3600);
+/// Sessions at a time; of more the oldest ends.
+const SESSIONS_MAX: usize = 100;
+
+/// The sessions of this process: a restart ends them.
+#[derive(Default)]
+pub(crate) struct Sessions(Mutex<Vec<Session>>);
+
+struct Session {
+    /// Of what the cookie holds.
+    digest: [u8; 32],
+    token: String,
+    until: Instant,
+}
+
+impl Sessions {
+    fn open(&self, id: &str, token: &str) {
+        let session =
+            Session { digest: fingerprint(id), token: token.into(), until: Instant::now() + LIFETIME };
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|session| session.until > Instant::now());
+        if all.len() >= SESSIONS_MAX {
+            all.remove(0);
+        }
+        all.push(session);
+    }
+
+    /// The token of a session.
+    fn token(&self, id: &str) -> Option<String> {
+        // Digests tell nothing by the time that comparing them takes.
+        let digest = fingerprint(id);
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = all.iter().find(|session| session.digest == digest);
+        session.filter(|session| session.until > Instant::now()).map(|found| found.token.clone())
+    }
+
+    fn close(&self, id: &str) {
+        let digest = fingerprint(id);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|session| session.digest != digest);
+    }
+}
+
+/// `/session`: POST opens one, GET says whose it is, DELETE closes it.
+pub(super) fn router() -> Router<Shared> {
+    Router::new().route("/session", post(open).get(show).delete(close))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Login {
+    token: String,
+}
+
+/// Whose session it is.
+#[derive(Serialize)]
+struct Whose {
+    name: String,
+    scopes: Vec<Scope>,
+}
+
+async fn open(
+    State(api): State<Shared>,
+    ConnectInfo(From(from)): ConnectInfo<From>,
+    headers: HeaderMap,
+    Body(Login { token }): Body<Login>,
+) -> Result<Response, Problem> {
+    if !is_own_page(&headers) {
+        return Err(foreign());
+    }
+    let whose = whose(&api, format!("Bearer {token}").as_bytes(), from.ip())?;
+    let id = draw_text(LEN).map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
+    api.sessions.open(&id, &token);
+    let secure = if is_over_tls(&headers) { "; Secure" } else { "" };
+    let age_s = LIFETIME.as_secs();
+    let cookie =
+        format!("{NAME}={id}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}");
+    Ok(with_cookie(Json(whose).into_response(), &cookie))
+}
+
+async fn show(
+    State(api): State<Shared>,
+    ConnectInfo(From(from)): ConnectInfo<From>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    // Whoever has not signed in yet has done nothing wrong.
+    let Some(token) = headers.get(AUTHORIZATION) else {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    };
+    let mut response = Json(whose(&api, token.as_bytes(), from.ip())?).into_response();
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+async fn close(State(api): State<Shared>, headers: HeaderMap) -> Response {
+    cookie(&headers).into_iter().for_each(|id| api.sessions.close(id));
+    let gone = format!("{NAME}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
+    with_cookie(StatusCode::NO_CONTENT.into_response(), &gone)
+}
+
+fn whose(api: &Shared, header: &[u8], from: IpAddr) -> Result<Whose, Problem> {
+    let caller = api.gate.identify(Some(header), from, api.now());
+    let caller = caller.map_err(|refused| refused.problem(Scope::All))?;
+    Ok(Whose { name: caller.name, scopes: caller.scopes.list() })
+}
+
+fn with_cookie(mut response: Response, cookie: &str) -> Response {
+    let headers = response.headers_mut();
+    // Letters, digits and the punctuation of cookies: always a header's value.
+    if let Ok(cookie) = HeaderValue::from_str(cookie) {
+        headers.insert(SET_COOKIE, cookie);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Goes before everything: puts the token of a session where a token is looked for.
+pub(super) async fn carry(
+    State(api): State<Shared>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let headers = request.headers();
+    let token = match cookie(headers) {
+        Some(id) if !headers.contains_key(AUTHORIZATION) => api.sessions.token(id),
+        _ => None,
+    };
+    let Some(token) = token else { return Ok(next.run(request).await) };
+    if !request.method().is_safe() && !is_own_page(headers) {
+        return Err(foreign());
+    }
+    if let Ok(header) = HeaderValue::try_from(format!("Bearer {token}")) {
+        request.headers_mut().insert(AUTHORIZATION, header);
+    }
+    Ok(next.run(request).await)
+}
+
+fn foreign() -> Problem {
+    Problem::forbidden("this is for pages of the dashboard itself: X-Tidegate: 1, and its own Origin")
+}
+
+/// The session that a browser sends.
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = all.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
+    pairs.find(|(name, _)| name.trim() == NAME).map(|(_, id)| id.trim())
+}
+
+/// Whether a script of the page that was served here has sent it.
+fn is_own_page(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let origin = text(ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
+    let host = text(HOST.as_str());
+    text(HEADER) == Some("1") && host.is_some() && origin.map(|(_, host)| host) == host
+}
+
+/// Whether the page came over TLS: browsers say so of themselves, whatever is in between.
+fn is_over_tls(headers: &HeaderMap) -> bool {
+    headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn sessions_end_and_are_bounded() {
+        let sessions = Sessions::default();
+        sessions.open("one", "tg_1");
+        assert_eq!(sessions.token("one").as_deref(), Some("tg_1"));
+        assert_eq!(sessions.token("two"), None);
+        sessions.close("one");
+        assert_eq!(sessions.token("one"), None);
+        (0..=SESSIONS_MAX).for_each(|number| sessions.open(&number.to_string(), "tg_2"));
+        assert!(sessions.token("0").is_none() && sessions.token("1").is_some());
+        sessions.0.lock().unwrap()[0].until = Instant::now();
+        assert_eq!(sessions.token("1"), None);
+    }
+
+    #[test]
+    fn the_cookie_is_found_among_others() {
+        let found = |line| cookie(&headers(&[("cookie", line)])).map(String::from);
+        assert_eq!(found("a=b; tidegate_session=xyz; c=d").as_deref(), Some("xyz"));
+        assert_eq!(found("xtidegate_session=xyz"), None);
+        assert_eq!(cookie(&headers(&[])), None);
+    }
+
+    #[test]
+    fn other_sites_pages_are_no_own_ones() {
+        let own = [("host", "t:1"), ("origin", "http://t:1"), ("x-tidegate", "1")];
+        assert!(is_own_page(&headers(&own)));
+        for at in 0..own.len() {
+            let mut less = own.to_vec();
+            less.remove(at);
+            assert!(!is_own_page(&headers(&less)), "without {}", own[at].0);
+        }
+        for origin in ["http://t:2", "http://x.t:1", "null", "t:1", "http://t:1/"] {
+            assert!(!is_own_page(&headers(&[own[0], ("origin", origin), own[2]])), "{origin}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! `/stats`, `/listeners`, `/health`: how it goes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tracker::DoorNumber;
+use tracker::access::Mode;
+use tracker::counters::{Counters, Drop, Kind, Listener as Known};
+use types::Refusal;
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::describe::{Output, Sheet};
+use super::input::Json;
+use super::problem::Problem;
+use super::route::{Route, route};
+use super::scope::Scope;
+use crate::records::Health as RecordsHealth;
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route("GET /stats", Scope::StatsRead, "Swarms, traffic, memory, records, process", stats),
+        route(
+            "GET /listeners",
+            Scope::StatsRead,
+            "What listens where, and what it has done",
+            listeners,
+        ),
+        route("GET /health", None, "Whether it serves", health),
+    ]
+}
+
+/// How it goes, in figures. Those that are no gauges only grow, until the process ends.
+#[derive(Serialize, ToSchema)]
+struct Stats {
+    version: String,
+    /// Seconds since the start.
+    uptime_s: f64,
+    /// Whether every listener serves.
+    ready: bool,
+    torrents: u64,
+    peers: Peers,
+    /// Leechers that are partial seeds (BEP 21).
+    partial_seeds: u64,
+    /// Downloads completed.
+    downloads: u64,
+    /// Peers that aged out.
+    expired_peers: u64,
+    memory: Memory,
+    /// What was asked and answered, by protocol.
+    traffic: BTreeMap<String, Traffic>,
+    records: Records,
+    process: Process,
+    /// Events told.
+    events: u64,
+}
+
+/// Peers known now.
+#[derive(Serialize, ToSchema)]
+struct Peers {
+    v4: Roles,
+    v6: Roles,
+    /// WebTorrent.
+    web: Roles,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Roles {
+    seeders: u64,
+    leechers: u64,
+}
+
+/// Memory for torrents and peers, bytes.
+#[derive(Serialize, ToSchema)]
+struct Memory {
+    used: u64,
+    reserved: u64,
+    /// New peers that were not stored because there was none left.
+    refused: u64,
+}
+
+/// What was asked of listeners, and what came of it.
+#[derive(Default, Serialize, ToSchema)]
+struct Traffic {
+    requests: BTreeMap<String, u64>,
+    responses: BTreeMap<String, u64>,
+    /// By what clients were told; reasons that never were are absent.
+    refusals: BTreeMap<String, u64>,
+    /// By reason; those that never were are absent.
+    drops: BTreeMap<String, u64>,
+    bytes_in: u64,
+    bytes_out: u64,
+    peers_sent: u64,
+    connections_open: u64,
+}
+
+/// How the records are.
+#[derive(Serialize, ToSchema)]
+struct Records {
+    /// Whether they outlive the process: `[state] dir` is set.
+    durable: bool,
+    /// Transactions committed.
+    commits: u64,
+    /// Changes acknowledged.
+    changes: u64,
+    /// Changes that wait.
+    waiting: u64,
+    /// Counts written.
+    counts_written: u64,
+    /// Counts that could not be written yet.
+    counts_waiting: u64,
+    /// For how long, seconds.
+    lag_s: u64,
+    /// Failures, by kind.
+    failures: BTreeMap<String, u64>,
+}
+
+/// What the process has used.
+#[derive(Serialize, ToSchema)]
+struct Process {
+    cpu_s: f64,
+    resident_bytes: u64,
+    descriptors: u64,
+}
+
+/// What listens somewhere.
+#[derive(Serialize, ToSchema)]
+struct Listener {
+    /// udp, http, https, ws or wss.
+    protocol: String,
+    /// Address and port.
+    address: String,
+    /// Which torrents are served there: open, allow, deny or both.
+    mode: String,
+    traffic: Traffic,
+}
+
+/// All listeners.
+#[derive(Serialize, ToSchema)]
+struct Listeners {
+    listeners: Vec<Listener>,
+}
+
+async fn stats(State(api): State<Shared>) -> Result<Json<Stats>, Problem> {
+    let figures = &api.means.figures;
+    let totals = figures.tracker.totals();
+    let process = (figures.process)();
+    let mut traffic: BTreeMap<String, Traffic> = BTreeMap::new();
+    for (Known { protocol, .. }, counters) in figures.board.read() {
+        traffic.entry(protocol.label().into()).or_default().add(&counters);
+    }
+    Ok(Json(Stats {
+        version: figures.version.into(),
+        uptime_s: process.uptime_s,
+        ready: figures.status.ready.load(Ordering::Relaxed),
+        torrents: totals.torrents,
+        peers: Peers {
+            v4: Roles { seeders: totals.v4.seeders, leechers: totals.v4.leechers },
+            v6: Roles { seeders: totals.v6.seeders, leechers: totals.v6.leechers },
+            web: Roles { seeders: totals.web.seeders, leechers: totals.web.leechers },
+        },
+        partial_seeds: totals.partial_seeds,
+        downloads: totals.downloads,
+        expired_peers: totals.expired,
+        memory: Memory {
+            used: totals.memory_used,
+            reserved: totals.memory_reserved,
+            refused: totals.refused_for_memory,
+        },
+        traffic,
+        records: records(api.records().is_durable(), api.records().health()),
+        process: Process {
+            cpu_s: process.cpu_s,
+            resident_bytes: process.resident_bytes,
+            descriptors: process.descriptors,
+        },
+        events: api.hub.told(),
+    }))
+}
+
+fn records(durable: bool, health: &RecordsHealth) -> Records {
+    let labels = crate::records::Failure::LABELS.into_iter().zip(&health.failures);
+    let load = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+    Records {
+        durable,
+        commits: load(&health.commits),
+        changes: load(&health.changes),
+        waiting: load(&health.waiting),
+        counts_written: load(&health.flushed),
+        counts_waiting: load(&health.unflushed),
+        lag_s: load(&health.lag_s),
+        failures: labels.map(|(label, count)| (label.into(), load(count))).collect(),
+    }
+}
+
+impl Traffic {
+    fn add(&mut self, counters: &Counters) {
+        let kinds = |into: &mut BTreeMap<String, u64>, table: &[[u64; Kind::ALL.len()]; 2]| {
+            for (kind, [v4, v6]) in
+                Kind::ALL.into_iter().zip(std::iter::zip(table[0], table[1]).map(|(a, b)| [a, b]))
+            {
+                *into.entry(kind.label().into()).or_default() += v4 + v6;
+            }
+        };
+        kinds(&mut self.requests, &counters.requests);
+        kinds(&mut self.responses, &counters.responses);
+        let refusals = Refusal::ALL.into_iter().map(Refusal::label).zip(counters.refusals);
+        let drops = Drop::ALL.into_iter().map(Drop::label).zip(counters.drops);
+        for (label, count) in refusals.filter(|(_, count)| *count > 0) {
+            *self.refusals.entry(label.into()).or_default() += count;
+        }
+        for (label, count) in drops.filter(|(_, count)| *count > 0) {
+            *self.drops.entry(label.into()).or_default() += count;
+        }
+        self.bytes_in += counters.bytes_in;
+        self.bytes_out += counters.bytes_out;
+        self.peers_sent += counters.peers_sent;
+        self.connections_open +=
+            counters.connections_opened.saturating_sub(counters.connections_closed);
+    }
+}
+
+async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem> {
+    let figures = &api.means.figures;
+    let doors = figures.tracker.doors().load();
+    let mode = |DoorNumber(door)| match doors.get(usize::from(door)).map(|door| door.lists.mode) {
+        Some(Mode::Allow) => "allow",
+        Some(Mode::Deny) => "deny",
+        Some(Mode::Both) => "both",
+        Some(Mode::Open) | None => "open",
+    };
+    let listener = |(known, counters): (Known, Counters)| {
+        let mut traffic = Traffic::default();
+        traffic.add(&counters);
+        Listener {
+            protocol: known.protocol.label().into(),
+            address: known.address.to_string(),
+            mode: mode(known.door).into(),
+            traffic,
+        }
+    };
+    Ok(Json(Listeners { listeners: figures.board.read().into_iter().map(listener).collect() }))
+}
+
+/// Whether it serves.
+#[derive(Serialize, ToSchema)]
+struct Health {
+    /// Every listener serves.
+    ready: bool,
+    /// The records answer.
+    records: bool,
+}
+
+/// 200 if all is well, 503 if not.
+struct Wellness(Health);
+
+impl IntoResponse for Wellness {
+    fn into_response(self) -> Response {
+        let is_well = self.0.ready && self.0.records;
+        let mut response = Json(self.0).into_response();
+        if !is_well {
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        response
+    }
+}
+
+impl Output for Wellness {
+    fn describe(sheet: &mut Sheet) {
+        let schema = sheet.schema::<Health>();
+        sheet.response(200, "All is well.", &[("application/json", schema.clone())]);
+        sheet.response(503, "Something is not.", &[("application/json", schema)]);
+    }
+}
+
+async fn health(State(api): State<Shared>) -> Result<Wellness, Problem> {
+    let ready = api.means.figures.status.ready.load(Ordering::Relaxed);
+    let begun = Instant::now();
+    let looked = api.records().look(|db| db.query_row("SELECT 1", [], |_| Ok(()))).await;
+    let records = looked.is_ok() && begun.elapsed().as_secs() < 1;
+    Ok(Wellness(Health { ready, records }))
+}

@@ -1,0 +1,52 @@
+//! What the API asks of the application: its configuration, its files, its log. The application takes
+//! commands one by one, when it comes to it, and answers each through its own channel.
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::oneshot;
+use utoipa::ToSchema;
+
+/// An order, with where the answer goes. Who has given up waiting does not hear it.
+pub enum Command {
+    /// Say what is configured.
+    Settings(oneshot::Sender<Vec<Setting>>),
+    /// Read configuration, lists and certificates again, and put them in force: all or nothing.
+    Reload(oneshot::Sender<Result<Reloaded, Vec<String>>>),
+    /// The same with these values, as JSON, before those of file and environment; `try_only` puts
+    /// nothing in force.
+    Override {
+        /// By the names of keys.
+        values: Vec<(String, Value)>,
+        /// Whether only to see if it would be good.
+        try_only: bool,
+        /// What came of it, or the sentences that say what is wrong.
+        reply: oneshot::Sender<Result<Reloaded, Vec<String>>>,
+    },
+    /// Read lists and certificates again.
+    ReloadFiles(oneshot::Sender<Result<(), Vec<String>>>),
+    /// Set the level of the log until the next reload, if there is one; and say what it is.
+    LogLevel(Option<String>, oneshot::Sender<String>),
+}
+
+/// A key of the configuration.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Setting {
+    /// `section.key`.
+    pub name: String,
+    /// What is in force.
+    #[schema(value_type = Value)]
+    pub value: Value,
+    /// Where that comes from: `default`, `FILE:LINE`, a variable of the environment, or `api`.
+    pub origin: String,
+    /// Whether it can be changed while serving.
+    pub live: bool,
+}
+
+/// What a reload has come to.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub struct Reloaded {
+    /// Keys whose new values are in force.
+    pub changed: Vec<String>,
+    /// Keys whose new values need a restart or an upgrade.
+    pub needs_restart: Vec<String>,
+}

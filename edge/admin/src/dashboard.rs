@@ -1,0 +1,128 @@
+//! The dashboard's files: compiled in, served as they are. What they show comes from the API.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use axum::Router;
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+/// A file and where it is.
+struct File {
+    path: &'static str,
+    kind: &'static str,
+    bytes: &'static [u8],
+}
+
+macro_rules! file {
+    ($path:literal, $kind:literal, $name:literal) => {
+        File {
+            path: $path,
+            kind: $kind,
+            bytes: include_bytes!(concat!("../assets/", $name)),
+        }
+    };
+}
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+macro_rules! scripts {
+    ($($name:literal)*) => {
+        [$(File {
+            path: concat!("/", $name),
+            kind: SCRIPT,
+            bytes: include_bytes!(concat!("../assets/", $name)),
+        }),*]
+    };
+}
+
+static DOCUMENTS: [File; 3] = [
+    file!("/", "text/html; charset=utf-8", "index.html"),
+    file!("/style.css", "text/css; charset=utf-8", "style.css"),
+    file!("/icon.svg", "image/svg+xml", "icon.svg"),
+];
+
+static SCRIPTS: [File; 11] = scripts![
+    "main.js" "client.js" "dom.js" "charts.js" "format.js"
+    "pages/overview.js" "pages/torrents.js" "pages/lists.js" "pages/people.js" "pages/settings.js"
+    "pages/log.js"
+];
+
+/// Nothing from elsewhere, nothing inline, nothing that a page of another site could frame; and no script
+/// makes markup out of text.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                      connect-src 'self'; form-action 'none'; base-uri 'none'; \
+                      frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// What every file comes with. Browsers ask each time whether theirs is still the one.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (header::CACHE_CONTROL, "no-cache"),
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
+
+/// All files.
+pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    DOCUMENTS.iter().chain(&SCRIPTS).fold(Router::new(), |router, file| {
+        let tag = tag(file.bytes);
+        router.route(file.path, get(move |headers: HeaderMap| async move { answer(file, &tag, &headers) }))
+    })
+}
+
+/// Stands for the content: as long as it is the same, so is this.
+fn tag(bytes: &[u8]) -> String {
+    let digest = digest(&SHA256, bytes);
+    let hex = digest.as_ref().iter().take(12).map(|byte| format!("{byte:02x}"));
+    format!("\"{}\"", hex.collect::<String>())
+}
+
+fn answer(file: &'static File, tag: &str, headers: &HeaderMap) -> Response {
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+    let is_known = known.is_some_and(|tags| tags.split(',').any(|known| known.trim() == tag));
+    let mut response = if is_known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        ([(header::CONTENT_TYPE, file.kind)], file.bytes).into_response()
+    };
+    let headers = response.headers_mut();
+    headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    // Quotes and hex digits.
+    headers.extend(HeaderValue::from_str(tag).map(|tag| (header::ETAG, tag)));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_comes_once_and_with_its_policy() {
+        for file in DOCUMENTS.iter().chain(&SCRIPTS) {
+            let tag = tag(file.bytes);
+            let first = answer(file, &tag, &HeaderMap::new());
+            assert_eq!(first.status(), StatusCode::OK);
+            assert_eq!(first.headers()[header::CONTENT_TYPE], file.kind);
+            assert_eq!(first.headers()[header::CONTENT_SECURITY_POLICY], POLICY);
+            let asked = HeaderMap::from_iter([(header::IF_NONE_MATCH, format!("\"x\", {tag}").parse().unwrap())]);
+            let again = answer(file, &tag, &asked);
+            assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
+            assert_eq!(again.headers()[header::ETAG], tag.as_str());
+        }
+    }
+
+    /// The policy would stop it, and the page would be broken.
+    #[test]
+    fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
+        for file in DOCUMENTS.iter().chain(&SCRIPTS) {
+            let text = std::str::from_utf8(file.bytes).unwrap();
+            for word in ["https://", "innerHTML", "onclick=", "style=\"", "eval("] {
+                assert!(!text.contains(word), "{}: {word}", file.path);
+            }
+            let others = text.matches("http://").count() - text.matches("http://www.w3.org/").count();
+            assert_eq!(others, 0, "{}", file.path);
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Every torrent in a few orders, for pages of a list that does not fit one answer.
+//!
+//! The store keeps no order, so a list of torrents is a snapshot: one walk over the store in short steps,
+//! on a thread that nobody waits for. It is made when somebody asks and the last one is some seconds old;
+//! who asks gets the last one, and waits only if there is none. It goes when nobody has asked for a minute.
+//!
+//! A cursor is the place of the last row that was shown, as its value and its info hash. So it needs no
+//! snapshot of its own: the next page goes on behind that place in whichever there is by then, and a
+//! torrent whose value stays is shown once.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{self, AtomicBool};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracker::{TorrentFigures, Tracker};
+use types::{InfoHash, Tick};
+
+/// A torrent in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Which.
+    pub info_hash: InfoHash,
+    /// Peers that have everything, of all families and WebTorrent.
+    pub seeders: u32,
+    /// The others.
+    pub leechers: u32,
+    /// Downloads completed.
+    pub downloads: u32,
+    /// When it came, less up to 17 minutes.
+    pub born: Tick,
+}
+
+/// By what a list is sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// Peers that have everything.
+    Seeders,
+    /// Peers that have not.
+    Leechers,
+    /// Downloads completed.
+    Downloads,
+    /// How long the torrent has been here.
+    Age,
+    /// Its name: the order in which every torrent is met once, whatever happens meanwhile.
+    InfoHash,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct PageAsk {
+    /// The order.
+    pub sort: Sort,
+    /// Least first; else most first.
+    pub ascending: bool,
+    /// Only torrents whose hexadecimal info hash begins so.
+    pub prefix: Prefix,
+    /// Behind this place; from the first on without one.
+    pub after: Option<Cursor>,
+    /// Rows, at most [`ROWS_PER_PAGE_MAX`].
+    pub limit: usize,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// In order.
+    pub rows: Vec<Row>,
+    /// Where to go on; nothing at the end.
+    pub next: Option<Cursor>,
+    /// Torrents in the whole list.
+    pub total: usize,
+    /// How old the list is.
+    pub age: Duration,
+    /// Torrents that are in no list because there are too many: those with the fewest peers.
+    pub left_out: u64,
+}
+
+/// A place in a list: the value by which it is sorted, and the torrent. As text, 48 hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    value: u32,
+    info_hash: InfoHash,
+}
+
+/// The beginning of an info hash, in up to 40 hex digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    bytes: [u8; 20],
+    digits: usize,
+}
+
+/// A text that is no cursor or no prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotHex;
+
+/// The list of all torrents, as far as anybody wants it.
+pub struct Overview {
+    tracker: Arc<Tracker>,
+    held: Mutex<Held>,
+    /// Whether a snapshot is being made behind somebody's back.
+    renewing: AtomicBool,
+    /// Held by who makes the first.
+    first: tokio::sync::Mutex<()>,
+    rows_max: usize,
+}
+
+#[derive(Default)]
+struct Held {
+    snapshot: Option<Arc<Snapshot>>,
+    /// When somebody asked last.
+    asked: Option<Instant>,
+}
+
+/// All torrents at a time.
+struct Snapshot {
+    /// In the order of their info hashes, each once.
+    rows: Vec<Row>,
+    /// Numbers of rows in ascending order, for those that were asked for.
+    orders: [OnceLock<Vec<u32>>; 4],
+    left_out: u64,
+    made: Instant,
+    /// How long that took.
+    took: Duration,
+}
+
+/// Rows in one page.
+pub const ROWS_PER_PAGE_MAX: usize = 1000;
+/// Torrents in a list: 144 MB, and 16 MB for each order.
+const ROWS_MAX: usize = 4_000_000;
+/// A list older than this is made anew when somebody asks.
+const FRESH: Duration = Duration::from_secs(5);
+/// Nor is it made more often than this allows: one part of so many of a core's time.
+const SHARE: u32 = 20;
+/// A list that nobody has asked for so long goes.
+const IDLE: Duration = Duration::from_secs(60);
+
+impl Overview {
+    /// Of `tracker`'s torrents. Nothing is made until somebody asks.
+    pub fn new(tracker: Arc<Tracker>) -> Self {
+        Self {
+            tracker,
+            held: Mutex::default(),
+            renewing: AtomicBool::new(false),
+            first: tokio::sync::Mutex::new(()),
+            rows_max: ROWS_MAX,
+        }
+    }
+
+    /// A page. Waits for a list to be made only if there is none. Inside a tokio runtime.
+    pub async fn page(self: &Arc<Self>, ask: &PageAsk) -> Page {
+        let snapshot = self.snapshot().await;
+        if snapshot.is_sorted(ask.sort) {
+            return snapshot.page(ask);
+        }
+        let ask = ask.clone();
+        let sorted = Arc::clone(&snapshot);
+        blocking(move || sorted.page(&ask)).await
+    }
+
+    /// Frees the list if nobody has asked for it lately. To be called now and then.
+    pub fn forget_if_idle(&self) {
+        let mut held = self.held();
+        if held.asked.is_some_and(|asked| asked.elapsed() >= IDLE) {
+            *held = Held::default();
+        }
+    }
+
+    async fn snapshot(self: &Arc<Self>) -> Arc<Snapshot> {
+        if let Some(snapshot) = self.ask() {
+            return snapshot;
+        }
+        let _turn = self.first.lock().await;
+        if let Some(snapshot) = self.ask() {
+            return snapshot;
+        }
+        let own = Arc::clone(self);
+        blocking(move || own.renew(None)).await
+    }
+
+    /// The list that there is. One that is too old is made anew meanwhile.
+    fn ask(self: &Arc<Self>) -> Option<Arc<Snapshot>> {
+        let mut held = self.held();
+        held.asked = Some(Instant::now());
+        let snapshot = held.snapshot.clone()?;
+        drop(held);
+        let is_old = snapshot.made.elapsed() >= FRESH.max(snapshot.took * SHARE);
+        if is_old && !self.renewing.swap(true, atomic::Ordering::AcqRel) {
+            let (own, old) = (Arc::clone(self), Arc::clone(&snapshot));
+            // Nobody waits for it.
+            drop(tokio::task::spawn_blocking(move || {
+                own.renew(Some(old));
+                own.renewing.store(false, atomic::Ordering::Release);
+            }));
+        }
+        Some(snapshot)
+    }
+
+    /// Makes the list anew, in the orders that were asked for of the old one.
+    fn renew(&self, old: Option<Arc<Snapshot>>) -> Arc<Snapshot> {
+        let mut snapshot = Snapshot::take(&self.tracker, self.rows_max);
+        for sort in Sort::WITH_ORDER {
+            if old.as_ref().is_some_and(|old| old.is_sorted(sort)) {
+                snapshot.order(sort);
+            }
+        }
+        drop(old);
+        snapshot.took = snapshot.made.elapsed();
+        let snapshot = Arc::new(snapshot);
+        self.held().snapshot = Some(Arc::clone(&snapshot));
+        snapshot
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where no other task waits for it.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        // It is never cancelled, so that it has panicked.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+impl Snapshot {
+    fn take(tracker: &Tracker, rows_max: usize) -> Self {
+        let made = Instant::now();
+        let torrents = tracker.totals().torrents as usize;
+        // Room for those that come meanwhile, and to look for the least less often than at each row.
+        let room = rows_max + rows_max / 8;
+        let mut rows = Vec::with_capacity((torrents + torrents / 64).min(room));
+        let mut left_out = 0;
+        tracker.overview(|figures| {
+            if rows.len() >= room {
+                left_out += drop_least(&mut rows, rows_max);
+            }
+            rows.push(Row::from(figures));
+        });
+        left_out += drop_least(&mut rows, rows_max);
+        rows.sort_unstable_by_key(|row| row.info_hash);
+        rows.dedup_by_key(|row| row.info_hash);
+        Self { rows, orders: Default::default(), left_out, made, took: Duration::ZERO }
+    }
+
+    fn is_sorted(&self, sort: Sort) -> bool {
+        sort.order().is_none_or(|at| self.orders[at].get().is_some())
+    }
+
+    /// Numbers of rows in ascending order; rows with the same value in the order of their hashes.
+    fn order(&self, sort: Sort) -> Option<&[u32]> {
+        let order = self.orders[sort.order()?].get_or_init(|| {
+            let pair =
+                |(number, row): (u32, &Row)| (u64::from(sort.value(row)) << 32) | u64::from(number);
+            let mut pairs: Vec<u64> = (0..).zip(&self.rows).map(pair).collect();
+            pairs.sort_unstable();
+            pairs.into_iter().map(|pair| pair as u32).collect()
+        });
+        Some(order)
+    }
+
+    fn page(&self, ask: &PageAsk) -> Page {
+        let range = ask.prefix.range(&self.rows);
+        let total = range.len();
+        let limit = ask.limit.clamp(1, ROWS_PER_PAGE_MAX);
+        let numbers = match self.order(ask.sort) {
+            // One more than shown, which says whether there are more.
+            None => self.after(range, ask, limit + 1, |at| at as u32),
+            Some(order) if total == self.rows.len() => {
+                self.after(0..total, ask, limit + 1, |at| order[at])
+            }
+            Some(_) => {
+                let key = |number: u32| (ask.sort.value(&self.rows[number as usize]), number);
+                let mut numbers: Vec<u32> = (range.start as u32..range.end as u32).collect();
+                numbers.sort_unstable_by_key(|number| key(*number));
+                self.after(0..total, ask, limit + 1, |at| numbers[at])
+            }
+        };
+        let mut rows: Vec<Row> = numbers.iter().map(|number| self.rows[*number as usize]).collect();
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| has_more).map(|row| Cursor::at(ask.sort, row));
+        Page { rows, next, total, age: self.made.elapsed(), left_out: self.left_out }
+    }
+
+    /// `count` numbers of rows behind the cursor, of the rows at the places `range` of an ascending order.
+    fn after(
+        &self,
+        range: std::ops::Range<usize>,
+        ask: &PageAsk,
+        count: usize,
+        number: impl Fn(usize) -> u32,
+    ) -> Vec<u32> {
+        // The first place of `range` for whose row `is_past` is true, as it is for all behind it.
+        let first = |is_past: &dyn Fn(Ordering) -> bool, cursor: Cursor| {
+            let (mut low, mut high) = (range.start, range.end);
+            while low < high {
+                let middle = usize::midpoint(low, high);
+                let row = &self.rows[number(middle) as usize];
+                let place = Cursor::at(ask.sort, row);
+                if is_past(place.key().cmp(&cursor.key())) {
+                    high = middle
+                } else {
+                    low = middle + 1
+                }
+            }
+            low
+        };
+        if ask.ascending {
+            let start = ask.after.map_or(range.start, |cursor| first(&Ordering::is_gt, cursor));
+            (start..range.end).take(count).map(number).collect()
+        } else {
+            let end = ask.after.map_or(range.end, |cursor| first(&Ordering::is_ge, cursor));
+            (range.start..end).rev().take(count).map(number).collect()
+        }
+    }
+}
+
+/// Keeps the `kept` rows with the most peers; says how many went.
+fn drop_least(rows: &mut Vec<Row>, kept: usize) -> u64 {
+    if rows.len() <= kept {
+        return 0;
+    }
+    let peers = |row: &Row| std::cmp::Reverse(u64::from(row.seeders) + u64::from(row.leechers));
+    rows.select_nth_unstable_by_key(kept, peers);
+    let gone = rows.len() - kept;
+    rows.truncate(kept);
+    gone as u64
+}
+
+impl Sort {
+    const WITH_ORDER: [Self; 4] = [Self::Seeders, Self::Leechers, Self::Downloads, Self::Age];
+
+    /// The place among a snapshot's orders; its rows are in the order of their hashes anyway.
+    fn order(self) -> Option<usize> {
+        Self::WITH_ORDER.iter().position(|sort| *sort == self)
+    }
+
+    fn value(self, row: &Row) -> u32 {
+        match self {
+            Self::Seeders => row.seeders,
+            Self::Leechers => row.leechers,
+            Self::Downloads => row.downloads,
+            // The sooner it came, the older.
+            Self::Age => u32::MAX - row.born.0,
+            Self::InfoHash => 0,
+        }
+    }
+}
+
+impl From<&TorrentFigures> for Row {
+    fn from(figures: &TorrentFigures) -> Self {
+        let TorrentFigures { info_hash, counts, born } = *figures;
+        let (seeders, leechers) = (counts.seeders(), counts.leechers());
+        Self { info_hash, seeders, leechers, downloads: counts.downloads, born }
+    }
+}
+
+impl Cursor {
+    fn at(sort: Sort, row: &Row) -> Self {
+        Self { value: sort.value(row), info_hash: row.info_hash }
+    }
+
+    fn key(&self) -> (u32, InfoHash) {
+        (self.value, self.info_hash)
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}{}", self.value, self.info_hash)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = NotHex;
+
+    fn from_str(text: &str) -> Result<Self, NotHex> {
+        let (value, hash) = text.split_at_checked(8).filter(|_| text.len() == 48).ok_or(NotHex)?;
+        let info_hash = hash.parse().map_err(|_| NotHex)?;
+        // A sign would be taken, too.
+        let value = Some(value).filter(|value| value.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let value = value.and_then(|value| u32::from_str_radix(value, 16).ok()).ok_or(NotHex)?;
+        Ok(Self { value, info_hash })
+    }
+}
+
+impl Prefix {
+    /// The places of the rows that begin so, among rows in the order of their hashes.
+    fn range(&self, rows: &[Row]) -> std::ops::Range<usize> {
+        let compare = |row: &Row| {
+            let whole = self.digits / 2;
+            let (row, own) = (row.info_hash.0, self.bytes);
+            let order = row[..whole].cmp(&own[..whole]);
+            match row.get(whole).zip(own.get(whole)) {
+                Some((row, own)) if self.digits % 2 == 1 => order.then((row >> 4).cmp(&(own >> 4))),
+                _ => order,
+            }
+        };
+        let start = rows.partition_point(|row| compare(row).is_lt());
+        let end = rows.partition_point(|row| compare(row).is_le());
+        start..end
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = NotHex;
+
+    fn from_str(text: &str) -> Result<Self, NotHex> {
+        let digits = text.len();
+        if digits > 40 {
+            return Err(NotHex);
+        }
+        let InfoHash(bytes) = format!("{text:0<40}").parse().map_err(|_| NotHex)?;
+        Ok(Self { bytes, digits })
+    }
+}
+
+impl fmt::Display for NotHex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("hex digits are due here")
+    }
+}
+
+impl std::error::Error for NotHex {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Pages beside a list that is sorted anew for each.
+
+use tracker::{AnnouncePolicy, Ask, Asked, DoorNumber, Random};
+use types::{Announce, Event, Families, PeerId, Want};
+
+use super::*;
+use crate::metrics::tests::tracker;
+
+struct Silent;
+
+impl tracker::Answers for Silent {
+    fn accept(&mut self, _: usize, _: &tracker::Accepted) {}
+    fn refuse(&mut self, _: usize, refusal: types::Refusal) {
+        panic!("{}", refusal.text());
+    }
+    fn peers_v4(&mut self, _: usize, _: &[types::PackedV4]) {}
+    fn peers_v6(&mut self, _: usize, _: &[types::PackedV6]) {}
+    fn peer_with_id(&mut self, _: usize, _: types::PeerKey, _: PeerId) {}
+}
+
+/// A peer comes to the torrent.
+fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event) {
+    let from = [10, 0, 0, host].into();
+    let pass = tracker.admit(DoorNumber(0), Tick(now), from, Asked::Announce, None).unwrap();
+    let announce = Announce {
+        info_hash,
+        peer_id: PeerId::default(),
+        port: 6881,
+        event,
+        left: Some(u64::from(host % 2)),
+        uploaded: 0,
+        downloaded: 0,
+        want: Want::Peers(0),
+    };
+    let policy = AnnouncePolicy { peers_max: 0, families: Families::Own, with_ids: false, with_downloads: false };
+    let ask = Ask { pass, from, near: true, announce, policy };
+    tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut Silent);
+}
+
+/// A tracker with so many torrents, with few values that all differ.
+fn filled(torrents: u32) -> Tracker {
+    let tracker = tracker();
+    let mut random = Random::new(7);
+    for number in 0..torrents {
+        let mut hash = [0; 20];
+        hash[..4].copy_from_slice(&(random.next() as u32).to_be_bytes());
+        hash[16..].copy_from_slice(&number.to_be_bytes());
+        for host in 0..=random.below(5) as u8 {
+            let event = if random.below(3) == 0 { Event::Completed } else { Event::None };
+            come(&tracker, random.below(50_000), InfoHash(hash), host, event);
+        }
+    }
+    tracker
+}
+
+fn ask(sort: Sort) -> PageAsk {
+    PageAsk { sort, ascending: false, prefix: Prefix::default(), after: None, limit: 7 }
+}
+
+fn with_overview<T>(
+    tracker: Tracker,
+    rows_max: usize,
+    test: impl AsyncFnOnce(Arc<Overview>) -> T,
+) -> T {
+    let overview = Overview { rows_max, ..Overview::new(Arc::new(tracker)) };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(test(Arc::new(overview)))
+}
+
+async fn all_pages(overview: &Arc<Overview>, mut ask: PageAsk) -> Vec<Row> {
+    let mut rows = Vec::new();
+    loop {
+        let page = overview.page(&ask).await;
+        assert!(page.rows.len() <= ask.limit);
+        rows.extend(page.rows);
+        let Some(next) = page.next else {
+            assert_eq!(rows.len(), page.total);
+            return rows;
+        };
+        ask.after = Some(next.to_string().parse().unwrap());
+    }
+}
+
+#[test]
+fn pages_make_the_sorted_list() {
+    with_overview(filled(300), ROWS_MAX, async |overview| {
+        let mut naive = Vec::new();
+        overview.tracker.overview(|figures| naive.push(Row::from(figures)));
+        assert_eq!(naive.len(), 300);
+        let sorts = [Sort::Seeders, Sort::Leechers, Sort::Downloads, Sort::Age, Sort::InfoHash];
+        for sort in sorts {
+            for prefix in ["", "a", "A", "3f", "0123456789abcdef"] {
+                for ascending in [true, false] {
+                    let ask = PageAsk { ascending, prefix: prefix.parse().unwrap(), ..ask(sort) };
+                    let begins =
+                        |row: &&Row| row.info_hash.to_string().starts_with(&prefix.to_lowercase());
+                    let mut expected: Vec<Row> = naive.iter().filter(begins).copied().collect();
+                    expected.sort_by_key(|row| (sort.value(row), row.info_hash));
+                    if !ascending {
+                        expected.reverse();
+                    }
+                    assert_eq!(all_pages(&overview, ask).await, expected, "{sort:?} {prefix}");
+                }
+            }
+        }
+        let oldest = overview.page(&ask(Sort::Age)).await.rows[0];
+        assert_eq!(Some(oldest.born), naive.iter().map(|row| row.born).min());
+    });
+}
+
+#[test]
+fn a_page_goes_on_where_the_last_ended_though_the_list_is_another() {
+    with_overview(filled(50), ROWS_MAX, async |overview| {
+        let first = overview.page(&ask(Sort::InfoHash)).await;
+        let seen: Vec<InfoHash> = first.rows.iter().map(|row| row.info_hash).collect();
+        // The last that was shown goes, and others come on either side.
+        assert!(overview.tracker.remove_torrent(&seen[6]));
+        come(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
+        come(&overview.tracker, 1, InfoHash([0; 20]), 1, Event::None);
+        overview.renew(None);
+        let rest = all_pages_after(&overview, first.next).await;
+        assert_eq!(rest.len(), 50 - 7 + 1);
+        assert!(rest.iter().all(|row| !seen.contains(&row.info_hash)));
+    });
+}
+
+async fn all_pages_after(overview: &Arc<Overview>, after: Option<Cursor>) -> Vec<Row> {
+    let page = overview.page(&PageAsk { after, limit: 1000, ..ask(Sort::InfoHash) }).await;
+    assert!(page.next.is_none());
+    page.rows
+}
+
+#[test]
+fn of_too_many_torrents_the_least_are_left_out() {
+    with_overview(filled(300), 40, async |overview| {
+        let page = overview.page(&PageAsk { limit: 1000, ..ask(Sort::Seeders) }).await;
+        assert_eq!((page.rows.len(), page.left_out), (40, 260));
+        let peers = |row: &Row| row.seeders + row.leechers;
+        assert!(page.rows.iter().all(|row| peers(row) == 5), "there are enough of the largest");
+    });
+}
+
+#[test]
+fn a_list_is_made_when_it_is_wanted_and_goes_when_it_is_not() {
+    with_overview(filled(3), ROWS_MAX, async |overview| {
+        overview.forget_if_idle();
+        let total = async || overview.page(&ask(Sort::Seeders)).await.total;
+        assert_eq!(total().await, 3);
+        come(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
+        assert_eq!(total().await, 3, "it is some milliseconds old");
+        let old = Instant::now().checked_sub(IDLE).unwrap();
+        let mut snapshot = Snapshot::take(&tracker(), 9);
+        snapshot.made = old;
+        overview.held().snapshot = Some(Arc::new(snapshot));
+        assert_eq!(total().await, 0, "the old one is served while another is made");
+        while overview.renewing.load(atomic::Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        assert_eq!(total().await, 4);
+        overview.forget_if_idle();
+        assert!(overview.held().snapshot.is_some());
+        overview.held().asked = Some(old);
+        overview.forget_if_idle();
+        assert!(overview.held().snapshot.is_none());
+        assert_eq!(total().await, 4);
+    });
+}
+
+#[test]
+fn what_is_no_cursor_or_prefix_is_refused() {
+    for text in ["", "0", "x", &"0".repeat(47), &"0".repeat(49), &format!("+{}", "0".repeat(47))] {
+        assert_eq!(text.parse::<Cursor>(), Err(NotHex), "{text}");
+    }
+    for text in ["g", "+1", "é", &"0".repeat(41)] {
+        assert_eq!(text.parse::<Prefix>(), Err(NotHex), "{text}");
+    }
+    assert!("".parse::<Prefix>().is_ok() && "f".repeat(40).parse::<Prefix>().is_ok());
+}

@@ -1,0 +1,339 @@
+//! The course of the last minutes and of the last day, for charts: a sample each second, and a coarser
+//! one each minute. It is what `/metrics` says, without anybody having to scrape it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+use tracker::counters::{Counters, Drop, Latency, Listener, Protocol};
+use types::Refusal;
+
+use crate::Figures;
+use crate::metrics::looks::by_name;
+
+/// Samples that are kept: ten minutes of seconds, a day of minutes.
+const SECONDS: usize = 600;
+const MINUTES: usize = 1440;
+/// Samples that wait for the slowest stream.
+const QUEUE_MAX: usize = 64;
+/// Seconds between tables.
+const TABLES_S: u64 = 5;
+
+/// The names of a sample's figures. What ends with `_s` is a rate.
+pub(crate) const FIELDS: [&str; 18] = [
+    "time",
+    "udp_s",
+    "http_s",
+    "https_s",
+    "ws_s",
+    "wss_s",
+    "p50_us",
+    "p99_us",
+    "refusals_s",
+    "drops_s",
+    "bytes_in_s",
+    "bytes_out_s",
+    "torrents",
+    "seeders",
+    "leechers",
+    "connections",
+    "cpu",
+    "memory",
+];
+
+/// Figures in the order of [`FIELDS`].
+type Sample = [f64; FIELDS.len()];
+
+/// Keeps samples and tells them.
+pub(crate) struct Recorder {
+    course: Mutex<Course>,
+    told: broadcast::Sender<Arc<Told>>,
+}
+
+/// What is told: a name, and JSON.
+pub(crate) struct Told {
+    pub(crate) name: &'static str,
+    pub(crate) data: String,
+}
+
+#[derive(Default)]
+struct Course {
+    seconds: VecDeque<Sample>,
+    minutes: VecDeque<Sample>,
+    last: Option<Reading>,
+    /// At the last tables.
+    table: Option<Reading>,
+    taken: u64,
+}
+
+/// The counters at a time.
+#[derive(Clone)]
+struct Reading {
+    at: Instant,
+    counters: Counters,
+    requests: BTreeMap<&'static str, u64>,
+    cpu_s: f64,
+}
+
+/// What is told less often.
+#[derive(Serialize)]
+struct Tables {
+    /// In a second, by reason.
+    drops: BTreeMap<&'static str, f64>,
+    refusals: BTreeMap<&'static str, f64>,
+    /// The shares of client software.
+    clients: BTreeMap<&'static str, f64>,
+    bans: usize,
+    keys: usize,
+    allowed: usize,
+    denied: usize,
+    uptime_s: f64,
+    downloads: u64,
+    memory_used: u64,
+    memory_budget: Option<u64>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { course: Mutex::default(), told: broadcast::Sender::new(QUEUE_MAX) }
+    }
+}
+
+impl Recorder {
+    /// Takes a sample; to be called each second.
+    pub(crate) fn record(&self, figures: &Figures) {
+        let listeners = figures.board.read();
+        let reading = Reading::new(&listeners, (figures.process)().cpu_s);
+        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = &course.last {
+            let sample = sample(figures, last, &reading);
+            course.keep(sample);
+            self.tell("sample", || rounded(&sample).to_string());
+        }
+        let has_waited = |table: &Reading| reading.at.duration_since(table.at).as_secs() >= TABLES_S;
+        if course.table.as_ref().is_none_or(has_waited) {
+            let before = course.table.take();
+            self.tell("tables", || tables(figures, &listeners, before.as_ref(), &reading));
+            course.table = Some(reading.clone());
+        }
+        course.last = Some(reading);
+    }
+
+    /// What has been, and what will be told after it.
+    pub(crate) fn listen(&self) -> (Told, broadcast::Receiver<Arc<Told>>) {
+        let course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that no sample is missed or comes twice.
+        let receiver = self.told.subscribe();
+        let rows = |samples: &VecDeque<Sample>| samples.iter().map(rounded).collect::<Vec<_>>();
+        let (seconds, minutes) = (rows(&course.seconds), rows(&course.minutes));
+        let data = json!({ "fields": FIELDS, "seconds": seconds, "minutes": minutes });
+        (Told { name: "history", data: data.to_string() }, receiver)
+    }
+
+    /// Where nobody listens there is nothing to write.
+    fn tell(&self, name: &'static str, data: impl FnOnce() -> String) {
+        if self.told.receiver_count() > 0 {
+            let _ = self.told.send(Arc::new(Told { name, data: data() }));
+        }
+    }
+}
+
+impl Course {
+    fn keep(&mut self, sample: Sample) {
+        self.taken += 1;
+        if self.seconds.len() == SECONDS {
+            self.seconds.pop_front();
+        }
+        self.seconds.push_back(sample);
+        if self.taken % 60 == 0 {
+            if self.minutes.len() == MINUTES {
+                self.minutes.pop_front();
+            }
+            let minute = self.seconds.iter().rev().take(60);
+            let count = minute.len() as f64;
+            let mut mean = [0.0; FIELDS.len()];
+            minute.for_each(|sample| mean.iter_mut().zip(sample).for_each(|(to, of)| *to += of / count));
+            [mean[0], ..] = sample;
+            self.minutes.push_back(mean);
+        }
+    }
+}
+
+impl Reading {
+    fn new(listeners: &[(Listener, Counters)], cpu_s: f64) -> Self {
+        let mut all = Counters::default();
+        let mut requests = BTreeMap::new();
+        for (listener, counters) in listeners {
+            all.add(counters);
+            let sum: u64 = counters.requests.as_flattened().iter().sum();
+            *requests.entry(listener.protocol.label()).or_default() += sum;
+        }
+        Self { at: Instant::now(), counters: all, requests, cpu_s }
+    }
+}
+
+/// What has happened between two readings, in a second.
+fn sample(figures: &Figures, last: &Reading, now: &Reading) -> Sample {
+    let passed_s = now.at.duration_since(last.at).as_secs_f64().max(0.001);
+    let rate = |new: u64, old: u64| new.saturating_sub(old) as f64 / passed_s;
+    let requests = |protocol: Protocol| {
+        let of = |reading: &Reading| reading.requests.get(protocol.label()).copied().unwrap_or(0);
+        rate(of(now), of(last))
+    };
+    let (new, old) = (&now.counters, &last.counters);
+    let sum = |counts: &[u64]| counts.iter().sum::<u64>();
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let totals = figures.tracker.totals();
+    [
+        time.as_secs() as f64,
+        requests(Protocol::Udp),
+        requests(Protocol::Http),
+        requests(Protocol::Https),
+        requests(Protocol::Ws),
+        requests(Protocol::Wss),
+        quantile_us(0.5, &new.latency, &old.latency),
+        quantile_us(0.99, &new.latency, &old.latency),
+        rate(sum(&new.refusals), sum(&old.refusals)),
+        rate(sum(&new.drops), sum(&old.drops)),
+        rate(new.bytes_in, old.bytes_in),
+        rate(new.bytes_out, old.bytes_out),
+        totals.torrents as f64,
+        (totals.v4.seeders + totals.v6.seeders + totals.web.seeders) as f64,
+        (totals.v4.leechers + totals.v6.leechers + totals.web.leechers) as f64,
+        new.connections_opened.saturating_sub(new.connections_closed) as f64,
+        (now.cpu_s - last.cpu_s) / passed_s,
+        (figures.process)().resident_bytes as f64,
+    ]
+}
+
+/// The microseconds below which that part of the answers stayed, as exactly as buckets tell; 0 if there
+/// were none.
+fn quantile_us(part: f64, new: &Latency, old: &Latency) -> f64 {
+    let answers: Vec<u64> =
+        new.buckets.iter().zip(old.buckets).map(|(new, old)| new.saturating_sub(old)).collect();
+    let wanted = answers.iter().sum::<u64>() as f64 * part;
+    let (mut before, mut low) = (0.0, 0.0);
+    for (bucket, answers) in answers.iter().enumerate() {
+        let answers = *answers as f64;
+        let Some(high) = Latency::BOUNDS_US.get(bucket) else { break };
+        if answers > 0.0 && before + answers >= wanted {
+            return low + (f64::from(*high) - low) * (wanted - before) / answers;
+        }
+        (before, low) = (before + answers, f64::from(*high));
+    }
+    if before == 0.0 && wanted == 0.0 { 0.0 } else { low }
+}
+
+fn tables(
+    figures: &Figures,
+    listeners: &[(Listener, Counters)],
+    before: Option<&Reading>,
+    now: &Reading,
+) -> String {
+    let none = Counters::default();
+    let old = before.map_or(&none, |before| &before.counters);
+    let passed_s = before.map_or(f64::INFINITY, |old| now.at.duration_since(old.at).as_secs_f64());
+    let rates = |names: &mut dyn Iterator<Item = &'static str>, new: &[u64], old: &[u64]| {
+        let rates = new.iter().zip(old).map(|(new, old)| new.saturating_sub(*old) as f64 / passed_s);
+        names.zip(rates).filter(|(_, rate)| *rate > 0.0).collect::<BTreeMap<_, _>>()
+    };
+    let clients = by_name(listeners);
+    let samples = clients.values().sum::<u64>().max(1) as f64;
+    let (tracker, totals) = (&figures.tracker, figures.tracker.totals());
+    let tables = Tables {
+        drops: rates(&mut Drop::ALL.into_iter().map(Drop::label), &now.counters.drops, &old.drops),
+        refusals: rates(
+            &mut Refusal::ALL.into_iter().map(Refusal::label),
+            &now.counters.refusals,
+            &old.refusals,
+        ),
+        clients: clients.into_iter().map(|(name, count)| (name, count as f64 / samples)).collect(),
+        bans: tracker.bans().len(),
+        keys: tracker.keyring().len(),
+        allowed: tracker.allowed().len(),
+        denied: tracker.denied().len(),
+        uptime_s: (figures.process)().uptime_s,
+        downloads: totals.downloads,
+        memory_used: totals.memory_used,
+        memory_budget: tracker.memory_budget(),
+    };
+    serde_json::to_string(&tables).unwrap_or_default()
+}
+
+/// In three decimals: whole numbers as such, so that a history stays short.
+fn rounded(sample: &Sample) -> Value {
+    let number = |figure: &f64| match (figure * 1000.0).round() / 1000.0 {
+        whole if whole.fract() == 0.0 && whole.abs() < 1e15 => Value::from(whole as i64),
+        figure => Value::from(figure),
+    };
+    sample.iter().map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tracker::DoorNumber;
+    use tracker::counters::Kind;
+    use types::Family;
+
+    use super::*;
+    use crate::metrics::tests::figures;
+
+    #[test]
+    fn a_course_is_kept_and_told() {
+        let figures = figures();
+        let (address, door) = ("1.2.3.4:5".parse().unwrap(), DoorNumber(0));
+        let mut ledger =
+            figures.board.register(Listener { protocol: Protocol::Udp, address, door });
+        let recorder = Recorder::default();
+        recorder.record(&figures);
+        let (history, mut told) = recorder.listen();
+        let history: Value = serde_json::from_str(&history.data).unwrap();
+        assert_eq!(history["fields"].as_array().unwrap().len(), FIELDS.len());
+        assert_eq!(history["seconds"], json!([]), "there is nothing to compare with yet");
+        ledger.now.request(Family::V4, Kind::Announce);
+        ledger.now.latency.observe(Duration::from_micros(15), 1);
+        ledger.publish();
+        recorder.record(&figures);
+        let sample = told.try_recv().unwrap();
+        let row: Vec<f64> = serde_json::from_str(&sample.data).unwrap();
+        assert_eq!((sample.name, row.len()), ("sample", FIELDS.len()));
+        assert!(row[1] > 0.0 && row[2] == 0.0, "{row:?}");
+        assert!(row[6] > 10.0 && row[6] <= 20.0, "{row:?}");
+        assert!(told.try_recv().is_err(), "tables come every five seconds");
+        recorder.course.lock().unwrap().table = None;
+        recorder.record(&figures);
+        told.try_recv().unwrap();
+        let tables: Value = serde_json::from_str(&told.try_recv().unwrap().data).unwrap();
+        assert_eq!(tables["clients"], json!({ "other": 0.0 }));
+    }
+
+    #[test]
+    fn rings_are_bounded_and_minutes_are_means() {
+        let mut course = Course::default();
+        for number in 0..SECONDS * 2 {
+            course.keep([number as f64; FIELDS.len()]);
+        }
+        assert_eq!((course.seconds.len(), course.minutes.len()), (SECONDS, SECONDS * 2 / 60));
+        assert_eq!(course.minutes[0][1], 29.5);
+        assert_eq!(course.minutes[0][0], 59.0, "a minute has the time of its end");
+    }
+
+    #[test]
+    fn quantiles_lie_in_their_buckets() {
+        let none = Latency::default();
+        let mut some = none;
+        assert_eq!(quantile_us(0.5, &some, &none), 0.0);
+        some.observe(Duration::from_micros(7), 98);
+        some.observe(Duration::from_micros(700), 2);
+        assert!((5.0..=10.0).contains(&quantile_us(0.5, &some, &none)));
+        assert!((500.0..=1000.0).contains(&quantile_us(0.99, &some, &none)));
+        let mut slow = none;
+        slow.observe(Duration::from_secs(1), 1);
+        assert_eq!(quantile_us(0.99, &slow, &none), 100_000.0);
+    }
+}

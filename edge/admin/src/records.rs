@@ -1,0 +1,183 @@
+//! Durable records: access entries, keys, bans, tokens, webhooks, settings, and counts. One SQLite
+//! file, which one thread writes.
+//!
+//! ```text
+//!  API ── change ──▶ queue ─▶ writer: many changes, one commit ─▶ into the tracker ─▶ acknowledged
+//!  tracker ── counts, every few seconds ──▶ writer
+//!  API ── look ──▶ a connection of its own, which no writer blocks (WAL)
+//! ```
+//!
+//! What is acknowledged is on the disk (`synchronous = FULL`) and in force, in that order. Counts are
+//! not waited for: what could not be written is kept for the next time. The hot path knows nothing of
+//! any of this.
+
+mod failure;
+mod schema;
+pub(crate) mod tables;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+pub use failure::{Failure, OpenError};
+pub use tables::counts::Unflushed;
+pub use writer::{Counts, Writer};
+
+use writer::{Job, Pending};
+
+/// The file's name in its folder.
+pub const FILE: &str = "tidegate.db";
+/// Changes that wait for the writer; more are refused.
+const QUEUE_MAX: usize = 1024;
+/// Connections that are kept for looks.
+const READERS_MAX: usize = 4;
+
+/// The way to the records; shared.
+pub struct Records {
+    /// `None` if they are kept in memory only.
+    file: Option<PathBuf>,
+    jobs: SyncSender<Job>,
+    readers: Mutex<Vec<Connection>>,
+    health: Arc<Health>,
+    is_paused: AtomicBool,
+}
+
+/// What the operator can see of the records' state.
+#[derive(Debug, Default)]
+pub struct Health {
+    /// Transactions committed.
+    pub commits: AtomicU64,
+    /// Changes acknowledged.
+    pub changes: AtomicU64,
+    /// Changes and flushes that failed, by [`Failure::index`].
+    pub failures: [AtomicU64; Failure::LABELS.len()],
+    /// Counts written.
+    pub flushed: AtomicU64,
+    /// Counts that wait for the next try.
+    pub unflushed: AtomicU64,
+    /// How long the last flush took, microseconds.
+    pub flush_us: AtomicU64,
+    /// Seconds since the counts that wait could first have been written; 0 if none do.
+    pub lag_s: AtomicU64,
+    /// Changes that wait for the writer.
+    pub waiting: AtomicU64,
+}
+
+impl Records {
+    /// Opens the records in `folder`, which must be there, or makes them; without one they are in memory
+    /// and end with the process. Older ones are brought to the present form. What is damaged, newer than
+    /// this program, or somebody else's, is refused and left as it is.
+    ///
+    /// The [`Writer`] has to be run on a thread: nothing is written, and in memory nothing read, before.
+    pub fn open(folder: Option<&Path>) -> Result<(Self, Writer), OpenError> {
+        let file = folder.map(|folder| folder.join(FILE));
+        let connection = schema::open(file.as_deref())?;
+        let (jobs, queue) = sync_channel(QUEUE_MAX);
+        let health = Arc::<Health>::default();
+        let writer = Writer::new(connection, queue, Arc::clone(&health));
+        let (readers, is_paused) = (Mutex::default(), AtomicBool::default());
+        Ok((Self { file, jobs, readers, health, is_paused }, writer))
+    }
+
+    /// Whether what is acknowledged outlives the process.
+    pub fn is_durable(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// What can be seen of their state.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Makes a change and, once it is committed, puts it in force by `apply`, on the writer's thread and
+    /// in the order of commits. Gives what `change` gave. It may be called only once: there is no second try.
+    pub async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+        apply: impl FnOnce(&T) + Send + 'static,
+    ) -> Result<T, Failure> {
+        if self.is_paused.load(Ordering::Relaxed) {
+            return Err(Failure::Upgrading);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.send(Job::Change(Box::new(Pending::new(change, apply, reply))))?;
+        // The writer is gone only with the process.
+        answer.await.unwrap_or(Err(Failure::Stopped))
+    }
+
+    /// Looks at what is committed.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let Some(file) = self.file.clone() else {
+            let (reply, answer) = oneshot::channel();
+            self.send(Job::Look(Box::new(Pending::new(look, |_: &T| (), reply))))?;
+            return answer.await.unwrap_or(Err(Failure::Stopped));
+        };
+        let reader = self.readers().pop();
+        let looked = tokio::task::spawn_blocking(move || {
+            let reader = match reader {
+                Some(reader) => reader,
+                None => schema::open_to_look(&file)?,
+            };
+            let seen = look(&reader)?;
+            Ok((reader, seen))
+        });
+        // It ends early only by a panic.
+        let (reader, seen) = looked.await.map_err(|_| Failure::Stopped)?.map_err(Failure::new)?;
+        let mut readers = self.readers();
+        if readers.len() < READERS_MAX {
+            readers.push(reader);
+        }
+        Ok(seen)
+    }
+
+    /// Refuses changes from now on, or takes them again: what is acknowledged while another process reads
+    /// the records to take over would not be in force there.
+    pub fn pause(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
+    }
+
+    /// Has the writer write what is left, and end. Whoever waits on the receiver hears when it has.
+    pub fn close(&self) -> oneshot::Receiver<()> {
+        let (reply, closed) = oneshot::channel();
+        // Where it is gone already, the receiver says so.
+        let _ = self.jobs.send(Job::Close(reply));
+        closed
+    }
+
+    /// What an error of SQLite's, at the start, means to the operator.
+    pub(crate) fn fault(&self, error: &rusqlite::Error) -> OpenError {
+        OpenError { file: self.file.clone(), reason: failure::Reason::new(error) }
+    }
+
+    fn send(&self, job: Job) -> Result<(), Failure> {
+        self.health.waiting.fetch_add(1, Ordering::Relaxed);
+        self.jobs.try_send(job).map_err(|_| {
+            self.health.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.health.count(&Failure::Busy);
+            Failure::Busy
+        })
+    }
+
+    fn readers(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Health {
+    pub(crate) fn count(&self, failure: &Failure) {
+        if let Some(count) = self.failures.get(failure.index()) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

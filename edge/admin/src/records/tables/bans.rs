@@ -1,0 +1,70 @@
+//! Networks that are not served.
+
+use rusqlite::{Connection, Row, params};
+
+/// A ban, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BanRow {
+    /// In CIDR notation, with no bits set behind the prefix.
+    pub(crate) network: String,
+    pub(crate) reason: String,
+    /// Whether the tracker made it by itself.
+    pub(crate) automatic: bool,
+    pub(crate) created: i64,
+    pub(crate) expires: Option<i64>,
+}
+
+const COLUMNS: &str = "network, reason, automatic, created, expires";
+
+fn read(row: &Row<'_>) -> Result<BanRow, rusqlite::Error> {
+    Ok(BanRow {
+        network: row.get(0)?,
+        reason: row.get(1)?,
+        automatic: row.get(2)?,
+        created: row.get(3)?,
+        expires: row.get(4)?,
+    })
+}
+
+/// Adds bans, in the place of those that were there for the same networks. What somebody has banned
+/// by hand, no automatic ban replaces.
+pub(crate) fn put(connection: &Connection, bans: &[BanRow]) -> Result<(), rusqlite::Error> {
+    let sql = format!(
+        "INSERT INTO bans ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (network) DO UPDATE SET reason = excluded.reason,
+             automatic = excluded.automatic, created = excluded.created, expires = excluded.expires
+         WHERE automatic OR NOT excluded.automatic"
+    );
+    let mut insert = connection.prepare(&sql)?;
+    for ban in bans {
+        let BanRow { network, reason, automatic, created, expires } = ban;
+        insert.execute(params![network, reason, automatic, created, expires])?;
+    }
+    Ok(())
+}
+
+/// Removes one; gives whether it was there.
+pub(crate) fn remove(connection: &Connection, network: &str) -> Result<bool, rusqlite::Error> {
+    Ok(connection.execute("DELETE FROM bans WHERE network = ?1", [network])? > 0)
+}
+
+/// Forgets those whose time is over.
+pub(crate) fn expire(connection: &Connection, now: i64) -> Result<usize, rusqlite::Error> {
+    connection.execute("DELETE FROM bans WHERE expires <= ?1", [now])
+}
+
+/// Up to `limit` in force at `now`, behind the network `after`, in order.
+pub(crate) fn page(
+    connection: &Connection,
+    now: i64,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<BanRow>, rusqlite::Error> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM bans WHERE network > ?1 AND (expires IS NULL OR expires > ?2)
+         ORDER BY network LIMIT ?3"
+    );
+    let mut page = connection.prepare(&sql)?;
+    let rows = page.query_map(params![after, now, limit], read)?;
+    rows.collect()
+}

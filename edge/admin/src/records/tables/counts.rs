@@ -1,0 +1,108 @@
+//! Counts that the hot path keeps: download counts of torrents, totals of keys.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use rusqlite::{Connection, params};
+use tracker::KeyTotals as Totals;
+use types::InfoHash;
+
+use super::bans::{self, BanRow};
+
+/// Counts on their way to the disk.
+#[derive(Debug, Default)]
+pub struct Unflushed {
+    /// Download counts as they are now. Of several for one torrent the highest counts.
+    pub downloads: Vec<(InfoHash, u32)>,
+    /// What is to be added to keys, by their numbers.
+    pub totals: HashMap<u32, Totals>,
+    /// Keys that were used for the first time since the start, and when.
+    pub first_uses: Vec<(u32, i64)>,
+    /// What was banned by itself.
+    pub(crate) bans: Vec<BanRow>,
+    since: Option<Instant>,
+}
+
+impl Unflushed {
+    /// Adds to a key's totals.
+    pub fn add(&mut self, key: u32, delta: Totals) {
+        let totals = self.totals.entry(key).or_default();
+        totals.uploaded = totals.uploaded.saturating_add(delta.uploaded);
+        totals.downloaded = totals.downloaded.saturating_add(delta.downloaded);
+        totals.seeding_s = totals.seeding_s.saturating_add(delta.seeding_s);
+        totals.announces = totals.announces.saturating_add(delta.announces);
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.downloads.len() + self.totals.len() + self.first_uses.len() + self.bans.len()
+    }
+
+    /// Puts them in the order of the tables, one for each torrent. Gives since when the first waits.
+    pub(in super::super) fn tidy(&mut self) -> Instant {
+        // The highest of a torrent comes first, and stays.
+        self.downloads.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+        self.downloads.dedup_by_key(|(hash, _)| *hash);
+        *self.since.get_or_insert_with(Instant::now)
+    }
+}
+
+/// Writes all. Gives the keys that were used for the first time ever.
+pub(in super::super) fn write(
+    connection: &Connection,
+    unflushed: &Unflushed,
+) -> Result<Vec<u32>, rusqlite::Error> {
+    // Another process, from which this one took over, may have counted further.
+    let mut download = connection.prepare(
+        "INSERT INTO downloads (hash, count) VALUES (?1, ?2)
+         ON CONFLICT (hash) DO UPDATE SET count = max(count, excluded.count)",
+    )?;
+    for (hash, count) in &unflushed.downloads {
+        download.execute(params![hash.0, count])?;
+    }
+    let mut total = connection.prepare(
+        "UPDATE keys SET uploaded = min(uploaded + ?2, ?6), downloaded = min(downloaded + ?3, ?6),
+             seeding_s = min(seeding_s + ?4, ?6), announces = min(announces + ?5, ?6) WHERE id = ?1",
+    )?;
+    for (key, totals) in &unflushed.totals {
+        let Totals { uploaded, downloaded, seeding_s, announces } = *totals;
+        let [up, down, seeding, announces] =
+            [uploaded, downloaded, seeding_s, announces].map(bounded);
+        total.execute(params![key, up, down, seeding, announces, TOTAL_MAX])?;
+    }
+    let mut first = connection
+        .prepare("UPDATE keys SET first_used = ?2 WHERE id = ?1 AND first_used IS NULL")?;
+    let mut firsts = Vec::new();
+    for (key, at) in &unflushed.first_uses {
+        if first.execute(params![key, at])? > 0 {
+            firsts.push(*key);
+        }
+    }
+    bans::put(connection, &unflushed.bans)?;
+    Ok(firsts)
+}
+
+/// So large a total stays as it is: two of them still add up to what SQLite's integers hold.
+const TOTAL_MAX: i64 = i64::MAX / 2;
+
+fn bounded(total: u64) -> i64 {
+    i64::try_from(total).map_or(TOTAL_MAX, |total| total.min(TOTAL_MAX))
+}
+
+/// Calls `take` with every torrent's count.
+pub(crate) fn read_downloads(
+    connection: &Connection,
+    mut take: impl FnMut(InfoHash, u32),
+) -> Result<(), rusqlite::Error> {
+    let mut rows = connection.prepare("SELECT hash, count FROM downloads")?;
+    let mut rows = rows.query([])?;
+    while let Some(row) = rows.next()? {
+        take(super::hash(row, 0)?, row.get(1)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! Bearer tokens: digests only. A token itself is nowhere.
+
+use rusqlite::{Connection, Row, params};
+
+/// A token, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TokenRow {
+    pub(crate) id: i64,
+    /// SHA-256.
+    pub(crate) digest: [u8; 32],
+    pub(crate) name: String,
+    /// Words with blanks between them.
+    pub(crate) scopes: String,
+    pub(crate) created: i64,
+    pub(crate) expires: Option<i64>,
+}
+
+/// Adds one; its number in `row` does not count. Gives it as it is now.
+pub(crate) fn insert(connection: &Connection, row: TokenRow) -> Result<TokenRow, rusqlite::Error> {
+    connection.execute(
+        "INSERT INTO tokens (digest, name, scopes, created, expires) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![row.digest, row.name, row.scopes, row.created, row.expires],
+    )?;
+    Ok(TokenRow { id: connection.last_insert_rowid(), ..row })
+}
+
+/// Removes one; gives whether it was there.
+pub(crate) fn remove(connection: &Connection, id: i64) -> Result<bool, rusqlite::Error> {
+    Ok(connection.execute("DELETE FROM tokens WHERE id = ?1", [id])? > 0)
+}
+
+/// All of them: there are few.
+pub(crate) fn all(connection: &Connection) -> Result<Vec<TokenRow>, rusqlite::Error> {
+    let mut rows = connection
+        .prepare("SELECT id, digest, name, scopes, created, expires FROM tokens ORDER BY id")?;
+    let rows = rows.query_map([], |row: &Row<'_>| {
+        Ok(TokenRow {
+            id: row.get(0)?,
+            digest: row.get(1)?,
+            name: row.get(2)?,
+            scopes: row.get(3)?,
+            created: row.get(4)?,
+            expires: row.get(5)?,
+        })
+    })?;
+    rows.collect()
+}

@@ -1,0 +1,309 @@
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use types::InfoHash;
+
+use super::tables::lists::{self, List};
+use super::tables::tokens::{self, TokenRow};
+use super::tables::{counts, keys};
+use super::*;
+use tracker::KeyTotals as Totals;
+
+/// A folder that goes away with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name =
+            format!("tidegate-records-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join(FILE)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the hot path has counted, for tests.
+#[derive(Clone, Default)]
+struct Counted(Arc<Mutex<Vec<(InfoHash, u32)>>>);
+
+impl Counts for Counted {
+    fn collect(&mut self, unflushed: &mut Unflushed) {
+        unflushed.downloads.append(&mut self.0.lock().unwrap());
+    }
+}
+
+/// Records with their thread.
+struct Running {
+    records: Records,
+    counted: Counted,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(folder: Option<&Folder>) -> Self {
+        let (records, writer) = Records::open(folder.map(|folder| folder.0.as_path())).unwrap();
+        Self::of(records, writer)
+    }
+
+    fn of(records: Records, writer: Writer) -> Self {
+        let counted = Counted::default();
+        let mut counts = counted.clone();
+        let thread = thread::spawn(move || writer.run(&mut counts, Duration::from_millis(20)));
+        Self { records, counted, thread }
+    }
+
+    fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+    ) -> Result<T, Failure> {
+        wait(self.records.change(change, |_| ()))
+    }
+
+    fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+    ) -> T {
+        wait(self.records.look(look)).unwrap()
+    }
+
+    fn count(&self, hash: InfoHash, count: u32) {
+        self.counted.0.lock().unwrap().push((hash, count));
+    }
+
+    fn end(self) {
+        let closed = self.records.close();
+        closed.blocking_recv().unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Waits until `is_so`, for a minute at most.
+fn until(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it never comes to be");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn hash(byte: u8) -> InfoHash {
+    InfoHash([byte; 20])
+}
+
+fn token(byte: u8) -> TokenRow {
+    TokenRow {
+        id: 0,
+        digest: [byte; 32],
+        name: "n".into(),
+        scopes: "*".into(),
+        created: 5,
+        expires: None,
+    }
+}
+
+fn downloads(connection: &Connection) -> Result<Vec<(InfoHash, u32)>, rusqlite::Error> {
+    let mut all = Vec::new();
+    counts::read_downloads(connection, |hash, count| all.push((hash, count)))?;
+    Ok(all)
+}
+
+#[test]
+fn what_is_recorded_is_there_the_next_time() {
+    let folder = Folder::new();
+    for round in 1..4 {
+        let running = Running::start(Some(&folder));
+        assert!(running.records.is_durable());
+        let added = running.change(move |db| tokens::insert(db, token(round))).unwrap();
+        assert_eq!(added.id, i64::from(round));
+        assert_eq!(running.look(tokens::all).len(), usize::from(round));
+        running.count(hash(round), 3);
+        running.count(hash(round), 7);
+        running.count(hash(round), 5);
+        running.end();
+    }
+    let running = Running::start(Some(&folder));
+    let counts = running.look(downloads);
+    assert_eq!(counts, [(hash(1), 7), (hash(2), 7), (hash(3), 7)]);
+    running.end();
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &fs::metadata(folder.file()).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn without_a_folder_they_are_in_memory() {
+    let running = Running::start(None);
+    assert!(!running.records.is_durable());
+    running.change(|db| lists::insert(db, List::Deny, &[hash(1), hash(2), hash(1)])).unwrap();
+    assert_eq!(running.look(|db| lists::page(db, List::Deny, None, 9)), [hash(1), hash(2)]);
+    assert!(running.look(|db| lists::page(db, List::Allow, None, 9)).is_empty());
+    assert_eq!(running.look(|db| lists::page(db, List::Deny, Some(hash(1)), 9)), [hash(2)]);
+    running.end();
+}
+
+#[test]
+fn a_change_that_fails_leaves_no_trace_and_takes_no_other_with_it() {
+    let folder = Folder::new();
+    let (records, writer) = Records::open(Some(&folder.0)).unwrap();
+    // All of these wait when the writer begins, and are committed together.
+    let applied = Arc::new(AtomicUsize::new(0));
+    let add = |first: u8, second: u8| {
+        let applied = Arc::clone(&applied);
+        records.change(
+            move |db| {
+                tokens::insert(db, token(first)).and_then(|_| tokens::insert(db, token(second)))
+            },
+            move |_| {
+                applied.fetch_add(1, Relaxed);
+            },
+        )
+    };
+    let (one, two, three) = (add(1, 2), add(3, 1), add(4, 5));
+    let thread = thread::spawn(move || writer.run(&mut Counted::default(), Duration::from_secs(9)));
+    let outcomes = wait(async { tokio::join!(one, two, three) });
+    assert!(outcomes.0.is_ok() && outcomes.2.is_ok());
+    assert_eq!(outcomes.1, Err(Failure::Conflict));
+    assert_eq!(applied.load(Relaxed), 2);
+    let digests = wait(records.look(tokens::all)).unwrap();
+    assert_eq!(digests.iter().map(|row| row.digest[0]).collect::<Vec<_>>(), [1, 2, 4, 5]);
+    assert_eq!(records.health().changes.load(Relaxed), 2);
+    assert_eq!(records.health().waiting.load(Relaxed), 0);
+    records.close().blocking_recv().unwrap();
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_full_disk_is_told_of_and_counts_wait_for_room() {
+    let folder = Folder::new();
+    let (records, writer) = Records::open(Some(&folder.0)).unwrap();
+    writer.connection().execute_batch("PRAGMA max_page_count = 40").unwrap();
+    let running = Running::of(records, writer);
+    let mut kept = 0;
+    let failure = loop {
+        let numbers = (kept * 256..(kept + 1) * 256).map(u32::to_be_bytes);
+        let hashes: Vec<_> =
+            numbers.map(|n| InfoHash([n; 5].as_flattened().try_into().unwrap())).collect();
+        match running.change(move |db| lists::insert(db, List::Allow, &hashes)) {
+            Ok(_) => kept += 1,
+            Err(failure) => break failure,
+        }
+        assert!(kept < 200, "the disk is never full");
+    };
+    assert_eq!(failure, Failure::Full);
+    assert!(kept > 0);
+    let many = (0..=255).map(|byte| (InfoHash([byte; 20]), 1));
+    many.for_each(|(hash, count)| running.count(hash, count));
+    let health = running.records.health();
+    until(|| health.unflushed.load(Relaxed) == 256);
+    // What was there is still served, and what needs no room is still taken.
+    assert!(running.look(|db| lists::page(db, List::Allow, None, 9)).len() == 9);
+    running.change(|db| db.execute("DELETE FROM allowed", []).map(drop)).unwrap();
+    until(|| health.unflushed.load(Relaxed) == 0);
+    assert_eq!(running.look(downloads).len(), 256);
+    assert!(health.failures[Failure::Full.index()].load(Relaxed) >= 2);
+    running.end();
+}
+
+#[test]
+fn a_file_that_another_process_holds_is_told_of_and_counts_wait() {
+    let folder = Folder::new();
+    let running = Running::start(Some(&folder));
+    let other = Connection::open(folder.file()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(running.change(|db| tokens::insert(db, token(1))), Err(Failure::Locked));
+    running.count(hash(9), 9);
+    let health = running.records.health();
+    until(|| health.unflushed.load(Relaxed) == 1);
+    assert!(running.look(tokens::all).is_empty(), "it can still be looked at");
+    other.execute_batch("COMMIT").unwrap();
+    until(|| health.unflushed.load(Relaxed) == 0);
+    assert_eq!(running.look(downloads), [(hash(9), 9)]);
+    running.end();
+}
+
+#[test]
+fn what_is_not_ours_is_refused_and_stays_as_it_is() {
+    let folder = Folder::new();
+    Running::start(Some(&folder)).end();
+    let ours = fs::read(folder.file()).unwrap();
+    let mut damaged = ours.clone();
+    // The first table's root page, behind the header.
+    damaged[100..200].fill(0xff);
+    let newer = Folder::new();
+    fs::write(newer.file(), &ours).unwrap();
+    Connection::open(newer.file()).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
+    let foreign = Folder::new();
+    let other = Connection::open(foreign.file()).unwrap();
+    other.execute_batch("CREATE TABLE bookmarks (url TEXT)").unwrap();
+    drop(other);
+    for (bytes, said) in [
+        (damaged, "is damaged"),
+        (b"passwords, one a line".repeat(99), "is no file of tidegate's"),
+        (fs::read(newer.file()).unwrap(), "later version of tidegate (form 99)"),
+        (fs::read(foreign.file()).unwrap(), "is no file of tidegate's"),
+    ] {
+        let folder = Folder::new();
+        fs::write(folder.file(), &bytes).unwrap();
+        let Err(error) = Records::open(Some(&folder.0)) else { panic!("it was taken: {said}") };
+        let text = error.to_string();
+        assert!(text.contains(said) && text.contains(folder.0.to_str().unwrap()), "{text}");
+        assert_eq!(fs::read(folder.file()).unwrap(), bytes);
+    }
+    // An end in the first moment leaves an empty file.
+    let empty = Folder::new();
+    fs::write(empty.file(), "").unwrap();
+    assert!(Records::open(Some(&empty.0)).is_ok());
+    let missing = empty.0.join("no such folder");
+    let Err(error) = Records::open(Some(&missing)) else { panic!("made out of nothing") };
+    assert!(error.to_string().contains("cannot be opened"), "{error}");
+}
+
+#[test]
+fn totals_add_up_and_stay_below_the_bound() {
+    let running = Running::start(None);
+    let row = keys::KeyRow {
+        id: 0,
+        key: "k".repeat(16),
+        name: String::new(),
+        created: 1,
+        rules: keys::Rules::default(),
+        totals: Totals::default(),
+        first_used: None,
+    };
+    let again = row.clone();
+    let id = running.change(move |db| keys::insert(db, row)).unwrap().id;
+    assert_eq!(
+        running.change(move |db| keys::insert(db, again)).map(|_| ()),
+        Err(Failure::Conflict)
+    );
+    let mut unflushed = Unflushed::default();
+    unflushed.add(id, Totals { uploaded: 5, seeding_s: 1, ..Totals::default() });
+    unflushed.add(id, Totals { uploaded: u64::MAX, seeding_s: 2, ..Totals::default() });
+    unflushed.first_uses = vec![(id, 77), (id, 78)];
+    running
+        .change(move |db| counts::write(db, &unflushed).and_then(|_| counts::write(db, &unflushed)))
+        .unwrap();
+    let found = running.look(move |db| keys::one(db, id)).unwrap();
+    assert_eq!(found.totals.seeding_s, 6);
+    assert_eq!(found.totals.uploaded, i64::MAX as u64 / 2);
+    assert_eq!(found.first_used, Some(77));
+    running.end();
+}

@@ -1,0 +1,149 @@
+// The dashboard in headless Chromium: who has a token gets in, every page shows what there is, what is changed
+// there is changed, figures are live, and neither the browser's console nor its policy has anything to say.
+//
+//     node dashboard.mjs HOST:PORT [FOLDER]
+//
+// HOST:PORT is where announces go; the dashboard is at 127.0.0.1:6970, its token in TIDEGATE_ADMIN_TOKEN.
+// With FOLDER pictures of all pages are put there, for people to look at.
+
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import process from 'node:process'
+import { open } from './chromium.mjs'
+
+const [tracker, folder] = process.argv.slice(2)
+const admin = process.env.TIDEGATE_ADMIN ?? '127.0.0.1:6970'
+const token = process.env.TIDEGATE_ADMIN_TOKEN
+const hash = Buffer.from('a torrent of twenty!').toString('hex')
+
+const page = await open()
+const picture = name => folder && page.picture(join(folder, `${name}.png`))
+const text = selector => page.value(`document.querySelector(${JSON.stringify(selector)})?.innerText`)
+const has = words => `document.body.innerText.includes(${JSON.stringify(words)})`
+const click = label => page.value(`[...document.querySelectorAll('button, nav a')].findLast(one => one.innerText === ${JSON.stringify(label)}).click()`)
+async function write (selector, words) {
+  await page.value(`document.querySelector(${JSON.stringify(selector)}).focus()`)
+  await page.value(`document.querySelector(${JSON.stringify(selector)}).select()`)
+  await page.type(words)
+}
+
+async function announce (number, left) {
+  const id = `-TG0001-${String(number).padStart(12, '0')}`
+  const query = `info_hash=${hash.replace(/../g, '%$&')}&peer_id=${id}&port=${7000 + number}&left=${left}&event=started`
+  return (await fetch(`http://${tracker}/announce?${query}`)).text()
+}
+
+// Before anybody is in.
+await page.size(1280, 800, false)
+await page.send('Page.addScriptToEvaluateOnNewDocument', {
+  source: 'globalThis.violations = []; addEventListener("securitypolicyviolation", event => violations.push(`${event.violatedDirective} ${event.blockedURI}`))'
+})
+await page.go(`http://${admin}/`)
+await page.until('document.querySelector("input[name=token]")', 'the form')
+assert.deepEqual(page.complaints, [])
+await picture('sign-in')
+await write('input[name=token]', `tg_${'x'.repeat(32)}`)
+await click('Sign in')
+await page.until(has('not known'), 'the refusal of a wrong token')
+// The browser notes that a request was answered with 401.
+assert.equal(page.complaints.splice(0).length, 1)
+await write('input[name=token]', token)
+await click('Sign in')
+await page.until(has('Requests by protocol'), 'the overview')
+assert.equal(await page.value('document.cookie'), '', 'scripts can see the cookie')
+
+// Live figures: a torrent comes while the page is open.
+await announce(1, 0)
+await announce(2, 5)
+await page.until('document.querySelectorAll(".stat .value")[1].innerText === "1"', 'the torrent to be counted')
+await page.until('document.querySelectorAll(".stat .value")[2].innerText === "2"', 'its peers to be counted')
+await page.until('document.querySelectorAll(".chart .line").length >= 6', 'lines in the charts')
+await picture('overview')
+
+// The keyboard gets to the content first.
+await page.value('document.activeElement.blur()')
+await page.press('Tab', 9)
+assert.equal(await page.value('document.activeElement.className'), 'skip button')
+
+// Torrents: the list, one of them, and freezing it.
+await click('Torrents')
+await page.until(has(hash), 'the torrent in the list')
+await picture('torrents')
+await page.value(`location.hash = '#/torrent/${hash}'`)
+await page.until(has('Last announce'), 'its peers')
+await picture('torrent')
+await click('Freeze')
+await page.until('document.querySelector(".tag.bad")', 'the torrent to be frozen')
+assert.match(await announce(3, 5), /failure reason.*frozen/s)
+await click('Thaw')
+await page.until('document.querySelector(".tag.good")', 'the torrent to be served')
+assert.doesNotMatch(await announce(3, 5), /failure reason/)
+
+// What is changed by forms.
+await click('Access lists')
+await page.until('document.querySelector("textarea")', 'the form for entries')
+await write('textarea', `${'ab'.repeat(20)}\n${'cd'.repeat(20)}`)
+await click('Add')
+await page.until(`document.querySelectorAll('tbody tr').length === 2`, 'two entries')
+await picture('lists')
+await click('Keys')
+await page.until('document.querySelector("input[name=name]")', 'the form for keys')
+await write('input[name=name]', 'Ada')
+await click('Make a key')
+await page.until('document.querySelector(".secret")', 'the key')
+assert.match(await text('.secret'), /^[A-Za-z0-9_-]{16,64}$/)
+await page.until(`document.querySelector('tbody td').innerText === 'Ada'`, 'the key in the table')
+await picture('keys')
+await click('Bans')
+await page.until('document.querySelector("input[name=network]")', 'the form for bans')
+await write('input[name=network]', '192.0.2.0/24')
+await write('input[name=reason]', 'test')
+await click('Ban')
+await page.until(`document.querySelector('tbody td')?.innerText === '192.0.2.0/24'`, 'the ban')
+await picture('bans')
+await click('Tokens')
+await page.until(has('Who may use the API'), 'tokens')
+await picture('tokens')
+await click('Configuration')
+await page.until(has('tracker.interval_s'), 'the configuration')
+await picture('configuration')
+await click('Log')
+await page.until(has('Log lines'), 'the log')
+await picture('log')
+
+// A cookie alone changes nothing.
+const { cookies } = await page.send('Network.getCookies', { urls: [`http://${admin}/`] })
+const [{ name, value, httpOnly, sameSite }] = cookies
+assert.deepEqual({ httpOnly, sameSite }, { httpOnly: true, sameSite: 'Strict' })
+const forged = headers => fetch(`http://${admin}/api/v1/bans/192.0.2.0/24`, { method: 'DELETE', headers: { Cookie: `${name}=${value}`, ...headers } })
+for (const headers of [{}, { Origin: `http://${admin}` }, { 'X-Tidegate': '1' }, { 'X-Tidegate': '1', Origin: 'http://example.org' }]) {
+  assert.equal((await forged(headers)).status, 403, JSON.stringify(headers))
+}
+assert.equal((await forged({ 'X-Tidegate': '1', Origin: `http://${admin}` })).status, 204)
+
+// A phone, in the dark: nothing is wider than the screen.
+await page.size(390, 844, true)
+await page.colours('dark')
+for (const label of ['Overview', 'Torrents', 'Access lists', 'Keys', 'Bans', 'Tokens', 'Configuration', 'Log']) {
+  await click(label)
+  await page.until(`document.querySelector('h1')?.innerText === ${JSON.stringify(label)}`, label)
+  await page.until('document.querySelectorAll("main .card").length > 0', `content of ${label}`)
+  assert.ok(await page.value('document.documentElement.scrollWidth') <= 390, `${label} is wider than the screen`)
+  await picture(`phone-${label.toLowerCase().replace(' ', '-')}`)
+}
+await page.size(1280, 800, false)
+await click('Overview')
+await page.until('document.querySelectorAll(".chart .line").length >= 6', 'lines in the charts')
+await picture('overview-dark')
+
+// The browser is content; and would not be, if there were anything.
+assert.deepEqual(await page.value('violations'), [])
+assert.deepEqual(page.complaints, [])
+await page.value('document.body.append(Object.assign(document.createElement("img"), { src: "http://192.0.2.1/x.png" }))')
+await page.until('violations.length > 0', 'the policy to stop a picture from elsewhere')
+
+await click('Sign out')
+await page.until('document.querySelector("input[name=token]")', 'the form')
+assert.equal((await fetch(`http://${admin}/api/v1/stats`, { headers: { Cookie: `${name}=${value}` } })).status, 401)
+await page.close()
+process.exit(0)
