@@ -13,6 +13,7 @@ mod haproxy;
 mod pair;
 mod pebble;
 mod peer;
+mod prometheus;
 mod script;
 mod torrent;
 mod tracker;
