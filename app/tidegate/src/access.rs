@@ -1,4 +1,6 @@
-//! Access lists from files: read at the start, on SIGHUP, and when they change.
+//! Access lists and users' keys from files: read at the start, on SIGHUP, and when they change.
+
+mod users;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,14 +10,28 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use tracker::Door;
 use tracker::access::{AccessLists, HashList};
+use tracker::{Door, Tracker};
+use types::UserKey;
 
 use crate::config::Config;
 
+pub(crate) use users::Users;
+
+/// What the files say.
+pub(crate) struct Access {
+    doors: Vec<Door>,
+    keys: Vec<UserKey>,
+}
+
+/// Reads the files of `config`.
+pub(crate) fn read(config: &Config) -> Result<Access> {
+    Ok(Access { doors: read_doors(config)?, keys: users::read(&config.keys)? })
+}
+
 /// The doors of `config`, with their lists. Those that a mode does not use are not read, and others
 /// once, however many doors they are for.
-pub(crate) fn read(config: &Config) -> Result<Vec<Door>> {
+fn read_doors(config: &Config) -> Result<Vec<Door>> {
     let mut known: BTreeMap<&Path, Arc<HashList>> = BTreeMap::new();
     let mut doors = Vec::new();
     for door in &config.doors {
@@ -32,20 +48,34 @@ pub(crate) fn read(config: &Config) -> Result<Vec<Door>> {
             }
             list.clone_from(&known[path]);
         }
-        doors.push(Door { lists, private_addresses: door.private_addresses, ..Door::default() });
+        doors.push(Door {
+            lists,
+            private_addresses: door.private_addresses,
+            private: door.private,
+            clients: door.clients.clone(),
+        });
     }
     Ok(doors)
 }
 
-/// How many entries the lists of all doors have, each list counted once.
-pub(crate) fn summary(doors: &[Door]) -> String {
-    let count = |list: fn(&Door) -> &Arc<HashList>| -> usize {
-        let lists: BTreeMap<_, _> =
-            doors.iter().map(list).map(|list| (Arc::as_ptr(list), list.len())).collect();
-        lists.into_values().sum()
-    };
-    let (allow, deny) = (count(|door| &door.lists.allow), count(|door| &door.lists.deny));
-    format!("{allow} allowed, {deny} denied")
+impl Access {
+    /// Puts it in force.
+    pub(crate) fn apply(self, tracker: &Tracker, users: &mut Users) {
+        // Keys first: no door asks for one that is not there yet.
+        users.replace(tracker.keyring(), &self.keys);
+        tracker.doors().replace(self.doors);
+    }
+
+    /// How many entries there are, each list counted once.
+    pub(crate) fn summary(&self) -> String {
+        let count = |list: fn(&Door) -> &Arc<HashList>| -> usize {
+            let lists: BTreeMap<_, _> =
+                self.doors.iter().map(list).map(|list| (Arc::as_ptr(list), list.len())).collect();
+            lists.into_values().sum()
+        };
+        let (allow, deny) = (count(|door| &door.lists.allow), count(|door| &door.lists.deny));
+        format!("{allow} allowed, {deny} denied, {} keys", self.keys.len())
+    }
 }
 
 fn read_list(path: &Path) -> Result<HashList> {

@@ -11,7 +11,7 @@
 //! of its own, so that one that fails takes no other with it. [`schedule`] says when to try, [`order`]
 //! how, [`cache`] what is left of it.
 
-mod cache;
+pub(crate) mod cache;
 mod client;
 mod order;
 mod schedule;
@@ -46,6 +46,9 @@ const FOLLOWING_TURN: Duration = Duration::from_secs(2);
 /// How often the server is asked when to renew: within these bounds, as it says.
 const ASK_AGAIN: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(24 * 3600)];
 
+/// How mistakes about the cache are headed.
+const CACHE: &str = "tls.acme.cache";
+
 /// Where certificates are put, and what is counted.
 #[derive(Clone)]
 pub(crate) struct Shelf {
@@ -57,7 +60,7 @@ pub(crate) struct Shelf {
 pub(crate) fn check(config: &Config) -> Vec<String> {
     let Some(acme) = &config.acme else { return Vec::new() };
     let roots = client::roots(acme.ca.as_deref()).map(drop);
-    let results = [roots, cache::probe(&acme.cache, owner(config))];
+    let results = [roots, cache::probe(CACHE, &acme.cache, owner(config))];
     results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect()
 }
 
@@ -65,11 +68,11 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
 pub(crate) fn prepare(config: &Config) -> Result<()> {
     let Some(acme) = &config.acme else { return Ok(()) };
     client::roots(acme.ca.as_deref())?;
-    cache::make_folder(&acme.cache, owner(config))
+    cache::make_folder(CACHE, &acme.cache, owner(config))
 }
 
 /// Who will write to the cache, if it is not who starts.
-fn owner(config: &Config) -> Option<Identity> {
+pub(crate) fn owner(config: &Config) -> Option<Identity> {
     let becomes_another = process::is_root() && !config.user.is_empty();
     // A user that is not there is found and told of elsewhere.
     becomes_another.then(|| Identity::find(&config.user, &config.group).ok()).flatten()

@@ -15,14 +15,14 @@ use std::sync::Arc;
 use front::http::Challenges;
 use net::Engine;
 use net::tls::CertificateFiles;
-use tracker::{Limits, Networks, Policy, Rate};
+use tracker::{BanRules, Limits, Networks, Policy, Rate};
 
 use keys::{KEYS, Key};
 
 pub(crate) use acme::{AcmeConfig, Challenge};
 pub(crate) use listeners::{DoorConfig, Group, Transport, doors};
 pub(crate) use read::{Problem, Settings, load};
-pub(crate) use show::{init, show};
+pub(crate) use show::{init, list, show};
 
 /// Everything that serving needs, checked.
 #[derive(Clone, Debug)]
@@ -45,8 +45,19 @@ pub(crate) struct Config {
     pub(crate) acme: Option<AcmeConfig>,
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
+    pub(crate) bans: BanRules,
+    /// The users' keys, or an empty path.
+    pub(crate) keys: PathBuf,
     pub(crate) memory_budget: Option<u64>,
     pub(crate) admin_listen: Vec<SocketAddr>,
+    /// Whether it speaks TLS.
+    pub(crate) admin_tls: bool,
+    pub(crate) requests_per_s: u32,
+    pub(crate) cors_origins: Vec<String>,
+    pub(crate) webhook_ports: Vec<u16>,
+    /// Where durable records are; `None` is nowhere.
+    pub(crate) state_dir: Option<PathBuf>,
+    pub(crate) flush_s: u32,
     pub(crate) user: String,
     pub(crate) group: String,
     pub(crate) sandbox: bool,
@@ -87,10 +98,25 @@ impl Config {
             acme,
             policy: policy(settings),
             limits: limits(settings, exempt),
+            bans: BanRules {
+                garbage_per_min: settings.int("bans.garbage_per_min"),
+                wrong_keys_per_min: settings.int("bans.wrong_keys_per_min"),
+                bad_connection_ids_per_min: settings.int("bans.bad_connection_ids_per_min"),
+                time_s: settings.int("bans.time_s"),
+            },
+            keys: settings.text("access.keys").into(),
             memory_budget: Some(settings.int("limits.memory_mib"))
                 .filter(|mib| *mib > 0)
                 .map(|mib: u32| u64::from(mib) << 20),
             admin_listen: admin,
+            admin_tls: settings.flag("admin.tls"),
+            requests_per_s: settings.int("admin.requests_per_s"),
+            cors_origins: origins(settings, &mut problems),
+            webhook_ports: ports(settings, &mut problems),
+            state_dir: Some(settings.text("state.dir"))
+                .filter(|dir| !dir.is_empty())
+                .map(PathBuf::from),
+            flush_s: settings.int("state.flush_s"),
             user: settings.text("process.user").into(),
             group: settings.text("process.group").into(),
             sandbox: settings.text("process.sandbox") == "auto",
@@ -118,7 +144,7 @@ impl Config {
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
         let lists = self.doors.iter().flat_map(DoorConfig::files);
-        let all = lists.chain(certificates.map(PathBuf::as_path));
+        let all = lists.chain([self.keys.as_path()]).chain(certificates.map(PathBuf::as_path));
         all.filter(|path| !path.as_os_str().is_empty())
     }
 
@@ -133,6 +159,19 @@ impl Config {
                  forgotten in between",
                 policy.peer_lifetime_s
             ));
+        }
+        let is_private = self.doors.iter().any(|door| door.private);
+        if is_private && self.keys.as_os_str().is_empty() && self.admin_listen.is_empty() {
+            doubts.push(
+                "access.private is on, but there are no keys: name a file in access.keys".into(),
+            );
+        }
+        if self.bans.bad_connection_ids_per_min > 0 {
+            doubts.push(
+                "bans.bad_connection_ids_per_min is on: whoever forges UDP sources can have whom he \
+                 likes banned"
+                    .into(),
+            );
         }
         doubts.extend(self.acme.iter().filter_map(|acme| acme.doubt(self)));
         doubts.extend(unique(self.groups.iter().flat_map(Group::doubts).collect()));
@@ -167,6 +206,9 @@ impl Config {
             let text = "needs tls.certificates: a chain and a key, or tls.acme.domains";
             blame("tls.listen", text.into());
         }
+        if self.admin_tls && self.certificates.is_empty() && !self.listens(Transport::Tls) {
+            blame("admin.tls", "needs tls.certificates, or tls.acme with tls.listen".into());
+        }
         if let Some((name, text)) = self.acme.as_ref().and_then(|acme| acme.lacks(self)) {
             blame(name, text.into());
         }
@@ -182,6 +224,32 @@ fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
         }
     }
     unique
+}
+
+fn origins(settings: &Settings, problems: &mut Vec<Problem>) -> Vec<String> {
+    let name = "admin.cors_origins";
+    for origin in settings.list(name) {
+        let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+        if host.is_none_or(|host| host.is_empty() || host.contains('/')) {
+            let due =
+                "https:// and a host are due, and nothing behind it, as in `https://example.org`";
+            problems.push(settings.problem(name, format!("`{origin}`: {due}")));
+        }
+    }
+    settings.list(name).to_vec()
+}
+
+fn ports(settings: &Settings, problems: &mut Vec<Problem>) -> Vec<u16> {
+    let name = "admin.webhook_ports";
+    let mut ports = Vec::new();
+    for text in settings.list(name) {
+        match text.parse() {
+            Ok(port) if port > 0 => ports.push(port),
+            _ => problems
+                .push(settings.problem(name, format!("`{text}`: a port is due, as in `443`"))),
+        }
+    }
+    ports
 }
 
 fn certificates(settings: &Settings) -> Vec<CertificateFiles> {

@@ -120,11 +120,23 @@ fn complain(problems: &[String]) -> ExitCode {
 
 /// The configuration that `file` and the environment make.
 fn load(file: Option<&Path>) -> Result<(Settings, Config), Vec<String>> {
+    load_with(file, &[])
+}
+
+/// The same with what the management API has set.
+fn load_with(
+    file: Option<&Path>,
+    api: &[(String, serde_json::Value)],
+) -> Result<(Settings, Config), Vec<String>> {
     let texts =
         |problems: Vec<Problem>| problems.iter().map(Problem::to_string).collect::<Vec<_>>();
     let environment = std::env::vars_os()
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
-    let settings = config::load(file, environment).map_err(texts)?;
+    let mut settings = config::load(file, environment).map_err(texts)?;
+    let problems = settings.take_api(api);
+    if !problems.is_empty() {
+        return Err(texts(problems));
+    }
     let config = Config::from_settings(&settings).map_err(texts)?;
     Ok((settings, config))
 }

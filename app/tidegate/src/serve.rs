@@ -8,6 +8,7 @@
 mod confine;
 mod listeners;
 mod reload;
+mod state;
 mod supervisor;
 mod tail;
 mod upgrade;
@@ -20,6 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use admin::{Api, Command, Records, Service};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use net::process::{self, Identity, Inherited, Launcher};
@@ -33,12 +35,12 @@ use tracing_subscriber::prelude::*;
 use tracker::counters::Board;
 use tracker::{Keys, Options, StoreOptions, Tracker};
 
-use crate::access;
+use crate::access::{self, Users};
 use crate::acme::{self, Shelf};
 use crate::certificates;
 use crate::config::{AcmeConfig, Config, Settings, Transport};
 use listeners::{Bound, bind};
-use reload::{Outcome, Reading, Reloader};
+use reload::{Asked, Outcome, Reading, Reloader};
 use supervisor::Supervisor;
 use upgrade::{Legacy, Predecessor, Upgrader};
 use workers::{Ended, Workers};
@@ -56,10 +58,16 @@ enum Happening {
     /// The process that is to take over serves, and this is its id; or why it does not.
     Successor(Result<u32, String>),
     Ended(Ended),
+    /// Somebody asks for something by the management API.
+    Command(Command),
 }
 
 /// Serves until a signal says stop. `file` is where `settings` came from, for reloads.
-pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -> Result<()> {
+pub(crate) fn serve(
+    file: Option<PathBuf>,
+    mut settings: Settings,
+    mut config: Config,
+) -> Result<()> {
     let log = start_log(&config);
     // Before anything else is opened: what was handed over is known only by its numbers.
     let mut inherited = Inherited::from_environment(listeners::NAMES)?;
@@ -75,10 +83,12 @@ pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
     config.doubts().iter().for_each(|doubt| warn!("{doubt}"));
     let watch = access::Watch::new(&config);
-    let doors = access::read(&config)?;
+    let access = access::read(&config)?;
     let tracker = Arc::new(new_tracker(&config, &legacy)?);
-    tracker.doors().replace(doors);
+    let mut users = Users::default();
+    access.apply(&tracker, &mut users);
     tracker.limiter().replace(config.limits.clone());
+    tracker.bans().set_rules(config.bans);
     let certificates = Arc::new(Certificates::default());
     let read = certificates::read(&config)?;
     certificates::doubts(&config, &read).iter().for_each(|doubt| warn!("{doubt}"));
@@ -87,34 +97,48 @@ pub(crate) fn serve(file: Option<PathBuf>, settings: Settings, config: Config) -
     leave(inherited, predecessor.is_some())?;
     let lines = bound.lines(&config);
     acme::prepare(&config)?;
+    state::prepare(&config)?;
     become_user(&config)?;
     acme::load(&config, &certificates)?;
+    let (records, writer) = state::open(&config)?;
+    let overrides = state::settings(&writer)?;
+    if reload::take_api(&overrides, &mut settings, &mut config) {
+        reload::put_in_force(&config, &tracker, &mut users)?;
+        log(config.log_level);
+    }
     let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
     let upgrader = Upgrader::new(launcher, bound.descriptors()?, legacy);
     let (happen, happenings) = channel();
     listen_to_signals(signals, happen.clone())?;
     let clock = Clock::after(process::monotonic().saturating_sub(legacy.epoch));
+    state::fill(&config, &tracker, &writer, clock)?;
+    let state = (Arc::clone(&records), writer);
     let shared = (&tracker, &certificates, clock);
-    let mut workers = start_workers(bound, &config, shared, happen.clone())?;
+    let (mut workers, api, token) = start_workers(bound, &config, shared, state, happen.clone())?;
     let acme = start_acme(&mut workers, &config, &certificates)?;
-    let reading = Reading::default();
+    let (reading, level) = (Reading::default(), config.log_level);
     let reloader = Reloader {
         file,
         settings,
         config,
         tracker,
+        users,
         watch,
         certificates,
         acme,
         log,
         sandbox,
         reading,
+        overrides,
+        asked: Asked::default(),
+        level,
+        hub: Arc::clone(api.hub()),
     };
-    print(&lines)?;
+    print(&(lines + &first_token(token.as_deref())))?;
     workers.figures().status.ready.store(true, Ordering::Relaxed);
     predecessor.map_or(Ok(()), Predecessor::relieve)?;
     supervisor.ready();
-    Serving { workers, reloader, upgrader, supervisor, happen }.run(&happenings)
+    Serving { workers, reloader, upgrader, supervisor, records, happen }.run(&happenings)
 }
 
 /// What was handed over and belongs to no listener. A process that hands its sockets over has an
@@ -146,6 +170,7 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
         Err(error) => problems.push(format!("{error:#}")),
     }
     problems.extend(acme::check(config));
+    problems.extend(state::check(config));
     if let Err(error) = bind(config, &mut Inherited::default()) {
         problems.push(format!("{error:#}"));
     }
@@ -233,19 +258,36 @@ fn start_workers(
     bound: Bound,
     config: &Config,
     (tracker, certificates, clock): (&Arc<Tracker>, &Arc<Certificates>, Clock),
+    state: (Arc<Records>, admin::records::Writer),
     happen: Sender<Happening>,
-) -> Result<Workers> {
+) -> Result<(Workers, Arc<Api>, Option<String>)> {
     let board = Arc::new(Board::default());
+    let end = happen.clone();
     let ended = move |ended| {
         // Nobody listens any more once the process is going down.
-        let _ = happen.send(Happening::Ended(ended));
+        let _ = end.send(Happening::Ended(ended));
     };
     let mut workers = Workers::new(tracker, &board, certificates, clock, ended);
-    workers.start_admin(bound.admin)?;
+    let (api, token) = state::start(&mut workers, config, state, clock, happen)?;
+    let tls = TlsConfig::new(certificates);
+    workers.start_admin(
+        bound.admin,
+        Service {
+            figures: workers.shared_figures(),
+            api: Some(Arc::clone(&api)),
+            tls: config.admin_tls.then(|| tls.server_config()),
+        },
+    )?;
     workers.start_udp(bound.udp, config)?;
-    workers.start_http(bound.tcp, &TlsConfig::new(certificates), config)?;
+    workers.start_http(bound.tcp, &tls, config)?;
     workers.start_sweep()?;
-    Ok(workers)
+    Ok((workers, api, token))
+}
+
+/// What the start prints of a token that was made just now.
+fn first_token(token: Option<&str>) -> String {
+    let hint = "for /api/v1, which may do everything; shown this once";
+    token.map(|token| format!("  token  {token}  ({hint})\n")).unwrap_or_default()
 }
 
 /// Gives the way to tell it of another configuration.
@@ -278,6 +320,7 @@ struct Serving {
     reloader: Reloader,
     upgrader: Upgrader,
     supervisor: Supervisor,
+    records: Arc<Records>,
     happen: Sender<Happening>,
 }
 
@@ -318,7 +361,11 @@ impl Serving {
                     self.supervisor.reloading();
                 }
             }
-            Happening::Signal(SIGUSR2) => self.upgrader.begin(&self.happen),
+            Happening::Signal(SIGUSR2) => {
+                // What is acknowledged from now on the new process would not know.
+                self.records.pause(true);
+                self.upgrader.begin(&self.happen);
+            }
             Happening::Signal(signal) => return Some(End::Signal(signal)),
             Happening::Read(outcome) => {
                 let again = self.reloader.finish(outcome, self.workers.figures());
@@ -334,11 +381,39 @@ impl Serving {
             }
             Happening::Successor(Err(reason)) => {
                 error!("not upgraded, serving on: {reason}");
+                self.records.pause(false);
                 self.upgrader.give_up();
             }
             Happening::Ended(ended) => return Some(End::Failed(ended)),
+            Happening::Command(command) => self.obey(command),
         }
         None
+    }
+
+    fn obey(&mut self, command: Command) {
+        let happen = &self.happen;
+        match command {
+            // Who has given up waiting needs no answer, here and below.
+            Command::Settings(reply) => drop(reply.send(self.reloader.list())),
+            Command::Reload(reply) => self.reloader.reload_for(happen, Asked::to(reply)),
+            Command::Override { values, try_only: true, reply } => {
+                self.reloader.try_out(values, reply);
+            }
+            Command::Override { values, try_only: false, reply } => {
+                self.reloader.overrides = values;
+                self.reloader.reload_for(happen, Asked::to(reply));
+            }
+            Command::ReloadFiles(reply) => {
+                self.reloader.reload_files_for(happen, Asked::to_know(reply));
+            }
+            Command::LogLevel(level, reply) => {
+                if let Some(level) = level.and_then(|level| level.parse().ok()) {
+                    self.reloader.set_log_level(level);
+                }
+                let level = self.reloader.level.to_string().to_lowercase();
+                drop(reply.send(level));
+            }
+        }
     }
 
     fn stop(mut self, end: End) -> Result<()> {
@@ -359,6 +434,7 @@ impl Serving {
         let drain_s = u64::from(self.reloader.config.drain_s);
         let time = Duration::from_secs(drain_s) + STOP_TIME;
         let left = self.workers.stop(Instant::now() + time);
+        state::close(&self.records, Instant::now() + STOP_TIME);
         if !left.is_empty() {
             warn!("stopping without {}, still busy after {} s", left.join(", "), time.as_secs());
         }

@@ -20,6 +20,8 @@ mod listeners;
 mod lists;
 #[path = "outside/loading.rs"]
 mod loading;
+#[path = "outside/private.rs"]
+mod private;
 #[path = "outside/process.rs"]
 mod process;
 #[path = "outside/proxies.rs"]

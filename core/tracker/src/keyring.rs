@@ -32,6 +32,11 @@ use sessions::{Session, Sessions};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub u32);
 
+impl KeyId {
+    /// From this number on keys are of files, and have no record.
+    pub const FILE_FIRST: u32 = 1 << 31;
+}
+
 /// What the holder of a key may do. 0 is no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules {

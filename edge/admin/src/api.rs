@@ -49,6 +49,7 @@ use crate::recorder::Recorder;
 use crate::records::{Records, Writer, tables};
 use crate::{Figures, OpenError};
 
+pub use auth::is_token;
 pub(crate) use auth::{From, Gate, Refused};
 pub use webhooks::{Deliver, Post};
 

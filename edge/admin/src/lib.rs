@@ -35,7 +35,7 @@ use tokio::sync::{Semaphore, watch};
 use tracker::Tracker;
 use tracker::counters::Board;
 
-pub use api::{Api, ApiOptions, Deliver, Means, Post};
+pub use api::{Api, ApiOptions, Deliver, Means, Post, is_token};
 pub use control::{Command, Reloaded, Setting};
 pub use events::{Event, EventKind, Hub};
 pub use images::{Collector, Moment, fill};

@@ -49,6 +49,11 @@ impl TlsConfig {
         config.send_tls13_tickets = 1;
         Self(Arc::new(config))
     }
+
+    /// The same for those who bring sockets of their own.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0)
+    }
 }
 
 /// In the order in which they are chosen, whatever the client prefers. Many ask for AES-256 first, whose

@@ -35,13 +35,19 @@ enum Plot {
     /// The tracker refuses the torrent, both clients say why, and nothing is transferred. It shows that
     /// the other cases can fail.
     Refusal(Pair),
+    /// The first at a private tracker, by clients that have a key each.
+    Private(Pair),
+    /// The same without keys: a refusal.
+    Keyless(Pair),
     /// The tracker gets its certificates from an ACME server.
     Certificates(Story),
     /// A script announces and scrapes, and finds every answer right.
     Script(Script),
 }
 
-use Plot::{Certificates, Distrust, Proxied, Refusal, Script as Scripted, Transfer};
+use Plot::{
+    Certificates, Distrust, Keyless, Private, Proxied, Refusal, Script as Scripted, Transfer,
+};
 
 /// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
 /// inside a namespace, whatever the tracker; libtorrent stands for v6.
@@ -67,6 +73,13 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "libtorrent-http6-proxy1", plot: Proxied(Pair([Libtorrent, Libtorrent], Http, V6), Header::V1) },
     Case { name: "libtorrent-http-denied", plot: Refusal(Pair([Libtorrent, Libtorrent], Http, V4)) },
     Case { name: "libtorrent-udp-denied", plot: Refusal(Pair([Libtorrent, Libtorrent], Udp, V4)) },
+    Case { name: "transmission-http-private", plot: Private(Pair([Transmission, Transmission], Http, V4)) },
+    Case { name: "aria2-http-private", plot: Private(Pair([Aria2, Aria2], Http, V4)) },
+    Case { name: "libtorrent-http-private", plot: Private(Pair([Libtorrent, Libtorrent], Http, V4)) },
+    Case { name: "libtorrent-udp-private", plot: Private(Pair([Libtorrent, Libtorrent], Udp, V4)) },
+    Case { name: "libtorrent-udp6-private", plot: Private(Pair([Libtorrent, Libtorrent], Udp, V6)) },
+    Case { name: "libtorrent-http-keyless", plot: Keyless(Pair([Libtorrent, Libtorrent], Http, V4)) },
+    Case { name: "libtorrent-udp-keyless", plot: Keyless(Pair([Libtorrent, Libtorrent], Udp, V4)) },
     Case { name: "webtorrent-ws", plot: Transfer(Pair([WebTorrent, WebTorrent], Ws, V4)) },
     Case { name: "webtorrent-ws6", plot: Transfer(Pair([WebTorrent, WebTorrent], Ws, V6)) },
     Case { name: "webtorrent-wss", plot: Transfer(Pair([WebTorrent, WebTorrent], Wss, V4)) },
@@ -74,6 +87,9 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "chromium-ws", plot: Transfer(Pair([Chromium, Chromium], Ws, V4)) },
     Case { name: "webtorrent-chromium-ws", plot: Transfer(Pair([WebTorrent, Chromium], Ws, V4)) },
     Case { name: "webtorrent-ws-denied", plot: Refusal(Pair([WebTorrent, WebTorrent], Ws, V4)) },
+    Case { name: "webtorrent-ws-private", plot: Private(Pair([WebTorrent, WebTorrent], Ws, V4)) },
+    Case { name: "chromium-ws-private", plot: Private(Pair([Chromium, WebTorrent], Ws, V4)) },
+    Case { name: "webtorrent-ws-keyless", plot: Keyless(Pair([WebTorrent, WebTorrent], Ws, V4)) },
     Case { name: "acme-tls-alpn", plot: Certificates(Story::TlsAlpn) },
     Case { name: "acme-http", plot: Certificates(Story::Http) },
     Case { name: "acme-renewal", plot: Certificates(Story::Renewal) },
@@ -103,6 +119,8 @@ impl Case {
             Proxied(pair, header) => pair.play_transfer_behind(*header, folder),
             Distrust(pair) => pair.play_distrust(folder),
             Refusal(pair) => pair.play_refusal(folder),
+            Private(pair) => pair.play_private(folder),
+            Keyless(pair) => pair.play_keyless(folder),
             Certificates(story) => story.play(folder),
             Scripted(script) => script.play(folder),
         });

@@ -9,7 +9,7 @@ use super::tracker::{Counts, Tracker};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// How the clients speak to the tracker.
@@ -49,12 +49,28 @@ const SECURE_PORT: u16 = 6443;
 /// Every case has a network of its own, so all may share one content.
 const PAYLOAD_SEED: u64 = 9;
 
+/// The keys of the private tracker's users: the seeder's, the leecher's.
+const KEYS: [&str; 2] = ["seeder-0123456789", "leecher_0123456789ABCDEF0123456789"];
+const NO_KEYS: [Option<&str>; 2] = [None; 2];
+
+/// Why a tracker refuses.
+struct Cause {
+    /// In metrics.
+    label: &'static str,
+    /// As clients are told.
+    text: &'static str,
+}
+
+const DENIED: Cause = Cause { label: "denied", text: "this torrent is on the tracker's deny list" };
+const KEYLESS: Cause = Cause { label: "key_missing", text: "this tracker is private" };
+
 /// The actors, and where they are.
 struct Stage {
     protocol: Protocol,
     family: Family,
     torrent: Torrent,
-    torrent_file: PathBuf,
+    /// By which the tracker answers a scrape.
+    key: Option<&'static str>,
     tracker: Tracker,
     seeder: Peer,
     leecher: Peer,
@@ -63,19 +79,19 @@ struct Stage {
 impl Pair {
     /// The seeder hands over the torrent, and the tracker counts both right.
     pub(super) fn play_transfer(&self, folder: &Path) -> Result<()> {
-        self.set_up(folder, |_| Ok(String::new()))?.play_transfer()
+        self.set_up(folder, NO_KEYS, |_| Ok(String::new()))?.play_transfer()
     }
 
     /// The tracker's certificate is of an authority that the clients do not know: they do not announce.
     pub(super) fn play_distrust(&self, folder: &Path) -> Result<()> {
-        let mut stage = self.set_up(folder, |_| Ok(String::new()))?;
+        let mut stage = self.set_up(folder, NO_KEYS, |_| Ok(String::new()))?;
         stage.seeder.authority = None;
         stage.play_distrust()
     }
 
     /// The same with HAProxy between clients and tracker.
     pub(super) fn play_transfer_behind(&self, header: Header, folder: &Path) -> Result<()> {
-        let stage = self.set_up_at(haproxy::PORT, folder, |_| Ok(haproxy::trust()))?;
+        let stage = self.set_up_at(haproxy::PORT, folder, NO_KEYS, |_| Ok(haproxy::trust()))?;
         haproxy::start(folder, header)?;
         stage.play_transfer()
     }
@@ -87,44 +103,69 @@ impl Pair {
             fs::write(&list, torrent.info_hash_hex() + "\n")?;
             Ok(format!("[access]\nmode = \"deny\"\ndeny = {list:?}\n"))
         };
-        self.set_up(folder, deny)?.play_refusal()
+        self.set_up(folder, NO_KEYS, deny)?.play_refusal(&DENIED)
+    }
+
+    /// The tracker is private, and each client has a key of its own.
+    pub(super) fn play_private(&self, folder: &Path) -> Result<()> {
+        self.set_up(folder, KEYS.map(Some), |_| private(folder))?.play_transfer()
+    }
+
+    /// The tracker is private, and the clients have no keys.
+    pub(super) fn play_keyless(&self, folder: &Path) -> Result<()> {
+        self.set_up(folder, NO_KEYS, |_| private(folder))?.play_refusal(&KEYLESS)
     }
 
     fn set_up(
         &self,
         folder: &Path,
+        keys: [Option<&'static str>; 2],
         configure: impl FnOnce(&Torrent) -> Result<String>,
     ) -> Result<Stage> {
         if !self.1.is_secure() {
-            return self.set_up_at(PORT, folder, configure);
+            return self.set_up_at(PORT, folder, keys, configure);
         }
         let addresses = [V4, V6].map(|family| family.address(1).to_string());
         let secure = authority::set_up(folder, SECURE_PORT, &addresses)?;
-        self.set_up_at(SECURE_PORT, folder, |torrent| Ok(secure + &configure(torrent)?))
+        self.set_up_at(SECURE_PORT, folder, keys, |torrent| Ok(secure + &configure(torrent)?))
     }
 
-    /// Clients that announce to `port`, and a tracker that is configured for the torrent.
+    /// Clients that announce to `port`, with their keys if they have some, and a tracker that is
+    /// configured for the torrent.
     fn set_up_at(
         &self,
         port: u16,
         folder: &Path,
+        keys: [Option<&'static str>; 2],
         configure: impl FnOnce(&Torrent) -> Result<String>,
     ) -> Result<Stage> {
         let &Self([seeder, leecher], protocol, family) = self;
-        let torrent = Torrent::new(&protocol.announce_url(family, port), PAYLOAD_SEED);
-        let torrent_file = folder.join("payload.torrent");
-        fs::write(&torrent_file, &torrent.file)?;
+        let torrents =
+            keys.map(|key| Torrent::new(&protocol.announce_url(family, port, key), PAYLOAD_SEED));
         let trusted = protocol.is_secure().then(|| authority::file(folder));
-        let peer = |name: &str, client, host| -> Result<Peer> {
+        let peer = |name: &str, client, host, torrent: &Torrent| -> Result<Peer> {
             let folder = folder.join(name);
             fs::create_dir_all(&folder)?;
-            Ok(Peer { client, address: family.address(host), folder, authority: trusted.clone() })
+            let torrent_file = folder.with_extension("torrent");
+            fs::write(&torrent_file, &torrent.file)?;
+            let (address, authority) = (family.address(host), trusted.clone());
+            Ok(Peer { client, address, folder, torrent_file, authority })
         };
-        let (seeder, leecher) = (peer("seeder", seeder, 2)?, peer("leecher", leecher, 3)?);
+        let [torrent, of_leecher] = torrents;
+        let seeder = peer("seeder", seeder, 2, &torrent)?;
+        let leecher = peer("leecher", leecher, 3, &of_leecher)?;
         torrent.fill(&seeder.folder)?;
         let tracker = Tracker::start(folder, &configure(&torrent)?)?;
-        Ok(Stage { protocol, family, torrent, torrent_file, tracker, seeder, leecher })
+        let [key, _] = keys;
+        Ok(Stage { protocol, family, torrent, key, tracker, seeder, leecher })
     }
+}
+
+/// What makes a tracker private.
+fn private(folder: &Path) -> Result<String> {
+    let keys = folder.join("keys.txt");
+    fs::write(&keys, KEYS.join("\n"))?;
+    Ok(format!("[access]\nprivate = true\nkeys = {keys:?}\n"))
 }
 
 impl Stage {
@@ -141,16 +182,16 @@ impl Stage {
         self.tracker.stop()
     }
 
-    fn play_refusal(self) -> Result<()> {
+    fn play_refusal(self, cause: &Cause) -> Result<()> {
         self.start(&self.seeder)?;
         self.start(&self.leecher)?;
         for peer in [&self.seeder, &self.leecher] {
             wait_for(START_MAX, "a client to say why it was refused", || {
-                Ok(fs::read_to_string(peer.log())?.contains(self.protocol.refusal()))
+                Ok(fs::read_to_string(peer.log())?.contains(self.protocol.refusal(cause)))
             })?;
         }
         wait_for(REPLY_MAX, "the refusals to be counted", || {
-            let labels = [("reason", "denied"), ("protocol", self.protocol.label())];
+            let labels = [("reason", cause.label), ("protocol", self.protocol.label())];
             Ok(self.tracker.metric("tidegate_refusals_total", &labels)? >= 2)
         })?;
         ensure!(!self.torrent.is_complete(&self.leecher.folder), "transferred although refused");
@@ -172,14 +213,14 @@ impl Stage {
     }
 
     fn start(&self, peer: &Peer) -> Result<()> {
-        peer.start(&self.torrent_file, self.protocol == Udp)
+        peer.start(self.protocol == Udp)
             .with_context(|| format!("{:?} does not start; cargo xtask setup", peer.client))
     }
 
     fn wait_for_counts(&self, expected: Counts) -> Result<()> {
         let mut seen = None;
         let waited = wait_for(START_MAX, "the scrape", || {
-            seen = Some(self.tracker.counts(&self.torrent)?);
+            seen = Some(self.tracker.counts(&self.torrent, self.key)?);
             Ok(seen == Some(expected))
         });
         waited.with_context(|| format!("a scrape should say {expected:?}; it says {seen:?}"))
@@ -228,20 +269,24 @@ impl Protocol {
         matches!(self, Https | Wss)
     }
 
-    /// Where the tracker is found.
-    fn announce_url(self, family: Family, port: u16) -> String {
+    /// Where the tracker is found, by somebody who has this key.
+    fn announce_url(self, family: Family, port: u16, key: Option<&str>) -> String {
         let host = match family.address(1) {
             IpAddr::V4(ip) => ip.to_string(),
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
-        let path = if matches!(self, Ws | Wss) { "" } else { "announce" };
+        let path = match (self, key) {
+            (Ws | Wss, key) => key.unwrap_or_default().into(),
+            (_, None) => "announce".into(),
+            (_, Some(key)) => format!("announce/{key}"),
+        };
         format!("{}://{host}:{port}/{path}", self.label())
     }
 
-    /// What clients say of a torrent on the deny list. libtorrent leaves out the text of UDP errors.
-    fn refusal(self) -> &'static str {
+    /// What clients say when they are refused. libtorrent leaves out the text of UDP errors.
+    fn refusal(self, cause: &Cause) -> &'static str {
         match self {
-            Http | Https | Ws | Wss => "this torrent is on the tracker's deny list",
+            Http | Https | Ws | Wss => cause.text,
             Udp => "failure message \"\"",
         }
     }

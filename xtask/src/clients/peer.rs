@@ -37,13 +37,16 @@ pub(super) struct Peer {
     pub(super) address: IpAddr,
     /// Its data; logs and state lie beside it.
     pub(super) folder: PathBuf,
+    /// What it is given of the torrent.
+    pub(super) torrent_file: PathBuf,
     /// Whose word it takes for the tracker's certificate, beside those that the system knows.
     pub(super) authority: Option<PathBuf>,
 }
 
 impl Peer {
-    /// Starts it on a torrent file. It runs until the namespace ends.
-    pub(super) fn start(&self, torrent: &Path, udp: bool) -> Result<()> {
+    /// Starts it on its torrent file. It runs until the namespace ends.
+    pub(super) fn start(&self, udp: bool) -> Result<()> {
+        let torrent = &self.torrent_file;
         let mut command = match self.client {
             Client::Aria2 => self.aria2(udp),
             Client::Transmission => self.transmission()?,

@@ -60,10 +60,11 @@ impl Tracker {
         self.signal("-HUP")
     }
 
-    /// Scrapes the torrent.
-    pub(super) fn counts(&self, torrent: &Torrent) -> Result<Counts> {
+    /// Scrapes the torrent, at a private tracker with a key.
+    pub(super) fn counts(&self, torrent: &Torrent, key: Option<&str>) -> Result<Counts> {
         let hash: String = torrent.info_hash.iter().map(|byte| format!("%{byte:02x}")).collect();
-        let reply = http_get(HTTP, &format!("/scrape?info_hash={hash}"))?;
+        let path = key.map_or("/scrape".into(), |key| format!("/scrape/{key}"));
+        let reply = http_get(HTTP, &format!("{path}?info_hash={hash}"))?;
         let number = |key: &str| bencoded_number(&reply, key).with_context(|| format!("no {key}"));
         Ok(Counts {
             complete: number("complete")?,

@@ -126,7 +126,7 @@ fn folder_name(directory: &str) -> String {
 }
 
 /// Makes the cache's folder for `owner`, if it is not there, while this process may still do so.
-pub(super) fn make_folder(folder: &Path, owner: Option<Identity>) -> Result<()> {
+pub(crate) fn make_folder(name: &str, folder: &Path, owner: Option<Identity>) -> Result<()> {
     let make = || -> io::Result<()> {
         if folder.is_dir() {
             return Ok(());
@@ -134,13 +134,13 @@ pub(super) fn make_folder(folder: &Path, owner: Option<Identity>) -> Result<()> 
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         owner.map_or(Ok(()), |owner| owner.give(folder))
     };
-    make().with_context(|| format!("tls.acme.cache: cannot make {}", folder.display()))
+    make().with_context(|| format!("{name}: cannot make {}", folder.display()))
 }
 
 /// Sees whether files can be made in the cache's folder, or the folder itself.
-pub(super) fn probe(folder: &Path, owner: Option<Identity>) -> Result<()> {
+pub(crate) fn probe(name: &str, folder: &Path, owner: Option<Identity>) -> Result<()> {
     let there = folder.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("."));
-    let name = format!("tls.acme.cache: {}", there.display());
+    let name = format!("{name}: {}", there.display());
     ensure!(there.is_dir(), "{name}: is no folder");
     let path = there.join(format!(".tidegate-probe-{}", std::process::id()));
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -298,17 +298,19 @@ mod tests {
     fn a_folder_is_probed_without_a_trace() {
         let temporary = Temporary::new();
         let folder = &temporary.0.cache;
-        probe(folder, None).unwrap();
+        probe("x", folder, None).unwrap();
         assert!(!folder.exists());
-        make_folder(folder, None).unwrap();
-        make_folder(folder, None).unwrap();
+        make_folder("x", folder, None).unwrap();
+        make_folder("x", folder, None).unwrap();
         assert_eq!(mode(folder), 0o700);
-        probe(folder, None).unwrap();
+        probe("x", folder, None).unwrap();
         assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
         let file = folder.join("file");
         fs::write(&file, "").unwrap();
         for under in [file.clone(), file.join("below")] {
-            assert!(probe(&under, None).unwrap_err().to_string().ends_with("file: is no folder"));
+            assert!(
+                probe("x", &under, None).unwrap_err().to_string().ends_with("file: is no folder")
+            );
         }
     }
 }

@@ -66,13 +66,21 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
          docs/operating.md tells more.",
     ),
     ("tracker", "What clients are told, whatever the protocol."),
-    ("access", "Which torrents are served. Gates announces and scrapes alike."),
+    ("access", "Which torrents are served, and to whom. Gates announces and scrapes alike."),
     (
         "limits",
         "What the tracker may take, and what clients may take of it, by prefix of their address.",
     ),
-    ("admin", "Metrics and health: /metrics, /health/live, /health/ready."),
-    ("state", "Durable records: not built yet."),
+    (
+        "bans",
+        "For what a client's prefix ([limits]) is banned by itself; 0 is never. Exempt are those of\n\
+         limits.exempt. docs/operating.md tells more.",
+    ),
+    ("admin", "Metrics, health and the management API: docs/api.md tells how to get in."),
+    (
+        "state",
+        "What outlives the process: access entries, keys, bans and tokens of the API, counts.",
+    ),
     ("process", "Who the tracker is once it has bound its ports, and how it ends."),
     ("log", "What is written to standard error."),
 ];
@@ -105,6 +113,8 @@ pub(crate) const LISTEN: Key =
 const DAY_S: u32 = 24 * 3600;
 /// More than any machine can serve in a second.
 const RATE_MAX: u32 = 1_000_000;
+/// More than the counters behind it can hold.
+const BAN_RATE_MAX: u32 = 1_000_000;
 
 /// All keys, section by section.
 pub(crate) const KEYS: &[Key] = &[
@@ -416,7 +426,33 @@ pub(crate) const KEYS: &[Key] = &[
          reported, and the list in force stays.",
     )),
     own(live("access.deny", Kind::Text, r#""""#, "")),
-    key("access.private", Kind::Reserved, "false", ""),
+    own(live(
+        "access.private",
+        Kind::Flag,
+        "false",
+        "true: users need a key, which stands in their announce URL: /announce/KEY, /KEY/announce,\n\
+         ?passkey=KEY or ?key=KEY; WebSocket: /KEY, too. Scrapes over UDP have no URL, and are refused.",
+    )),
+    live(
+        "access.keys",
+        Kind::Text,
+        r#""""#,
+        "A file of such keys, one on a line, and behind it whatever tells you whose it is. A key has 16\n\
+         to 64 characters of A-Z a-z 0-9 _ -. # begins a comment. Read again as the lists are.",
+    ),
+    own(live(
+        "access.clients_allow",
+        Kind::List,
+        "[]",
+        "Beginnings of peer ids (BEP 20), as in [\"-TR\", \"-qB\"]: other client software is refused; []\n\
+         is all. Software can lie about its peer id.",
+    )),
+    own(live(
+        "access.clients_deny",
+        Kind::List,
+        "[]",
+        "Beginnings of peer ids whose software is refused, as in [\"-XL\", \"-TR2\"].",
+    )),
     key(
         "limits.memory_mib",
         Kind::Int(0, u32::MAX),
@@ -481,8 +517,69 @@ pub(crate) const KEYS: &[Key] = &[
         "Prefixes remembered for each of the three rates, 8 bytes each. Who asks most is\n\
          remembered longest; too small a table limits less, and harms nobody.",
     ),
+    live(
+        "bans.garbage_per_min",
+        Kind::Int(0, BAN_RATE_MAX),
+        "0",
+        "More than so many things in a minute that are no requests: broken HTTP, WebSocket frames and\n\
+         messages, and malformed UDP packets with a good connection id. The address is no forgery.",
+    ),
+    live(
+        "bans.wrong_keys_per_min",
+        Kind::Int(0, BAN_RATE_MAX),
+        "0",
+        "The same for requests with keys that nobody has. The address is no forgery; an expired key,\n\
+         or none, does not count.",
+    ),
+    live(
+        "bans.bad_connection_ids_per_min",
+        Kind::Int(0, BAN_RATE_MAX),
+        "0",
+        "The same for UDP packets without a good connection id. Beware: anybody can send these in the\n\
+         name of anybody else, and so have whom he likes banned.",
+    ),
+    live("bans.time_s", Kind::Int(1, 30 * DAY_S), "3600", "Seconds for which they are banned."),
     key("admin.listen", Kind::List, r#"["127.0.0.1:6970"]"#, "Where to listen; [] is off."),
-    key("state.dir", Kind::Reserved, r#""""#, ""),
+    key(
+        "admin.tls",
+        Kind::Flag,
+        "false",
+        "Whether it speaks HTTPS, with the certificates of [tls].",
+    ),
+    key(
+        "admin.requests_per_s",
+        Kind::Int(0, RATE_MAX),
+        "100",
+        "API requests that one token may make in a second, twice as many at once; 0 is no limit.",
+    ),
+    key(
+        "admin.cors_origins",
+        Kind::List,
+        "[]",
+        "Web sites whose pages may use the API, as \"https://example.org\". Tokens are needed\n\
+         all the same.",
+    ),
+    key(
+        "admin.webhook_ports",
+        Kind::List,
+        "[]",
+        "TCP ports of other machines that webhooks may be posted to, as \"443\"; [] is no webhooks.\n\
+         The sandbox lets no other connections be made.",
+    ),
+    key(
+        "state.dir",
+        Kind::Text,
+        r#""""#,
+        "The folder of the records, tidegate.db, made if it is not there. Without one they are in\n\
+         memory, and what the API has changed ends with the process.",
+    ),
+    key(
+        "state.flush_s",
+        Kind::Int(1, 3600),
+        "5",
+        "Seconds between writes of counts: downloads of torrents, totals of keys. So much of them a\n\
+         crash can cost; of what the API has acknowledged, nothing.",
+    ),
     key(
         "process.user",
         Kind::Text,

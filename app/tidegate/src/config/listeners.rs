@@ -12,9 +12,12 @@ use std::sync::Arc;
 use front::http::{Challenges, ForwardedHeader, HttpOptions};
 use front::web::WebOptions;
 use tracker::access::Mode;
-use tracker::{DoorNumber, Networks, PrivateAddresses};
+use tracker::{ClientRules, DoorNumber, Networks, PrivateAddresses};
+use types::{PeerId, limits};
 
 use super::read::{Problem, Settings};
+
+const PEER_ID_LEN: usize = size_of::<PeerId>();
 
 /// What a listener speaks. Its label names its section, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +75,8 @@ pub(crate) struct DoorConfig {
     pub(crate) allow: PathBuf,
     pub(crate) deny: PathBuf,
     pub(crate) private_addresses: PrivateAddresses,
+    pub(crate) private: bool,
+    pub(crate) clients: ClientRules,
 }
 
 impl DoorConfig {
@@ -90,6 +95,11 @@ impl DoorConfig {
                 "deny" => PrivateAddresses::Deny,
                 _ => PrivateAddresses::Auto,
             },
+            private: settings.flag("access.private"),
+            clients: ClientRules {
+                allow: settings.list("access.clients_allow").iter().collect(),
+                deny: settings.list("access.clients_deny").iter().collect(),
+            },
         }
     }
 
@@ -103,6 +113,24 @@ impl DoorConfig {
                 let mode = settings.text("access.mode");
                 let text = format!("must name a file when access.mode is `{mode}`");
                 problems.push(settings.problem(name, text));
+            }
+        }
+        Self::check_clients(settings, problems);
+    }
+
+    /// Looks for what no peer id begins with.
+    fn check_clients(settings: &Settings, problems: &mut Vec<Problem>) {
+        for name in ["access.clients_allow", "access.clients_deny"] {
+            let prefixes = settings.list(name);
+            if prefixes.len() > limits::CLIENT_PREFIXES_MAX {
+                let text = format!("{} are the most", limits::CLIENT_PREFIXES_MAX);
+                problems.push(settings.problem(name, text));
+            }
+            for prefix in prefixes {
+                if prefix.is_empty() || prefix.len() > PEER_ID_LEN {
+                    let text = "a beginning of a peer id has 1 to 20 characters, as in `-TR`";
+                    problems.push(settings.problem(name, format!("`{prefix}`: {text}")));
+                }
             }
         }
     }

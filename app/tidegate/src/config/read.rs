@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -25,8 +26,13 @@ pub(crate) enum Value {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
-    File { path: PathBuf, line: usize },
+    File {
+        path: PathBuf,
+        line: usize,
+    },
     Environment(String),
+    /// The management API has set it.
+    Api,
 }
 
 /// What is wrong, and where.
@@ -144,6 +150,27 @@ impl Settings {
         for ((mine, new), _) in pairs.filter(|(_, key)| key.live) {
             mine.clone_from(new);
         }
+    }
+
+    /// Puts values of the API, as JSON, in the place of those that file and environment have. Gives what
+    /// is wrong with them; those are left out.
+    pub(crate) fn take_api(&mut self, values: &[(String, Json)]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (name, value) in values {
+            let place = format!("api: {name}");
+            match find(name).filter(|key| !key.kind.is_reserved()) {
+                None => problems.push(Problem::new(place, unknown(name))),
+                Some(key) if !key.live => {
+                    let text = "only the file and a restart can change it".into();
+                    problems.push(Problem::new(place, text));
+                }
+                Some(key) => match key.read_json(value) {
+                    Ok(value) => self.set(key, value, Origin::Api),
+                    Err(text) => problems.push(Problem::new("api".into(), text)),
+                },
+            }
+        }
+        problems
     }
 
     fn entry(&self, name: &str) -> &(Value, Origin) {
@@ -292,6 +319,31 @@ impl Key {
         self.check(parsed, || format!("`{text}`"))
     }
 
+    /// The value that the API has set.
+    fn read_json(&self, value: &Json) -> Result<Value, String> {
+        let parsed = match (self.kind, value) {
+            (Kind::Text | Kind::Choice(_), Json::String(text)) => Some(Value::Text(text.clone())),
+            (Kind::Flag, Json::Bool(value)) => Some(Value::Flag(*value)),
+            (Kind::Int(..), Json::Number(number)) => {
+                number.as_u64().and_then(|number| u32::try_from(number).ok()).map(Value::Int)
+            }
+            (Kind::List, Json::Array(items)) => {
+                let text = |item: &Json| item.as_str().map(String::from);
+                items.iter().map(text).collect::<Option<_>>().map(Value::List)
+            }
+            (Kind::Tables(keys), Json::Array(items)) => {
+                let table = |item: &Json| {
+                    let table = item.as_object().filter(|table| table.len() == keys.len())?;
+                    let text = |key: &&str| table.get(*key)?.as_str().map(String::from);
+                    keys.iter().map(text).collect::<Option<Vec<_>>>()
+                };
+                items.iter().map(table).collect::<Option<_>>().map(Value::Tables)
+            }
+            _ => None,
+        };
+        self.check(parsed, || format!("`{value}`"))
+    }
+
     fn check(&self, value: Option<Value>, shown: impl Fn() -> String) -> Result<Value, String> {
         let refuse = |due: String| Err(format!("{} = {}: {due}", self.name, shown()));
         match (self.kind, value) {
@@ -414,6 +466,7 @@ impl fmt::Display for Origin {
             Self::Default => write!(f, "default"),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Environment(variable) => write!(f, "{variable}"),
+            Self::Api => write!(f, "api"),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::keys::{KEYS, Kind, LISTEN, PROTOCOL, SECTIONS};
+use serde_json::{Map, Value as Json};
+
+use super::keys::{KEYS, Key, Kind, LISTEN, PROTOCOL, SECTIONS};
 use super::read::{Origin, Settings, Value};
 use super::tables::Table;
 
@@ -61,6 +63,36 @@ pub(crate) fn show(settings: &Settings) -> String {
         own.iter().for_each(|(key, value, at)| text += &line(key.name, key.kind, value, at));
     }
     text
+}
+
+/// The same for the management API. Those of `[[listener]]` tables are not among them.
+pub(crate) fn list(settings: &Settings) -> Vec<admin::Setting> {
+    let keys = KEYS.iter().filter(|key| !key.kind.is_reserved());
+    let setting = |key: &Key| admin::Setting {
+        name: key.name.into(),
+        value: json(key.kind, settings.value(key.name)),
+        origin: settings.origin(key.name).to_string(),
+        live: key.live,
+    };
+    keys.map(setting).collect()
+}
+
+fn json(kind: Kind, value: &Value) -> Json {
+    match value {
+        Value::Int(value) => (*value).into(),
+        Value::Flag(value) => (*value).into(),
+        Value::Text(text) => text.as_str().into(),
+        Value::List(items) => items.as_slice().into(),
+        Value::Tables(tables) => {
+            let keys = if let Kind::Tables(keys) = kind { keys } else { &[] };
+            let table = |values: &Vec<String>| {
+                let members = keys.iter().zip(values);
+                let members = members.map(|(key, value)| ((*key).into(), value.as_str().into()));
+                Json::Object(members.collect::<Map<_, _>>())
+            };
+            tables.iter().map(table).collect()
+        }
+    }
 }
 
 /// The end of the file: how to have more listeners, and which keys may be theirs.

@@ -99,8 +99,6 @@ fn parts_that_are_not_built_yet_are_said_to_be() {
         says("[udp]\nengine = \"xdp\"\n"),
         ["2: udp.engine = `\"xdp\"`: this engine is not built yet"]
     );
-    assert!(says("[access]\nprivate = true\n")[0].contains("not built yet"));
-    assert!(read("[access]\nprivate = false\n[state]\ndir = \"\"\n").is_ok());
 }
 
 #[test]

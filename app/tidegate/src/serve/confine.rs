@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use net::process::{self, Allowed, Sandbox};
 use tracing::info;
 
-use crate::config::Config;
+use crate::config::{AcmeConfig, Config};
 
 /// Where the C library looks up how to find hosts.
 const RESOLVER: &str = "/etc/resolv.conf";
@@ -24,15 +24,20 @@ pub(super) fn confine(config: &Config, file: Option<&Path>) -> Option<Sandbox> {
 
 fn allowed(config: &Config, file: Option<&Path>) -> Allowed {
     let files = file.into_iter().chain(config.files());
-    let Some(acme) = &config.acme else {
-        return Allowed { readable: folders(files), ..Allowed::default() };
-    };
-    let resolver = Path::new(RESOLVER);
-    let more = acme.ca.as_deref().into_iter().chain([resolver]);
+    let acme = config.acme.as_ref();
+    let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
+    ports.extend(&config.webhook_ports);
+    // Who connects to hosts looks up where they are.
+    let resolver = (!ports.is_empty()).then_some(Path::new(RESOLVER));
+    if !ports.is_empty() {
+        ports.push(DNS_PORT);
+    }
+    let authorities = acme.and_then(|acme| acme.ca.as_deref());
+    let cache = acme.map(|acme| acme.cache.clone());
     Allowed {
-        readable: folders(files.chain(more)),
-        writable: vec![acme.cache.clone()],
-        ports: vec![acme.port(), DNS_PORT],
+        readable: folders(files.chain(authorities).chain(resolver)),
+        writable: cache.into_iter().chain(config.state_dir.clone()).collect(),
+        ports,
     }
 }
 

@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use admin::Figures;
+use admin::{EventKind, Figures, Hub, Reloaded, Setting};
 use anyhow::{Result, anyhow};
 use net::process::Sandbox;
 use net::tls::{Certificate, Certificates};
-use tokio::sync::watch;
+use serde_json::{Value, json};
+use tokio::sync::{oneshot, watch};
 use tracing::{Level, error, info, warn};
-use tracker::{Door, Tracker};
+use tracker::Tracker;
 
 use super::{Happening, confine};
-use crate::access;
+use crate::access::{self, Access, Users};
 use crate::acme;
 use crate::certificates;
 use crate::config::{self, AcmeConfig, Config, Problem, Settings};
@@ -32,6 +33,8 @@ pub(super) struct Reloader {
     pub(super) settings: Settings,
     pub(super) config: Config,
     pub(super) tracker: Arc<Tracker>,
+    /// The keys of the file that are in force.
+    pub(super) users: Users,
     pub(super) watch: access::Watch,
     pub(super) certificates: Arc<Certificates>,
     /// Tells the thread that obtains certificates what to obtain.
@@ -39,6 +42,39 @@ pub(super) struct Reloader {
     pub(super) log: LogLevel,
     pub(super) sandbox: Option<Arc<Sandbox>>,
     pub(super) reading: Reading,
+    /// What the API has set.
+    pub(super) overrides: Vec<(String, Value)>,
+    /// Who waits for what comes of it.
+    pub(super) asked: Asked,
+    /// The log's level now, which may be another than the configuration's.
+    pub(super) level: Level,
+    /// Where it is told.
+    pub(super) hub: Arc<Hub>,
+}
+
+/// What a reload has come to, or the sentences that say why to nothing.
+type Done = Result<Reloaded, Vec<String>>;
+
+/// Those who wait for a reload.
+#[derive(Default)]
+pub(super) struct Asked {
+    now: Vec<Reply>,
+    /// For the one after that, since files may have changed in between.
+    later: Vec<Reply>,
+}
+
+type Reply = Box<dyn FnOnce(&Done) + Send>;
+
+impl Asked {
+    /// A way to answer. Who has given up waiting does not hear it.
+    pub(super) fn to(reply: oneshot::Sender<Done>) -> Reply {
+        Box::new(move |done| drop(reply.send(done.clone())))
+    }
+
+    /// The same for somebody who wants to know only whether it was done.
+    pub(super) fn to_know(reply: oneshot::Sender<Result<(), Vec<String>>>) -> Reply {
+        Box::new(move |done| drop(reply.send(done.clone().map(|_| ()))))
+    }
 }
 
 /// Whether files are being read.
@@ -61,7 +97,7 @@ pub(super) enum Outcome {
 
 /// Each of these is put in force if it is good by itself.
 pub(super) struct Files {
-    doors: Result<Vec<Door>>,
+    access: Result<Access>,
     certificates: Result<Vec<Certificate>>,
 }
 
@@ -74,11 +110,67 @@ pub(super) struct Fresh {
     /// What is made of the file, with the doors that are in force.
     config: Config,
     watch: access::Watch,
-    doors: Vec<Door>,
+    access: Access,
     certificates: Vec<Certificate>,
 }
 
 impl Reloader {
+    /// What is configured.
+    pub(super) fn list(&self) -> Vec<Setting> {
+        config::list(&self.settings)
+    }
+
+    /// Sets the log's level until the next reload.
+    pub(super) fn set_log_level(&mut self, level: Level) {
+        (self.log)(level);
+        self.level = level;
+    }
+
+    /// Reads everything again, and answers.
+    pub(super) fn reload_for(&mut self, happen: &Sender<Happening>, reply: Reply) {
+        self.wait(reply);
+        if !self.reload(happen) {
+            self.answer(&Err(vec!["cannot start a thread".into()]));
+        }
+    }
+
+    /// Reads lists and certificates again, and answers.
+    pub(super) fn reload_files_for(&mut self, happen: &Sender<Happening>, reply: Reply) {
+        self.wait(reply);
+        if self.reading != Reading::Not {
+            self.reading = Reading::NowAndAgain;
+            return;
+        }
+        self.read_files(happen);
+        if self.reading == Reading::Not {
+            self.answer(&Err(vec!["cannot start a thread".into()]));
+        }
+    }
+
+    /// Sees whether the configuration would be good with these values of the API.
+    pub(super) fn try_out(&self, values: Vec<(String, Value)>, reply: oneshot::Sender<Done>) {
+        let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
+        let in_force = self.settings.clone();
+        let work = move || {
+            let read = || read_all(file.as_deref(), &values, in_force, sandbox.as_deref());
+            let read = catch_unwind(AssertUnwindSafe(read));
+            let read = read.unwrap_or_else(|_| Err(vec![PANICKED.into()]));
+            drop(reply.send(read.map(|_| Reloaded::default())));
+        };
+        // Without a thread the answer's channel closes, which says so.
+        let _ = std::thread::Builder::new().name("reload".into()).spawn(work);
+    }
+
+    fn wait(&mut self, reply: Reply) {
+        let asked = &mut self.asked;
+        if self.reading == Reading::Not { &mut asked.now } else { &mut asked.later }.push(reply);
+    }
+
+    fn answer(&mut self, done: &Done) {
+        std::mem::take(&mut self.asked.now).into_iter().for_each(|reply| reply(done));
+        self.asked.now = std::mem::take(&mut self.asked.later);
+    }
+
     /// Reads the configuration, lists and certificates again. What becomes of it happens as [`Happening::Read`];
     /// gives whether anything will.
     pub(super) fn reload(&mut self, happen: &Sender<Happening>) -> bool {
@@ -87,9 +179,9 @@ impl Reloader {
             return true;
         }
         let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
-        let in_force = self.settings.clone();
+        let (in_force, overrides) = (self.settings.clone(), self.overrides.clone());
         let read = move || {
-            let read = || read_all(file.as_deref(), in_force, sandbox.as_deref());
+            let read = || read_all(file.as_deref(), &overrides, in_force, sandbox.as_deref());
             // Nothing that a panic left half done is used again.
             let read = catch_unwind(AssertUnwindSafe(read));
             Outcome::All(read.unwrap_or_else(|_| Err(vec![PANICKED.into()])))
@@ -103,12 +195,16 @@ impl Reloader {
         if self.reading != Reading::Not || !self.watch.has_changed() {
             return;
         }
+        self.read_files(happen);
+    }
+
+    fn read_files(&mut self, happen: &Sender<Happening>) {
         let config = self.config.clone();
         let read = move || {
-            let doors = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
+            let access = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
             let certificates = catch_unwind(AssertUnwindSafe(|| certificates::read(&config)));
             Outcome::Files(Files {
-                doors: doors.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
+                access: access.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
                 certificates: certificates.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
             })
         };
@@ -134,39 +230,50 @@ impl Reloader {
     /// Puts in force what was read; any mistake leaves everything as it is. Gives whether the
     /// files are to be read again.
     pub(super) fn finish(&mut self, outcome: Outcome, figures: &Figures) -> bool {
-        let is_done = match outcome {
-            Outcome::All(Ok(read)) => {
-                self.replace(*read);
-                true
-            }
+        let done = match outcome {
+            Outcome::All(Ok(read)) => Ok(self.replace(*read)),
             Outcome::All(Err(problems)) => {
                 problems.iter().for_each(|problem| error!("not reloaded: {problem}"));
-                false
+                Err(problems)
             }
             Outcome::Files(files) => self.replace_files(files),
         };
         let status = &figures.status;
-        let count = if is_done { &status.reloads } else { &status.reload_failures };
+        let count = if done.is_ok() { &status.reloads } else { &status.reload_failures };
         count.fetch_add(1, Ordering::Relaxed);
+        let data = match &done {
+            Ok(reloaded) => {
+                json!({ "changed": reloaded.changed, "needs_restart": reloaded.needs_restart })
+            }
+            Err(problems) => json!({ "problems": problems }),
+        };
+        self.hub.tell(EventKind::Reload, data);
+        self.answer(&done);
         std::mem::take(&mut self.reading) == Reading::NowAndAgain
     }
 
-    /// Puts in force what is good of the files, and gives whether all is.
-    fn replace_files(&mut self, files: Files) -> bool {
-        let Files { doors, certificates } = files;
-        let is_good = doors.is_ok() && certificates.is_ok();
-        match doors {
-            Ok(doors) => {
-                info!("access lists: {}", access::summary(&doors));
-                self.tracker.doors().replace(doors);
+    /// Puts in force what is good of the files, and says what is not.
+    fn replace_files(&mut self, files: Files) -> Done {
+        let Files { access, certificates } = files;
+        let mut problems = Vec::new();
+        match access {
+            Ok(access) => {
+                info!("access lists: {}", access.summary());
+                access.apply(&self.tracker, &mut self.users);
             }
-            Err(error) => error!("the access lists in force stay: {error:#}"),
+            Err(error) => {
+                error!("the access lists in force stay: {error:#}");
+                problems.push(format!("{error:#}"));
+            }
         }
         match certificates {
             Ok(certificates) => self.replace_certificates(certificates),
-            Err(error) => error!("the certificates in force stay: {error:#}"),
+            Err(error) => {
+                error!("the certificates in force stay: {error:#}");
+                problems.push(format!("{error:#}"));
+            }
         }
-        is_good
+        if problems.is_empty() { Ok(Reloaded::default()) } else { Err(problems) }
     }
 
     fn replace_certificates(&self, certificates: Vec<Certificate>) {
@@ -177,19 +284,20 @@ impl Reloader {
         self.certificates.replace(certificates);
     }
 
-    fn replace(&mut self, fresh: Fresh) {
-        let Fresh { settings, in_force, config, watch, doors, certificates } = fresh;
+    fn replace(&mut self, fresh: Fresh) -> Reloaded {
+        let Fresh { settings, in_force, config, watch, access, certificates } = fresh;
         let (live, fixed) = config::changes(&self.settings, &settings);
-        let lists = access::summary(&doors);
+        let lists = access.summary();
         self.tracker.reconfigure(&config.policy);
         self.tracker.limiter().replace(config.limits.clone());
-        self.tracker.doors().replace(doors);
+        self.tracker.bans().set_rules(config.bans);
+        access.apply(&self.tracker, &mut self.users);
         self.acme.send_if_modified(|acme| {
             let is_other = *acme != config.acme;
             acme.clone_from(&config.acme);
             is_other
         });
-        (self.log)(config.log_level);
+        self.set_log_level(config.log_level);
         let list =
             |names: &[String]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
         info!("reloaded; changed: {}; lists: {lists}", list(&live));
@@ -201,7 +309,41 @@ impl Reloader {
         self.config = config;
         self.watch = watch;
         self.replace_certificates(certificates);
+        Reloaded { changed: live, needs_restart: fixed }
     }
+}
+
+/// Puts what the API has set into a configuration that the start has read, if it is still good; gives
+/// whether anything is different now.
+pub(super) fn take_api(
+    overrides: &[(String, Value)],
+    settings: &mut Settings,
+    config: &mut Config,
+) -> bool {
+    if overrides.is_empty() {
+        return false;
+    }
+    let mut with = settings.clone();
+    let mut problems = with.take_api(overrides);
+    match Config::from_settings(&with) {
+        Ok(mut made) => {
+            // Listeners are bound already, and know these.
+            made.challenges = Arc::clone(&config.challenges);
+            (*settings, *config) = (with, made);
+        }
+        Err(more) => problems.extend(more),
+    }
+    problems.iter().for_each(|problem| warn!("what the API has set is left out: {problem}"));
+    true
+}
+
+/// Puts in force at the start what can change while serving.
+pub(super) fn put_in_force(config: &Config, tracker: &Tracker, users: &mut Users) -> Result<()> {
+    tracker.reconfigure(&config.policy);
+    tracker.limiter().replace(config.limits.clone());
+    tracker.bans().set_rules(config.bans);
+    access::read(config)?.apply(tracker, users);
+    Ok(())
 }
 
 const PANICKED: &str = "reading panicked; the message stands above";
@@ -209,10 +351,11 @@ const PANICKED: &str = "reading panicked; the message stands above";
 /// Reads everything, of which as much as can be is to go over what is `in_force`.
 fn read_all(
     file: Option<&Path>,
+    overrides: &[(String, Value)],
     mut in_force: Settings,
     sandbox: Option<&Sandbox>,
 ) -> Result<Box<Fresh>, Vec<String>> {
-    let (settings, mut config) = crate::load(file)?;
+    let (settings, mut config) = crate::load_with(file, overrides)?;
     in_force.take_live(&settings);
     // Listeners come and go only with a restart, and each has a door. What is good by itself may still
     // contradict those that are there.
@@ -224,8 +367,8 @@ fn read_all(
     }
     let watch = access::Watch::new(&config);
     let problem = |error| vec![format!("{error:#}")];
-    let doors = access::read(&config).map_err(problem)?;
+    let access = access::read(&config).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
     acme::prepare(&config).map_err(problem)?;
-    Ok(Box::new(Fresh { settings, in_force, config, watch, doors, certificates }))
+    Ok(Box::new(Fresh { settings, in_force, config, watch, access, certificates }))
 }

@@ -93,6 +93,11 @@ impl Workers {
         &self.figures
     }
 
+    /// The same, to keep.
+    pub(super) fn shared_figures(&self) -> Arc<Figures> {
+        Arc::clone(&self.figures)
+    }
+
     /// How far each worker has come, by the name of what it does. What stands still is stuck.
     pub(super) fn beats(&self) -> Vec<(String, u64)> {
         let name = |listener: Listener| {
@@ -172,13 +177,27 @@ impl Workers {
         Ok(())
     }
 
-    pub(super) fn start_admin(&mut self, listeners: Vec<TcpListener>) -> Result<()> {
+    pub(super) fn start_admin(
+        &mut self,
+        listeners: Vec<TcpListener>,
+        service: Service,
+    ) -> Result<()> {
         if listeners.is_empty() {
             return Ok(());
         }
-        let service = Service { figures: Arc::clone(&self.figures), api: None, tls: None };
         let stop = self.stop_async.subscribe();
         self.start("admin".into(), move || Ok(admin::serve(listeners, &service, stop)?))
+    }
+
+    /// The thread that writes records. It is told to end by itself, after all others.
+    pub(super) fn start_records(&mut self, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.start("records".into(), move || {
+            work();
+            Ok(())
+        })?;
+        // It is not waited for among the rest.
+        self.threads.pop();
+        Ok(())
     }
 
     /// The thread that obtains certificates and renews them, as the latest of `configs` asks.

@@ -38,8 +38,27 @@ pub(crate) fn http_announce(address: SocketAddr, torrent: Torrent, port: u16) ->
 
 /// What a leecher at `port` asks for to announce.
 pub(crate) fn announce_target(torrent: Torrent, port: u16) -> String {
+    format!("/announce?{}", announce_query(torrent, port))
+}
+
+/// The same without the path.
+pub(crate) fn announce_query(torrent: Torrent, port: u16) -> String {
     let hash = format!("%{torrent:02x}").repeat(20);
-    format!("/announce?info_hash={hash}&peer_id=-XX0001-000000000000&port={port}&left=1&compact=1")
+    format!("info_hash={hash}&peer_id=-XX0001-000000000000&port={port}&left=1&compact=1")
+}
+
+/// The status of the answer to a request for a WebSocket.
+pub(crate) fn upgrade(address: SocketAddr, target: &str) -> u16 {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!(
+        "GET {target} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut line = [0; 12];
+    stream.read_exact(&mut line).unwrap();
+    std::str::from_utf8(&line).unwrap().strip_prefix("HTTP/1.1 ").unwrap().parse().unwrap()
 }
 
 /// A UDP client with a connection id.
@@ -72,20 +91,29 @@ impl Udp {
         self.hear()
     }
 
+    /// What an announce gets of a client that was given a URL with this path and query (BEP 41).
+    pub(crate) fn announce_at(&self, torrent: Torrent, port: u16, url: &str) -> Vec<u8> {
+        let mut body = announce_body(torrent, port);
+        for piece in url.as_bytes().chunks(255) {
+            body.extend([2, piece.len() as u8]);
+            body.extend(piece);
+        }
+        self.ask(1, &body)
+    }
+
     /// Sends one whose answer nobody waits for.
     pub(crate) fn send_announce(&self, torrent: Torrent, port: u16) -> io::Result<()> {
-        let mut body = [torrent; 20].to_vec();
-        body.extend(b"-XX0001-000000000000");
-        body.extend([0, 1, 0].map(u64::to_be_bytes).as_flattened());
-        // Event, address, key; as many peers as the tracker likes.
-        body.extend([0, 0, 0, -1].map(i32::to_be_bytes).as_flattened());
-        body.extend(port.to_be_bytes());
-        self.send(1, &body)
+        self.send(1, &announce_body(torrent, port))
+    }
+
+    /// What a scrape gets, whole.
+    pub(crate) fn try_scrape(&self, torrent: Torrent) -> Vec<u8> {
+        self.ask(2, &[torrent; 20])
     }
 
     /// Seeders, downloads and leechers of a torrent.
     pub(crate) fn scrape(&self, torrent: Torrent) -> [u32; 3] {
-        let reply = self.ask(2, &[torrent; 20]);
+        let reply = self.try_scrape(torrent);
         assert_eq!(reply.len(), 20);
         [8, 12, 16].map(|at| u32_at(&reply, at))
     }
@@ -109,6 +137,17 @@ impl Udp {
         assert_eq!(u32_at(&reply, 4), 0x5eed);
         Ok(reply)
     }
+}
+
+/// An announce of a leecher, from its info hash on.
+fn announce_body(torrent: Torrent, port: u16) -> Vec<u8> {
+    let mut body = [torrent; 20].to_vec();
+    body.extend(b"-XX0001-000000000000");
+    body.extend([0, 1, 0].map(u64::to_be_bytes).as_flattened());
+    // Event, address, key; as many peers as the tracker likes.
+    body.extend([0, 0, 0, -1].map(i32::to_be_bytes).as_flattened());
+    body.extend(port.to_be_bytes());
+    body
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {

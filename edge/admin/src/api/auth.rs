@@ -206,8 +206,8 @@ fn read(header: &[u8]) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && is_token(token)).then_some(token)
 }
 
-/// Whether `text` can be a token.
-pub(super) fn is_token(text: &str) -> bool {
+/// Whether `text` can be a token: `tg_` and 32 letters and digits.
+pub fn is_token(text: &str) -> bool {
     text.strip_prefix(PREFIX)
         .is_some_and(|rest| rest.len() == LEN && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
 }

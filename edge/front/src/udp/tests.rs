@@ -13,7 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tracker::access::{AccessLists, HashList, Mode};
 use tracker::counters::{Board, Listener, Protocol};
-use tracker::{Door, Keys, Options, Policy, StoreOptions};
+use tracker::{BanRules, Door, KeyId, KeyRules, Keys, Options, Policy, StoreOptions};
+use types::UserKey;
 
 const HASH: [u8; 20] = [0xab; 20];
 const CONNECT: u32 = 0;
@@ -494,6 +495,62 @@ fn a_key_in_the_url_reaches_the_tracker() {
         assert_eq!(u32_at(&reply, 0), ERROR);
         assert_eq!(&reply[8..], Refusal::KeyUnexpected.text().as_bytes());
     }
+    server.finish();
+}
+
+//= bep41#url-data-use
+//= type=test
+//= bep41#url-data-concatenated
+//= type=test
+#[test]
+fn a_private_door_serves_who_has_a_key() {
+    let server = Server::start("127.0.0.1:0");
+    server.tracker.doors().replace(vec![Door { private: true, ..Door::default() }]);
+    let (text, rules) = ("user-key-012345678", KeyRules::default());
+    server.tracker.keyring().put(KeyId(1), UserKey::parse(text).unwrap(), rules);
+    let client = Client::new("127.0.0.1", &server);
+    let id = client.connect();
+    let packet = announce(id, LEECHER);
+    let options = |pieces: &[&str]| {
+        let option = |piece: &&str| [&[2, piece.len() as u8], piece.as_bytes()].concat();
+        [&packet[..], &pieces.iter().flat_map(option).collect::<Vec<_>>()].concat()
+    };
+    let whole =
+        ["/announce/", "/announce?key=", "/announce?x=1&passkey="].map(|url| url.to_owned() + text);
+    for url in &whole {
+        answer(&client.ask(&options(&[url])));
+    }
+    answer(&client.ask(&options(&["/", text, "/announce"])));
+    assert!(is_error(&client.ask(&packet), Refusal::KeyMissing));
+    assert!(is_error(&client.ask(&options(&["/announce"])), Refusal::KeyMissing));
+    assert!(is_error(&client.ask(&options(&["/announce/", text, "9"])), Refusal::KeyUnknown));
+    assert!(is_error(&client.ask(&scrape(id, &[HASH])), Refusal::KeyMissing));
+    let rules = KeyRules { expires: Some(Tick(0)), ..rules };
+    server.tracker.keyring().put(KeyId(1), UserKey::parse(text).unwrap(), rules);
+    assert!(is_error(&client.ask(&options(&[&whole[0]])), Refusal::KeyExpired));
+    server.finish();
+}
+
+#[test]
+fn the_banned_meet_silence_and_forged_evidence_counts_only_as_such() {
+    let server = Server::start("127.0.0.1:0");
+    let client = Client::new("127.0.0.1", &server);
+    let id = client.connect();
+    let bans = server.tracker.bans();
+    bans.set_rules(BanRules { garbage_per_min: 1, wrong_keys_per_min: 1, ..BanRules::default() });
+    (0..9).for_each(|_| assert!(client.is_silence(&announce(id ^ 1, LEECHER))));
+    assert!(bans.is_empty(), "whoever sent these need not be here");
+    bans.set_rules(BanRules { bad_connection_ids_per_min: 1, time_s: 60, ..BanRules::default() });
+    (0..4).for_each(|_| assert!(client.is_silence(&announce(id ^ 1, LEECHER))));
+    server.tracker.sweep(Tick(0), 1);
+    // Each is dropped before the next can be answered.
+    [announce(id, LEECHER), connect(1)].map(|packet| client.socket.send(&packet).unwrap());
+    let dropped = || total(&server.board).drops[Drop::Banned.index()];
+    while dropped() < 2 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    bans.remove(&["127.0.0.1".parse().unwrap()]);
+    answer(&client.ask(&announce(id, LEECHER)));
     server.finish();
 }
 

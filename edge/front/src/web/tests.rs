@@ -2,6 +2,7 @@
 
 mod ending;
 mod hostile;
+mod private;
 mod signalling;
 mod too_many;
 mod upgrading;
@@ -104,10 +105,16 @@ impl Server {
     /// Waits until the torrent has so many WebTorrent peers.
     fn await_peers(&self, peers: u32) {
         let deadline = Instant::now() + PATIENCE;
-        while self.counts().web.leechers + self.counts().web.seeders != peers {
-            assert!(Instant::now() < deadline, "{:?}", self.counts());
+        while self.totals() != peers.into() {
+            assert!(Instant::now() < deadline, "{:?}", self.tracker.totals());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// WebTorrent peers that there are.
+    fn totals(&self) -> u64 {
+        let totals = self.tracker.totals().web;
+        totals.leechers + totals.seeders
     }
 
     /// Ends it, and gives what its WebSockets counted.

@@ -1,0 +1,195 @@
+//! Private trackers and bans: obeyed by every protocol, followed as files and configuration change.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::process::{Directory, Tracker, free_port};
+use crate::talk::{Udp, announce_query, has, http, http_announce, try_http, u32_at, upgrade};
+
+const ANNA: &str = "anna-0123456789ab";
+const BERT: &str = "bert_0123456789ABCDEF0123456789ABCDEF";
+const MISSING: &str = "this tracker is private: its announce URL must have your key";
+const UNKNOWN: &str = "the key in the announce URL is not known here";
+const SERVED: &str = "10:incompletei";
+
+/// A private tracker with Anna's key.
+fn start(more: &str) -> Tracker {
+    let directory = Directory::new();
+    let keys = directory.write("keys.txt", &format!("# ours\n{ANNA} Anna\n"));
+    let more = format!("[access]\nprivate = true\nkeys = \"{}\"\n{more}", keys.display());
+    Tracker::start(directory, &more)
+}
+
+/// What an HTTP announce with this path gets; `{}` stands for the query.
+fn announce(address: SocketAddr, target: &str) -> Vec<u8> {
+    let target = target.replace("{}", &announce_query(0xaa, 1001));
+    let (status, body) = http(address, &target);
+    assert_eq!(status, 200, "{target}");
+    body
+}
+
+/// Whether all protocols over both families serve the holder of `key`; they must agree.
+fn is_served(tracker: &Tracker, key: &str) -> bool {
+    let mut answers = Vec::new();
+    for address in [tracker.v4(), tracker.v6()] {
+        let udp = Udp::connect(address);
+        for url in [
+            format!("/announce/{key}"),
+            format!("/{key}/announce"),
+            format!("/announce?passkey={key}"),
+        ] {
+            let reply = udp.announce_at(0xaa, 1001, &url);
+            answers.push(u32_at(&reply, 0) == 1);
+            assert!(answers[answers.len() - 1] || has(&reply, UNKNOWN), "{}", reply.escape_ascii());
+        }
+        for target in [
+            format!("/announce/{key}?{{}}"),
+            format!("/{key}/announce?{{}}"),
+            format!("/announce?passkey={key}&{{}}"),
+            format!("/announce?key={key}&{{}}&key=1A2B3C4D"),
+        ] {
+            let body = announce(address, &target);
+            answers.push(has(&body, SERVED));
+            assert!(answers[answers.len() - 1] || has(&body, UNKNOWN), "{}", body.escape_ascii());
+        }
+        let scrape = format!("/scrape/{key}?info_hash={}", "%aa".repeat(20));
+        answers.push(has(&http(address, &scrape).1, "5:files"));
+        for target in [format!("/{key}"), format!("/announce/{key}"), format!("/?passkey={key}")] {
+            let status = upgrade(address, &target);
+            answers.push(status == 101);
+            assert!([101, 403].contains(&status), "{target}: {status}");
+        }
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{key}: {answers:?}");
+    answers[0]
+}
+
+#[test]
+fn nobody_is_served_without_a_key() {
+    let tracker = start("");
+    for address in [tracker.v4(), tracker.v6()] {
+        let udp = Udp::connect(address);
+        for reply in [udp.announce(0xaa, 1001), udp.announce_at(0xaa, 1001, "/announce?x=y")] {
+            assert!(u32_at(&reply, 0) == 3 && has(&reply, MISSING), "{}", reply.escape_ascii());
+        }
+        // Scrapes over UDP have no URL.
+        assert!(has(&udp.try_scrape(0xaa), MISSING));
+        let body = announce(address, "/announce?{}&key=1A2B3C4D");
+        assert!(has(&body, MISSING) && has(&body, "8:retry in5:never"), "{}", body.escape_ascii());
+        let (_, body) = http(address, &format!("/scrape?info_hash={}", "%aa".repeat(20)));
+        assert!(has(&body, MISSING), "{}", body.escape_ascii());
+        assert_eq!(upgrade(address, "/"), 403);
+    }
+    let refused = |protocol: &str, address: SocketAddr| {
+        format!(
+            "tidegate_refusals_total{{listener=\"{address}\",protocol=\"{protocol}\",\
+             reason=\"key_missing\"}}"
+        )
+    };
+    for protocol in ["udp", "http"] {
+        let series = refused(protocol, tracker.v4());
+        tracker.wait_until(&series, |it| it.metric(&series) == 3.0);
+    }
+}
+
+#[test]
+fn the_file_of_keys_is_obeyed_and_followed() {
+    let tracker = start("");
+    assert!(is_served(&tracker, ANNA) && !is_served(&tracker, BERT));
+    tracker.directory.write("keys.txt", &format!("{BERT}\n"));
+    tracker.wait_until("followed", |it| it.metric("tidegate_reloads_total") == 1.0);
+    assert!(!is_served(&tracker, ANNA) && is_served(&tracker, BERT));
+    // A file with a mistake changes nothing, and nobody reads keys in the log.
+    tracker.directory.write("keys.txt", &format!("{ANNA}\n{BERT}!\n"));
+    tracker.wait_until("noticed", |it| it.metric("tidegate_reload_failures_total") == 1.0);
+    assert!(!is_served(&tracker, ANNA) && is_served(&tracker, BERT));
+    let log = tracker.stderr();
+    assert!(log.contains("keys.txt: line 2: character 38 is none of"), "{log}");
+    assert!(log.contains("access lists: 0 allowed, 0 denied, 1 keys"), "{log}");
+    assert!(![ANNA, BERT].iter().any(|key| log.contains(key)), "{log}");
+}
+
+#[test]
+fn privacy_is_a_listeners_own_and_changes_with_a_signal() {
+    let port = free_port();
+    let table = format!("[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:{port}\"]\n");
+    let tracker = start(&(table.clone() + "access.private = false\n"));
+    let open = SocketAddr::from(([127, 0, 0, 1], port));
+    assert!(has(&http_announce(open, 0xaa, 1002), SERVED));
+    assert!(has(&http_announce(tracker.v4(), 0xaa, 1002), MISSING));
+    // Who brings a key to an open door expects another; `key` has another meaning there.
+    let (_, body) = http(open, &format!("/announce/{ANNA}?{}", announce_query(0xaa, 1002)));
+    assert!(has(&body, "this tracker has no keys"), "{}", body.escape_ascii());
+    assert!(has(&announce(open, &format!("/announce?{{}}&key={BERT}")), SERVED));
+    let keys = tracker.directory.path("keys.txt");
+    tracker.configure(&format!(
+        "[access]\nkeys = \"{}\"\n{table}access.private = true\n",
+        keys.display()
+    ));
+    tracker.signal("-HUP");
+    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
+    assert!(has(&http_announce(open, 0xaa, 1002), MISSING));
+    assert!(has(&http_announce(tracker.v4(), 0xaa, 1002), SERVED));
+}
+
+#[test]
+fn client_software_is_refused_by_its_peer_id() {
+    let tracker = Tracker::start(Directory::new(), "");
+    let udp = Udp::connect(tracker.v4());
+    let why = "this tracker does not serve your BitTorrent client";
+    let is_refused = || {
+        let both = [udp.announce(0xaa, 1), http_announce(tracker.v4(), 0xaa, 1)];
+        let [udp, http] = both.map(|answer| has(&answer, why));
+        assert_eq!(udp, http);
+        udp
+    };
+    assert!(!is_refused());
+    let mut reloads = 0.0;
+    for (rules, expected) in [
+        ("clients_deny = [\"-XX0001-\"]", true),
+        ("clients_allow = [\"-X\"]", false),
+        ("clients_allow = [\"-TR\"]", true),
+        ("", false),
+    ] {
+        tracker.configure(&format!("[access]\n{rules}\n"));
+        tracker.signal("-HUP");
+        reloads += 1.0;
+        tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == reloads);
+        assert_eq!(is_refused(), expected, "{rules}");
+    }
+}
+
+#[test]
+fn who_tries_keys_or_sends_garbage_is_banned_for_a_time() {
+    let bans = "[limits]\nexempt = []\n[bans]\ntime_s = 5\n";
+    let guesses = start(&format!("{bans}wrong_keys_per_min = 5\n"));
+    let is_banned = |tracker: &Tracker| try_http(tracker.v4(), "/none").is_err();
+    // A new minute may begin on the way.
+    for number in 0..12 {
+        assert!(number >= 6 || !is_banned(&guesses));
+        let _ = try_http(guesses.v4(), &format!("/announce/guess-number-{number:04}"));
+    }
+    guesses.wait_until("banned", is_banned);
+    // The other family's address is another prefix.
+    assert!(has(&announce(guesses.v6(), &format!("/announce/{ANNA}?{{}}")), SERVED));
+    guesses.wait_until("pardoned", |it| !is_banned(it));
+    assert!(has(&announce(guesses.v4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
+
+    let garbage = Tracker::start(Directory::new(), &format!("{bans}garbage_per_min = 5\n"));
+    let udp = Udp::connect(garbage.v4());
+    for _ in 0..12 {
+        let mut stream = TcpStream::connect(garbage.v4()).unwrap();
+        let _ = stream.write_all(b"\x00\x01nonsense\r\n\r\n");
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    garbage.wait_until("banned", is_banned);
+    // Over UDP there is silence.
+    let dropped = format!(
+        "tidegate_drops_total{{listener=\"{}\",protocol=\"udp\",reason=\"banned\"}}",
+        garbage.v4()
+    );
+    udp.send_announce(0xaa, 1001).unwrap();
+    garbage.wait_until("dropped", |it| it.metric(&dropped) == 1.0);
+    garbage.wait_until("pardoned", |it| !is_banned(it));
+    assert_eq!(u32_at(&udp.announce(0xaa, 1001), 0), 1);
+}

@@ -1,0 +1,252 @@
+//! What it costs to be let in: bans, live lists and keys; and what it costs to change them.
+//!
+//! `cargo bench -p tidegate-tracker --bench gate`. One thread; the median of slices that take a fraction
+//! of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
+#![allow(clippy::print_stdout, missing_docs)]
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
+
+use tidegate_tracker::access::{HashList, LiveList};
+use tidegate_tracker::{
+    Accepted, AnnouncePolicy, Answers, Ask, Asked, Door, DoorNumber, KeyId, KeyRules, Keys,
+    Network, Options, Policy, Random, StoreOptions, Tracker, UserKey,
+};
+use types::{
+    Announce, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, Tick, Want,
+};
+
+const SLICES: usize = 300;
+const SLICE: usize = 4096;
+const BANS: u32 = 100_000;
+const ENTRIES: u32 = 1_000_000;
+const KEYS: u32 = 10_000;
+const PEERS: u32 = 1_000_000;
+const DOOR: DoorNumber = DoorNumber(0);
+
+fn main() {
+    bans();
+    lists();
+    keys();
+    announces();
+}
+
+fn bans() {
+    let tracker = tracker();
+    let (v4, v6) = (addresses_v4(PEERS), addresses_v6(PEERS));
+    let look =
+        |ips: &[IpAddr]| median_ns(ips, |ip| _ = black_box(tracker.bans().contains(Tick(1), *ip)));
+    tell("ban look-up, none banned", look(&v4), "ns");
+    let banned = networks();
+    let start = Instant::now();
+    tracker.bans().put(&banned);
+    tell("100,000 networks banned at once", millis(start), "ms");
+    tell("ban look-up among 100,000, v4", look(&v4), "ns");
+    tell("ban look-up among 100,000, v6", look(&v6), "ns");
+    let start = Instant::now();
+    tracker.bans().put(&banned[..1]);
+    tell("one network more", millis(start), "ms");
+}
+
+fn lists() {
+    let mut random = Random::new(1);
+    let mut hashes = |count: u32| (0..count).map(|_| hash(&mut random)).collect::<Vec<_>>();
+    let (listed, others) = (hashes(ENTRIES), hashes(ENTRIES));
+    let live = LiveList::default();
+    let start = Instant::now();
+    listed.chunks(10_000).for_each(|part| _ = live.insert(part));
+    let per_s = f64::from(ENTRIES) / start.elapsed().as_secs_f64();
+    tell("live list, import by 10,000", per_s / 1e6, "M/s");
+    tell("live list, memory", live.bytes() as f64 / f64::from(ENTRIES), "bytes each");
+    let frozen: HashList = listed.iter().copied().collect();
+    for (name, probes) in [("found", &listed), ("not found", &others)] {
+        let look = median_ns(probes, |hash| _ = black_box(live.contains(hash)));
+        tell(&format!("live list look-up, {name}"), look, "ns");
+        let look = median_ns(probes, |hash| _ = black_box(frozen.contains(hash)));
+        tell(&format!("file's list look-up, {name}"), look, "ns");
+    }
+    tell("one entry in", median_ns(&others, |hash| _ = live.insert(&[*hash])), "ns");
+    tell("one entry out", median_ns(&others, |hash| _ = live.remove(&[*hash])), "ns");
+}
+
+fn keys() {
+    let tracker = tracker();
+    let users: Vec<UserKey> = (0..KEYS).map(user).collect();
+    let numbered: Vec<(KeyId, UserKey)> = (0..KEYS).map(|at| (KeyId(at), user(at))).collect();
+    let start = Instant::now();
+    for (id, key) in &numbered {
+        tracker.keyring().put(*id, *key, KeyRules::default());
+    }
+    tell("one key made", start.elapsed().as_nanos() as f64 / f64::from(KEYS), "ns");
+    let from = IpAddr::from([8, 8, 8, 8]);
+    let admit = |tracker: &Tracker, key: Option<&[u8]>| {
+        _ = black_box(tracker.admit(DOOR, Tick(1), from, Asked::Scrape, key));
+    };
+    tell("admit, open door", median_ns(&users, |_| admit(&tracker, None)), "ns");
+    tracker.doors().replace(vec![Door { private: true, ..Door::default() }]);
+    let good = median_ns(&users, |key| admit(&tracker, Some(key.as_bytes())));
+    tell("admit, a key of 10,000", good, "ns");
+}
+
+/// Batches of announces of a million peers, with and without keys.
+fn announces() {
+    let policy = AnnouncePolicy {
+        peers_max: 50,
+        families: Families::Own,
+        with_ids: false,
+        with_downloads: false,
+    };
+    let rules = KeyRules { torrents: 100_000, addresses: 1000, ..KeyRules::default() };
+    for (name, private, rules) in [
+        ("open door", false, None),
+        ("with keys", true, Some(KeyRules::default())),
+        ("with keys and bounds", true, Some(rules)),
+    ] {
+        let tracker = tracker();
+        tracker.doors().replace(vec![Door { private, ..Door::default() }]);
+        for number in 0..KEYS {
+            rules
+                .iter()
+                .for_each(|rules| _ = tracker.keyring().put(KeyId(number), user(number), *rules));
+        }
+        let mut random = Random::new(3);
+        let users: Vec<UserKey> = (0..KEYS).map(user).collect();
+        let mut batch = |numbers: &[u32]| {
+            let asks: Vec<Ask> = numbers
+                .iter()
+                .filter_map(|number| {
+                    let from = Ipv4Addr::from_bits(0x0800_0000 + number).into();
+                    let key = private.then(|| users[(number % KEYS) as usize].as_bytes());
+                    let pass = tracker.admit(DOOR, Tick(1), from, Asked::Announce, key).ok()?;
+                    Some(Ask { pass, from, near: false, announce: announce(*number), policy })
+                })
+                .collect();
+            tracker.announce(Tick(1), &mut random, &asks, &mut Nobody);
+        };
+        let all: Vec<u32> = (0..PEERS).collect();
+        all.chunks(64).for_each(&mut batch);
+        let mut order = all;
+        let mut dice = Random::new(4);
+        (1..order.len()).for_each(|at| order.swap(at, dice.below(at as u32 + 1) as usize));
+        let batches: Vec<&[u32]> = order.chunks(64).collect();
+        let mut slices: Vec<f64> = batches
+            .chunks(64)
+            .map(|part| {
+                let start = Instant::now();
+                part.iter().for_each(|numbers| batch(numbers));
+                start.elapsed().as_nanos() as f64 / (64.0 * part.len() as f64)
+            })
+            .collect();
+        slices.sort_by(f64::total_cmp);
+        tell(&format!("announce of 1,000,000 peers, {name}"), slices[slices.len() / 2], "ns");
+    }
+}
+
+/// Hears nothing.
+struct Nobody;
+
+impl Answers for Nobody {
+    fn accept(&mut self, _: usize, _: &Accepted) {}
+    fn refuse(&mut self, _: usize, _: Refusal) {}
+    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
+        black_box(peers);
+    }
+    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+}
+
+fn announce(number: u32) -> Announce {
+    let mut info_hash = [0; 20];
+    info_hash[..4].copy_from_slice(&(number / 10).wrapping_mul(0x9e37_79b9).to_be_bytes());
+    let mut peer_id = *b"-XX0001-000000000000";
+    peer_id[8..12].copy_from_slice(&number.to_be_bytes());
+    Announce {
+        info_hash: InfoHash(info_hash),
+        peer_id: PeerId(peer_id),
+        port: 6881,
+        event: Event::None,
+        left: Some(u64::from(number % 3)),
+        uploaded: 1 << 20,
+        downloaded: 1 << 20,
+        want: Want::Peers(50),
+    }
+}
+
+/// Most of a real list: single addresses and small networks, some of them within others.
+fn networks() -> Vec<(Network, Option<Tick>)> {
+    let mut random = Random::new(5);
+    let mut one = |number: u32| {
+        let until = (!number.is_multiple_of(3)).then_some(Tick(1000));
+        let network = if number.is_multiple_of(2) {
+            let bits = [32, 32, 24, 24, 22, 20, 16][random.below(7) as usize];
+            Network::new(Ipv4Addr::from_bits(random.next() as u32).into(), bits)
+        } else {
+            Network::new(v6(&mut random), [64, 64, 48, 56, 128, 32][random.below(6) as usize])
+        };
+        (network, until)
+    };
+    (0..BANS).map(&mut one).collect()
+}
+
+fn v6(random: &mut Random) -> IpAddr {
+    let address = u128::from(random.next()) << 64 | u128::from(random.next());
+    Ipv6Addr::from_bits((address >> 3) | (1 << 125)).into()
+}
+
+fn addresses_v4(count: u32) -> Vec<IpAddr> {
+    let mut random = Random::new(1);
+    (0..count).map(|_| Ipv4Addr::from_bits(random.next() as u32).into()).collect()
+}
+
+fn addresses_v6(count: u32) -> Vec<IpAddr> {
+    let mut random = Random::new(2);
+    (0..count).map(|_| v6(&mut random)).collect()
+}
+
+fn hash(random: &mut Random) -> InfoHash {
+    let mut bytes = [0; 20];
+    bytes[..8].copy_from_slice(&random.next().to_be_bytes());
+    bytes[8..16].copy_from_slice(&random.next().to_be_bytes());
+    InfoHash(bytes)
+}
+
+fn user(number: u32) -> UserKey {
+    let text = format!("{number:08x}0123456789abcdef01234567");
+    UserKey::parse(text).unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+fn tracker() -> Tracker {
+    let policy = Policy::default();
+    let store = StoreOptions {
+        shards: 1,
+        hash_key: [1; 16],
+        peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
+        keep_peer_ids: false,
+        memory_budget: None,
+    };
+    let keys = Keys { connection_ids: [2; 16], offers: [3; 16], limits: [4; 16] };
+    Tracker::new(&Options { policy, store }, &keys)
+}
+
+fn median_ns<T>(probes: &[T], mut look: impl FnMut(&T)) -> f64 {
+    let mut probes = probes.iter().cycle();
+    let mut slices: Vec<f64> = (0..SLICES)
+        .map(|_| {
+            let start = Instant::now();
+            probes.by_ref().take(SLICE).for_each(&mut look);
+            start.elapsed().as_nanos() as f64 / SLICE as f64
+        })
+        .collect();
+    slices.sort_by(f64::total_cmp);
+    slices[slices.len() / 2]
+}
+
+fn millis(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1000.0
+}
+
+fn tell(what: &str, figure: f64, unit: &str) {
+    println!("{what:<50} {figure:>8.1} {unit}");
+}

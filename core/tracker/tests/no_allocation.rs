@@ -1,0 +1,126 @@
+//! With keys, their bounds, bans, live lists and durable counts, the announce of a known peer allocates
+//! nothing, and neither does a scrape.
+
+use std::net::IpAddr;
+
+use tidegate_tracker::access::{AccessLists, Mode};
+use tidegate_tracker::{
+    Accepted, AnnouncePolicy, Answers, Ask, Asked, Door, DoorNumber, KeyId, KeyRules, Keys,
+    Network, Options, Policy, Random, StoreOptions, Tracker, UserKey,
+};
+use types::{
+    Announce, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts,
+    Tick, Want,
+};
+
+const KEYS: u32 = 50;
+const PEERS: u32 = 2000;
+
+/// Counts what is accepted.
+#[derive(Default)]
+struct Count(u32);
+
+impl Answers for Count {
+    fn accept(&mut self, _: usize, _: &Accepted) {
+        self.0 += 1;
+    }
+    fn refuse(&mut self, _: usize, refusal: Refusal) {
+        panic!("{refusal:?}");
+    }
+    fn peers_v4(&mut self, _: usize, _: &[PackedV4]) {}
+    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+}
+
+fn key(number: u32) -> UserKey {
+    UserKey::parse(format!("key-number-{number:08}")).expect("a key")
+}
+
+fn tracker() -> Tracker {
+    let policy = Policy::default();
+    let store = StoreOptions {
+        shards: 4,
+        hash_key: [3; 16],
+        peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
+        keep_peer_ids: false,
+        memory_budget: None,
+    };
+    let keys = Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
+    let tracker = Tracker::new(&Options { policy, store }, &keys);
+    let lists = AccessLists { mode: Mode::Deny, ..AccessLists::default() };
+    tracker.doors().replace(vec![Door { lists, private: true, ..Door::default() }]);
+    let rules = KeyRules {
+        peers_per_torrent: 1000,
+        torrents: 1000,
+        addresses: 1000,
+        announces_per_minute: u16::MAX,
+        ..KeyRules::default()
+    };
+    (0..KEYS).for_each(|number| _ = tracker.keyring().put(KeyId(number), key(number), rules));
+    let bans =
+        (0..1000_u32).map(|number| (Network::from(IpAddr::from(number.to_be_bytes())), None));
+    tracker.bans().put(&bans.collect::<Vec<_>>());
+    let denied: Vec<_> = (0..10_000_u32).map(|number| InfoHash([number as u8 | 128; 20])).collect();
+    tracker.denied().insert(&denied);
+    tracker.downloads().enable();
+    tracker
+}
+
+/// What a peer asks in a round.
+fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> Ask {
+    let from = IpAddr::from((0x0800_0000 + number).to_be_bytes());
+    let pass =
+        tracker.admit(DoorNumber(0), Tick(now), from, Asked::Announce, Some(user.as_bytes()));
+    let mut peer_id = [0; 20];
+    peer_id[..4].copy_from_slice(&number.to_be_bytes());
+    let announce = Announce {
+        info_hash: InfoHash([number as u8 & 127; 20]),
+        peer_id: PeerId(peer_id),
+        port: 6881,
+        event: if now.is_multiple_of(2) { Event::Completed } else { Event::None },
+        left: Some(u64::from(now % 2)),
+        uploaded: u64::from(now) * 1000,
+        downloaded: 0,
+        want: Want::Default,
+    };
+    let policy = AnnouncePolicy {
+        peers_max: 50,
+        families: Families::Both,
+        with_ids: false,
+        with_downloads: true,
+    };
+    Ask { pass: pass.expect("a pass"), from, near: false, announce, policy }
+}
+
+#[test]
+fn known_peers_of_key_holders_allocate_nothing() {
+    let (tracker, mut random, mut count) = (tracker(), Random::new(1), Count::default());
+    let (mut totals, mut changed) = (Vec::with_capacity(1000), Vec::with_capacity(1000));
+    let users: Vec<UserKey> = (0..KEYS).map(key).collect();
+    let mut round = |now: u32| {
+        for number in 0..PEERS {
+            let ask = ask(&tracker, &users[(number % KEYS) as usize], number, now);
+            tracker.announce(Tick(now), &mut random, &[ask], &mut count);
+        }
+        let user = users[0];
+        let pass = tracker.admit(
+            DoorNumber(0),
+            Tick(now),
+            [8, 0, 0, 1].into(),
+            Asked::Scrape,
+            Some(user.as_bytes()),
+        );
+        let mut counts = [SwarmCounts::default(); 2];
+        let hashes = [InfoHash([1; 20]), InfoHash([2; 20])];
+        assert_eq!(tracker.scrape(pass.expect("a pass"), &hashes, &mut counts), Ok(()));
+        tracker.keyring().take_totals(&mut totals);
+        tracker.downloads().take_changed(&mut changed);
+        totals.clear();
+        changed.clear();
+    };
+    (1..4).for_each(&mut round);
+    let counted = allocation_counter::measure(|| (4..8).for_each(&mut round));
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+    assert_eq!(count.0, 7 * PEERS);
+}
