@@ -14,6 +14,7 @@ mod loads;
 mod pair;
 mod pebble;
 mod peer;
+mod prometheus;
 mod script;
 mod torrent;
 mod tracker;

@@ -6,6 +6,7 @@ use super::loads;
 use super::pair::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
+use super::prometheus;
 use super::peer::Client::{Aria2, Chromium, Libtorrent, Transmission, WebTorrent};
 use super::script::Script;
 use crate::command::{command, output};
@@ -99,6 +100,8 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "load-testers", plot: Loads },
     Case { name: "announces-ws", plot: Scripted(Script("announces.mjs")) },
     Case { name: "swarm-udp-http-ws", plot: Scripted(Script("swarm.mjs")) },
+    Case { name: "dashboard", plot: Scripted(Script("dashboard.mjs")) },
+    Case { name: "prometheus", plot: Scraped },
 ];
 
 /// Longer than all waits of a case together. Then the process ends, and the namespaces with it.
@@ -176,7 +179,16 @@ pub(super) fn wait_for(
 /// The last lines of everybody's log, what is said over and over left out.
 fn logs(folder: &Path) -> String {
     let mut text = String::new();
-    for name in ["tracker", "haproxy", "seeder", "leecher", "script", "pebble", "dns"] {
+    for name in [
+        "tracker",
+        "haproxy",
+        "seeder",
+        "leecher",
+        "script",
+        "pebble",
+        "dns",
+        "prometheus",
+    ] {
         let Ok(log) = fs::read(folder.join(name).with_extension("log")) else { continue };
         let log = String::from_utf8_lossy(&log).replace('\r', "\n");
         let mut lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
