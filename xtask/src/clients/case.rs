@@ -5,8 +5,8 @@ use super::haproxy::Header;
 use super::pair::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
-use super::prometheus;
 use super::peer::Client::{Aria2, Chromium, Libtorrent, Transmission, WebTorrent};
+use super::prometheus;
 use super::script::Script;
 use crate::command::{command, output};
 use anyhow::{Context, Result, anyhow, bail};
@@ -174,16 +174,8 @@ pub(super) fn wait_for(
 /// The last lines of everybody's log, what is said over and over left out.
 fn logs(folder: &Path) -> String {
     let mut text = String::new();
-    for name in [
-        "tracker",
-        "haproxy",
-        "seeder",
-        "leecher",
-        "script",
-        "pebble",
-        "dns",
-        "prometheus",
-    ] {
+    for name in ["tracker", "haproxy", "seeder", "leecher", "script", "pebble", "dns", "prometheus"]
+    {
         let Ok(log) = fs::read(folder.join(name).with_extension("log")) else { continue };
         let log = String::from_utf8_lossy(&log).replace('\r', "\n");
         let mut lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();

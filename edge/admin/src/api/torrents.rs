@@ -199,7 +199,8 @@ async fn list(
     Query(which): Query<Which>,
 ) -> Result<Json<Page>, Problem> {
     let due = |name: &str, what: &str| Problem::bad_request(format!("{name}: {what}"));
-    let parse = |text: String| text.parse::<Cursor>().map_err(|_| due("cursor", "a page's `next` is due"));
+    let parse =
+        |text: String| text.parse::<Cursor>().map_err(|_| due("cursor", "a page's `next` is due"));
     let prefix = which.filter.unwrap_or_default().parse::<Prefix>();
     let ask = PageAsk {
         sort: which.sort.unwrap_or_default().into(),
@@ -298,7 +299,9 @@ async fn set_frozen(api: &Shared, hash: InfoHash, frozen: bool) -> Result<(), Pr
             lists::remove(db, List::Frozen, &[hash])
         }
     };
-    let put = move |_: &usize| drop(shared.tracker().freeze(&hash, frozen));
+    let put = move |_: &usize| {
+        shared.tracker().freeze(&hash, frozen);
+    };
     api.records().change(change, put).await?;
     Ok(())
 }

@@ -78,14 +78,6 @@ impl Webhooks {
     fn rows(&self) -> Vec<WebhookRow> {
         self.rows.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
-
-    /// Whether one of them is for what happens to torrents.
-    pub(super) fn wants_torrents(&self) -> bool {
-        use EventKind::{Completed, TorrentAdded, TorrentRemoved};
-        let labels = [Completed, TorrentAdded, TorrentRemoved].map(EventKind::label);
-        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
-        rows.iter().any(|row| row.events.split(' ').any(|event| labels.contains(&event)))
-    }
 }
 
 /// A webhook.
