@@ -57,6 +57,9 @@ export async function torrents (main, { isHere }) {
     body.lastChild.style.marginTop = '1.6rem'
   }
   await load()
+  // The list is made anew while somebody looks.
+  const timer = setInterval(() => { if (!document.hidden) load() }, 5000)
+  return () => clearInterval(timer)
 }
 
 export async function torrent (main, { rest: [hash], may, isHere }) {
