@@ -43,10 +43,12 @@ enum Plot {
     Certificates(Story),
     /// A script announces and scrapes, and finds every answer right.
     Script(Script),
+    /// Prometheus scrapes the tracker, and finds what alarms and dashboard ask for.
+    Scraped,
 }
 
 use Plot::{
-    Certificates, Distrust, Keyless, Private, Proxied, Refusal, Script as Scripted, Transfer,
+    Certificates, Distrust, Keyless, Private, Proxied, Refusal, Scraped, Script as Scripted, Transfer,
 };
 
 /// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
@@ -123,6 +125,7 @@ impl Case {
             Keyless(pair) => pair.play_keyless(folder),
             Certificates(story) => story.play(folder),
             Scripted(script) => script.play(folder),
+            Scraped => prometheus::play(folder),
         });
         if result.is_ok() {
             println!("{}: ok, {:.1} s", self.name, started.elapsed().as_secs_f32());
