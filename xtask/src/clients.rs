@@ -28,7 +28,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-pub(crate) use tracker::metric;
+pub(crate) use tracker::{binary, metric};
 
 /// How many cases run at once: most of the time they wait, but browsers do not.
 const LANES: usize = 6;

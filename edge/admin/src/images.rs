@@ -56,6 +56,9 @@ pub fn fill(
     fill_bans(tracker, connection, moment)?;
     each_page(connection, List::Allow, |page| tracker.allowed().insert(page))?;
     each_page(connection, List::Deny, |page| tracker.denied().insert(page))?;
+    each_page(connection, List::Frozen, |page| {
+        page.iter().filter(|hash| tracker.freeze(hash, true)).count()
+    })?;
     if counts_downloads {
         tracker.downloads().enable();
         let mut page = Vec::new();

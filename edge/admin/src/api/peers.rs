@@ -99,7 +99,8 @@ async fn find(
     let ip = address(&place.address)?;
     let found =
         walk(&api, move |api| api.tracker().peers_at(api.tick(), ip, LOOK_PEERS_MAX)).await?;
-    let found = found.iter().map(|(hash, peer)| Found { info_hash: hash.to_string(), peer: peer.into() });
+    let found =
+        found.iter().map(|(hash, peer)| Found { info_hash: hash.to_string(), peer: peer.into() });
     Ok(Json(Peers { peers: found.collect() }))
 }
 
