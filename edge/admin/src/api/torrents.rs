@@ -118,10 +118,10 @@ struct Which {
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
     /// By what they are sorted. In the order of their hashes each is met once, whatever happens meanwhile.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     sort: Option<SortName>,
     /// Most first, unless this says otherwise.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     order: Option<Order>,
     /// Only those whose hexadecimal info hash begins so.
     #[param(pattern = "^[0-9a-f]{0,40}$", nullable = false)]

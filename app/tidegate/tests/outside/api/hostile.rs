@@ -27,17 +27,17 @@ fn no_route_lets_in_who_may_not() {
     let nobody = Caller { token: String::new(), ..api.clone() };
     let operations = operations(&api);
     assert!(operations.len() >= 39);
-    for (request, operation) in operations {
+    let guarded = operations.iter().filter(|(_, operation)| operation["security"] != json!([]));
+    for (request, operation) in guarded.clone() {
         let scopes = &operation["security"];
-        if scopes == &json!([]) {
-            continue;
-        }
         if scopes[0]["token"][0] != "events:read" {
-            let (status, problem) = events.ask(&request, None);
+            let (status, problem) = events.ask(request, None);
             assert_eq!(status, 403, "{request}: {problem}");
             assert_eq!(problem["type"], "urn:tidegate:problem:forbidden");
         }
-        let (status, problem) = nobody.ask(&request, None);
+    }
+    for (request, _) in guarded {
+        let (status, problem) = nobody.ask(request, None);
         // After some tries nothing that comes from there is looked at.
         assert!(status == 401 || status == 429, "{request}: {problem}");
     }
@@ -93,7 +93,7 @@ fn bodies_that_make_no_sense_change_nothing() {
         ("POST /keys", "text/plain", "{}", 415),
         ("POST /lists/deny", "application/json", "{}", 400),
         ("POST /lists/deny", "application/xml", "<x/>", 415),
-        ("POST /lists/../keys", "application/json", "{}", 404),
+        ("POST /lists/../keys", "application/json", "{}", 405),
         ("POST /lists/other", "application/json", "[]", 400),
         ("PATCH /config", "application/json", "{}", 400),
         ("PUT /log/level", "application/json", "{\"level\":\"loud\"}", 400),
