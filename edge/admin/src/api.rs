@@ -195,7 +195,7 @@ impl Api {
 
     /// Does what happens beside requests, for ever.
     pub(crate) async fn work(self: Arc<Self>) {
-        tokio::join!(webhooks::work(&self), self.record());
+        tokio::join!(webhooks::work(&self), events::pump(&self), self.record());
     }
 
     /// Takes a sample each second, and lets go of lists that nobody looks at.
@@ -259,3 +259,6 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
         .layer(from_fn(move |request, next| cors::share(Arc::clone(&origins), request, next)))
         .with_state(Arc::clone(api))
 }
+
+#[cfg(test)]
+mod tests;

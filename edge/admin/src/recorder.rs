@@ -149,7 +149,7 @@ impl Course {
             self.seconds.pop_front();
         }
         self.seconds.push_back(sample);
-        if self.taken % 60 == 0 {
+        if self.taken.is_multiple_of(60) {
             if self.minutes.len() == MINUTES {
                 self.minutes.pop_front();
             }

@@ -32,7 +32,7 @@ pub(super) struct Counts {
 }
 
 /// The program: the release build, or what `TIDEGATE_BINARY` names.
-pub(super) fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     match std::env::var_os("TIDEGATE_BINARY") {
         Some(path) => path.into(),
         None => release().join("tidegate"),

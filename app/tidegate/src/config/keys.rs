@@ -44,15 +44,6 @@ pub(crate) enum Kind {
     List,
     /// A list of tables, each with these keys, whose values are texts.
     Tables(&'static [&'static str]),
-    /// Reserved for a part of tidegate that is not built yet: only the default is taken.
-    Reserved,
-}
-
-impl Kind {
-    /// Whether `config init` leaves the key out.
-    pub(crate) fn is_reserved(self) -> bool {
-        matches!(self, Self::Reserved)
-    }
 }
 
 /// What each section is about, in the order in which `config init` writes them.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinHandle;
@@ -62,6 +63,8 @@ pub type Deliver =
 #[derive(Default)]
 pub(crate) struct Webhooks {
     rows: RwLock<Vec<WebhookRow>>,
+    /// Told when there is another.
+    added: Notify,
     /// Posts that were taken.
     pub(crate) delivered: AtomicU64,
     /// Tries that failed.
@@ -156,6 +159,7 @@ async fn create(
     let shared = Shared::clone(&api);
     let put = move |row: &WebhookRow| {
         shared.webhooks.rows.write().unwrap_or_else(PoisonError::into_inner).push(row.clone());
+        shared.webhooks.added.notify_one();
     };
     let row = api.records().change(move |db| webhooks::insert(db, row), put).await?;
     api.audit(&caller, format_args!("made webhook {} to {}", row.id, row.url));
@@ -201,8 +205,19 @@ fn check_url(url: &str, ports: &[u16]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Posts what happens, for ever.
+/// Posts what happens, for ever. Listens only while there is somebody to post to: what nobody listens
+/// to costs the tracker nothing.
 pub(super) async fn work(api: &Arc<Api>) {
+    loop {
+        while api.webhooks.rows().is_empty() {
+            api.webhooks.added.notified().await;
+        }
+        serve(api).await;
+    }
+}
+
+/// Posts what happens until there are no webhooks.
+async fn serve(api: &Arc<Api>) {
     let mut listener = api.hub.listen();
     let mut couriers: HashMap<i64, Courier> = HashMap::new();
     loop {
@@ -215,6 +230,9 @@ pub(super) async fn work(api: &Arc<Api>) {
             Err(RecvError::Closed) => return,
         };
         let rows = api.webhooks.rows();
+        if rows.is_empty() {
+            return;
+        }
         // With a webhook goes what waits for it.
         couriers.retain(|id, _| rows.iter().any(|row| row.id == *id));
         for row in rows {
