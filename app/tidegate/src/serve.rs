@@ -10,6 +10,7 @@ mod listeners;
 mod reload;
 mod state;
 mod supervisor;
+mod tail;
 mod upgrade;
 mod workers;
 
@@ -185,7 +186,7 @@ fn start_log(config: &Config) -> reload::LogLevel {
     let level = LevelFilter::from_level(config.log_level);
     let (filter, handle) = tracing_subscriber::reload::Layer::new(level);
     let output = tracing_subscriber::fmt::layer().with_writer(io::stderr);
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry().with(filter).with(tail::Tail);
     if config.log_json {
         registry.with(output.json()).init();
     } else {

@@ -2,10 +2,12 @@
 
 use super::acme::Story;
 use super::haproxy::Header;
+use super::loads;
 use super::pair::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
 use super::peer::Client::{Aria2, Chromium, Libtorrent, Transmission, WebTorrent};
+use super::prometheus;
 use super::script::Script;
 use crate::command::{command, output};
 use anyhow::{Context, Result, anyhow, bail};
@@ -42,10 +44,15 @@ enum Plot {
     Certificates(Story),
     /// A script announces and scrapes, and finds every answer right.
     Script(Script),
+    /// Prometheus scrapes the tracker, and finds what alarms and dashboard ask for.
+    Scraped,
+    /// The load testers, against this tracker and another.
+    Loads,
 }
 
 use Plot::{
-    Certificates, Distrust, Keyless, Private, Proxied, Refusal, Script as Scripted, Transfer,
+    Certificates, Distrust, Keyless, Loads, Private, Proxied, Refusal, Scraped, Script as Scripted,
+    Transfer,
 };
 
 /// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
@@ -93,8 +100,11 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "acme-http", plot: Certificates(Story::Http) },
     Case { name: "acme-renewal", plot: Certificates(Story::Renewal) },
     Case { name: "acme-refused", plot: Certificates(Story::Refused) },
+    Case { name: "load-testers", plot: Loads },
     Case { name: "announces-ws", plot: Scripted(Script("announces.mjs")) },
     Case { name: "swarm-udp-http-ws", plot: Scripted(Script("swarm.mjs")) },
+    Case { name: "dashboard", plot: Scripted(Script("dashboard.mjs")) },
+    Case { name: "prometheus", plot: Scraped },
 ];
 
 /// Longer than all waits of a case together. Then the process ends, and the namespaces with it.
@@ -120,6 +130,8 @@ impl Case {
             Keyless(pair) => pair.play_keyless(folder),
             Certificates(story) => story.play(folder),
             Scripted(script) => script.play(folder),
+            Scraped => prometheus::play(folder),
+            Loads => loads::play(folder),
         });
         if result.is_ok() {
             println!("{}: ok, {:.1} s", self.name, started.elapsed().as_secs_f32());
@@ -171,7 +183,8 @@ pub(super) fn wait_for(
 /// The last lines of everybody's log, what is said over and over left out.
 fn logs(folder: &Path) -> String {
     let mut text = String::new();
-    for name in ["tracker", "haproxy", "seeder", "leecher", "script", "pebble", "dns"] {
+    for name in ["tracker", "haproxy", "seeder", "leecher", "script", "pebble", "dns", "prometheus"]
+    {
         let Ok(log) = fs::read(folder.join(name).with_extension("log")) else { continue };
         let log = String::from_utf8_lossy(&log).replace('\r', "\n");
         let mut lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();

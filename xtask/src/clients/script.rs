@@ -2,7 +2,7 @@
 
 use super::case::wait_for;
 use super::pair::Family;
-use super::tracker::Tracker;
+use super::tracker::{ADMIN_TOKEN, Tracker};
 use crate::workspace::root;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -24,6 +24,7 @@ impl Script {
         let mut command = Command::new("node");
         command.arg(root().join("testing/clients/web").join(self.0));
         command.arg(format!("{}:6969", Family::V4.address(1)));
+        command.env("TIDEGATE_ADMIN_TOKEN", ADMIN_TOKEN);
         command.stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
         let mut child = command.spawn().context("node does not start; cargo xtask setup")?;
         wait_for(SCRIPT_MAX, "the script to end", || Ok(child.try_wait()?.is_some()))?;

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 /// The default listeners: wildcards, as most operators will run it.
 const HTTP: &str = "127.0.0.1:6969";
-const ADMIN: &str = "127.0.0.1:6970";
+pub(super) const ADMIN: &str = "127.0.0.1:6970";
+/// What opens its API and dashboard.
+pub(super) const ADMIN_TOKEN: &str = "tg_TheTokenOfTheRealClientTests0123";
 const READY_MAX: Duration = Duration::from_secs(30);
 
 /// A running tracker.
@@ -45,6 +47,7 @@ impl Tracker {
         let log = File::create(folder.join("tracker.log"))?;
         let mut command = Command::new(binary());
         command.args(["serve", "--config"]).arg(path).stderr(log.try_clone()?).stdout(log);
+        command.env("TIDEGATE_ADMIN_TOKEN", ADMIN_TOKEN);
         let tracker = Self { child: command.spawn().context("the tracker does not start")? };
         wait_for(READY_MAX, "the tracker to be ready", || {
             Ok(http_get(ADMIN, "/health/ready")?.starts_with(b"HTTP/1.1 200"))
@@ -101,7 +104,7 @@ pub(crate) fn metric(admin: &str, name: &str, labels: &[(&str, &str)]) -> Result
     Ok(reply.lines().filter_map(|line| metric_value(line, name, labels)).sum())
 }
 
-fn http_get(address: &str, path: &str) -> Result<Vec<u8>> {
+pub(super) fn http_get(address: &str, path: &str) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

@@ -6,15 +6,16 @@ use std::time::SystemTime;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
 use super::auth::Caller;
-use super::input::{Body, Done, Json};
+use super::input::{Body, Done, Json, Query};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use crate::control::{Command, Reloaded, Setting};
+use crate::log_tail::{LOG_TAIL, LogLine};
 use crate::records::tables::settings;
 
 /// Keys that one request may set.
@@ -26,6 +27,7 @@ pub(super) fn routes() -> Vec<Route> {
         route("GET /config", ConfigRead, "What is configured, and where that comes from", show),
         route("PATCH /config", ConfigWrite, "Set keys that can change while serving", change),
         route("POST /config/reload", ConfigWrite, "Read configuration and lists again", reload),
+        route("GET /log", ConfigRead, "The last lines of the log", log),
         route("GET /log/level", ConfigRead, "How much is logged", level),
         route("PUT /log/level", ConfigWrite, "Log more, or less, until the next reload", set_level),
         route(
@@ -70,6 +72,20 @@ enum LevelName {
     Info,
     Debug,
     Trace,
+}
+
+/// From where on.
+#[derive(Deserialize, IntoParams)]
+struct After {
+    /// Lines with larger numbers than this; absent: all that are kept.
+    #[param(minimum = 0, maximum = 9007199254740991u64, nullable = false)]
+    after: Option<u64>,
+}
+
+/// The last lines of the log, the oldest first.
+#[derive(Serialize, ToSchema)]
+struct Log {
+    lines: Vec<LogLine>,
 }
 
 /// A host name with its certificate.
@@ -133,6 +149,10 @@ async fn change(
     let reloaded = done.map_err(|sentences| Problem::settings(&sentences))?;
     api.audit(&caller, format_args!("set {}", names.join(", ")));
     Ok(Json(reloaded))
+}
+
+async fn log(Query(After { after }): Query<After>) -> Result<Json<Log>, Problem> {
+    Ok(Json(Log { lines: LOG_TAIL.after(after.unwrap_or(0)) }))
 }
 
 async fn level(State(api): State<Shared>) -> Result<Json<Level>, Problem> {

@@ -1,0 +1,103 @@
+//! Prometheus itself, and its checker: they take our metrics, and every name that the alarms and the
+//! Grafana dashboard ask for is among what was scraped.
+
+use super::case::wait_for;
+use super::tracker::{ADMIN, Tracker, http_get};
+use crate::command::{command, output};
+use crate::workspace::root;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const ADDRESS: &str = "127.0.0.1:9090";
+const SCRAPE_MAX: Duration = Duration::from_secs(60);
+const ALERTS: &str = "dist/prometheus/alerts.yml";
+/// Names that are served only where something is configured.
+const OPTIONAL: &[&str] = &["tidegate_swarm_memory_budget_bytes"];
+
+/// Everything from checking the rules to a scrape.
+pub(super) fn play(folder: &Path) -> Result<()> {
+    output(command(&["promtool", "check", "rules", ALERTS])).context("cargo xtask setup")?;
+    output(command(&["promtool", "test", "rules", "dist/prometheus/alerts_test.yml"]))?;
+    let tracker = Tracker::start(folder, "")?;
+    check_page(folder)?;
+    let alerts = root().join(ALERTS);
+    let configuration = format!(
+        "global: {{ scrape_interval: 1s }}\n\
+         rule_files: [{}]\n\
+         scrape_configs: [{{ job_name: tidegate, static_configs: [{{ targets: [\"{ADMIN}\"] }}] }}]\n",
+        alerts.display()
+    );
+    let file = folder.join("prometheus.yml");
+    fs::write(&file, configuration)?;
+    let log = File::create(folder.join("prometheus.log"))?;
+    let mut prometheus = Command::new("prometheus");
+    prometheus.arg(format!("--config.file={}", file.display()));
+    prometheus.arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()));
+    prometheus.arg(format!("--web.listen-address={ADDRESS}"));
+    prometheus.stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
+    let mut child = prometheus.spawn().context("prometheus does not start; cargo xtask setup")?;
+    let scraped = wait_for(SCRAPE_MAX, "a scrape", || {
+        Ok(text(ADDRESS, "/api/v1/query?query=up%3D%3D1")?.contains("\"job\":\"tidegate\""))
+    });
+    let found = scraped.and_then(|()| text(ADDRESS, "/api/v1/label/__name__/values"));
+    let found = found.and_then(|names| check_names(&names));
+    child.kill()?;
+    child.wait()?;
+    found?;
+    tracker.stop()
+}
+
+/// The page is what Prometheus' own checker likes.
+fn check_page(folder: &Path) -> Result<()> {
+    let page = text(ADMIN, "/metrics")?;
+    let (_, body) = page.split_once("\r\n\r\n").context("no body")?;
+    let file = folder.join("metrics.txt");
+    fs::write(&file, body)?;
+    let mut promtool = command(&["promtool", "check", "metrics"]);
+    promtool.stdin(File::open(file)?);
+    output(promtool)?;
+    Ok(())
+}
+
+/// Whatever is asked for is there.
+fn check_names(scraped: &str) -> Result<()> {
+    let mut wanted = BTreeSet::new();
+    for file in [ALERTS, "dist/grafana/tidegate.json"] {
+        let text = fs::read_to_string(root().join(file))?;
+        wanted.extend(names(&text).map(String::from));
+    }
+    ensure!(wanted.len() > 20, "only {} names are asked for", wanted.len());
+    let missing = |name: &&String| {
+        !OPTIONAL.contains(&name.as_str()) && !scraped.contains(&format!("\"{name}\""))
+    };
+    let missing: Vec<&String> = wanted.iter().filter(missing).collect();
+    if !missing.is_empty() {
+        bail!("alarms or dashboard ask for what is not there: {missing:?}");
+    }
+    Ok(())
+}
+
+/// The names of our metrics in a text.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    text.split(move |c| !is_name(c)).filter(|word| word.starts_with("tidegate_"))
+}
+
+fn text(address: &str, path: &str) -> Result<String> {
+    Ok(String::from_utf8(http_get(address, path)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_expressions() {
+        let text = r#"rate(tidegate_a_total{x="tidegate"}[5m]) > 2 * tidegate_b"#;
+        assert_eq!(names(text).collect::<Vec<_>>(), ["tidegate_a_total", "tidegate_b"]);
+    }
+}
