@@ -40,7 +40,7 @@ pub(crate) fn try_everything() -> Result<Tally> {
     let path = program().display().to_string();
     let mut words = vec![path.as_str(), "run", &document, "--header", &header];
     words.extend(["--exclude-path-regex", STREAMS, "--max-examples", EXAMPLES]);
-    words.extend(["--checks", "all", "--seed", "1", "--max-time", "120"]);
+    words.extend(["--checks", "all", "--seed", "1", "--max-time", "60"]);
     words.extend(["--request-timeout", "20", "--no-color"]);
     let outcome = run(command(&words)).context("the API is not what its document says");
     let is_alive = served.is_alive();

@@ -541,7 +541,8 @@ pub(crate) const KEYS: &[Key] = &[
         "admin.requests_per_s",
         Kind::Int(0, RATE_MAX),
         "100",
-        "API requests that one token may make in a second, twice as many at once; 0 is no limit.",
+        "API requests that one token may make in a second, twice as many at once; 0 is no limit, for\n\
+         wrong tokens neither.",
     ),
     key(
         "admin.cors_origins",

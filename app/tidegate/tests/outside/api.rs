@@ -232,7 +232,7 @@ fn settings_are_changed_and_stay() {
     assert_eq!(changed["changed"], json!(["tracker.interval_s"]));
     assert!(interval(&tracker, "intervali77e"));
     let bad = json!({ "tracker.interval_s": 5, "udp.workers": 7, "no.such": 1 });
-    let problem = api.expect(422, "PATCH /config", Some(&bad));
+    let problem = api.expect(409, "PATCH /config", Some(&bad));
     let detail = problem["detail"].as_str().unwrap();
     assert!(
         detail.contains("udp.workers: only the file") && detail.contains("no.such"),

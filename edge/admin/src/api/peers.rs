@@ -32,7 +32,7 @@ pub(super) fn routes() -> Vec<Route> {
 #[derive(Deserialize, IntoParams)]
 struct Where {
     /// An address, without a port.
-    #[param(example = "192.0.2.1", max_length = 64)]
+    #[param(schema_with = super::bans::address_schema)]
     address: String,
 }
 

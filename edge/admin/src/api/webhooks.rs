@@ -114,7 +114,10 @@ struct NewWebhook {
 #[serde(deny_unknown_fields)]
 struct WebhookWish {
     /// https, or http if the network is to be trusted; its port must be among [admin] webhook_ports.
-    #[schema(max_length = 2000, pattern = "^https?://")]
+    #[schema(
+        max_length = 2000,
+        pattern = "^https?://[a-z0-9]+([.-][a-z0-9]+)*(:[1-9][0-9]{0,3})?(/[A-Za-z0-9/_.-]*)?$"
+    )]
     url: String,
     /// Of which kinds.
     #[schema(min_items = 1, max_items = 7)]
