@@ -30,7 +30,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-pub(crate) use tracker::metric;
+pub(crate) use tracker::{binary, metric};
 
 /// How many cases run at once: most of the time they wait, but browsers do not.
 const LANES: usize = 6;
@@ -42,11 +42,7 @@ pub(crate) fn run(names: &[&str]) -> Result<Tally> {
     let cases: Vec<&Case> = CASES.iter().filter(wanted).collect();
     let all = || CASES.iter().map(|case| case.name).collect::<Vec<_>>();
     ensure!(!cases.is_empty(), "no case {names:?} among {:?}", all());
-    ensure!(
-        tracker::binary().is_file(),
-        "no {}: cargo build --release first",
-        tracker::binary().display()
-    );
+    ensure!(binary().is_file(), "no {}: cargo build --release first", binary().display());
     let folder = root().join(format!("target/clients-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     // A copy, since cargo may replace the original while the cases run.

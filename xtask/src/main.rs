@@ -6,12 +6,15 @@
 // Talking to the terminal is what this program is for.
 #![allow(clippy::print_stdout)]
 
+mod api;
 mod bench;
 mod clients;
 mod command;
+mod crash;
 mod foreign;
 mod fuzz;
 mod rivals;
+mod served;
 mod setup;
 mod spec;
 mod suite;
@@ -25,12 +28,14 @@ const HELP: &str = "\
 cargo xtask TASK
 
   test                   everything CI runs: setup, fmt, clippy, tidy, docs, all tests, spec, fuzz
-                         corpora, a foreign target, the release build, real clients
+                         corpora, a foreign target, the release build, the API, real clients
   check                  the quick part: fmt, clippy, tidy, unit tests
   setup                  install what the tests need (Debian packages, a foreign target)
   tidy                   the rules that compilers do not know: lengths, arrows, bans, links, leftovers
   spec                   which requirements of spec/ are met, tested, excepted
   clients [NAME...]      real clients transfer a torrent over the tracker; no name: all of them
+  api                    schemathesis tries the management API against its OpenAPI document
+  crash [TIMES]          kills a tracker while it is written to (50 times), and what that has cost
   bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close, https,
                          https-handshake, ws, wss, ws-idle, wss-idle
                          [--runs N] [--seconds N] [--rivals FOLDER] [--write]
@@ -62,6 +67,9 @@ fn run(words: &[&str]) -> Result<()> {
         ["tidy"] => suite::run(suite::TIDY),
         ["spec"] => suite::run(suite::SPEC),
         ["clients", names @ ..] => clients::run(names).and_then(|tally| tally.verdict()),
+        ["api"] => api::try_everything().and_then(|tally| tally.verdict()),
+        ["crash"] => crash::run(50).and_then(|tally| tally.verdict()),
+        ["crash", times] => crash::run(times.parse()?).and_then(|tally| tally.verdict()),
         // Not for hands: what `clients` starts inside a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
         // Nor this, which `bench flood` starts there.

@@ -1,5 +1,6 @@
 //! Installs what the tests need beyond a Rust toolchain.
 
+use crate::api;
 use crate::clients::{PEBBLE, pebble_folder};
 use crate::command::{Tally, command, output, run};
 use crate::foreign;
@@ -27,7 +28,7 @@ const PROGRAMS: &[(&str, &str)] = &[("node", "nodejs"), ("npm", "npm")];
 /// The clients from npm, pinned by `package-lock.json`.
 const WEB_CLIENTS: &str = "testing/clients/web";
 
-/// Installs what is missing: packages, as root or by sudo, npm's clients, pebble, and the foreign
+/// Installs what is missing: packages, as root or by sudo, npm's clients, pebble, schemathesis, and the foreign
 /// target if it can be had.
 pub(crate) fn run_setup() -> Result<Tally> {
     let packages = PACKAGES.iter().map(|(name, _)| *name).filter(|name| !is_installed(name));
@@ -40,6 +41,10 @@ pub(crate) fn run_setup() -> Result<Tally> {
     }
     install_web_clients()?;
     install_pebble()?;
+    if !api::has_venv() {
+        install(&["python3-venv"])?;
+    }
+    api::install()?;
     foreign::add_target();
     Ok(Tally::ONE)
 }

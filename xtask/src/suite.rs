@@ -1,7 +1,7 @@
 //! The steps of `test` and `check`, one after the other, and the closing count.
 
 use crate::command::{Tally, command, run as run_command, run_tests};
-use crate::{clients, foreign, fuzz, setup, spec, tidy};
+use crate::{api, clients, foreign, fuzz, setup, spec, tidy};
 use anyhow::{Context, Result};
 use std::time::Instant;
 
@@ -21,6 +21,7 @@ pub(crate) const TEST: &[Step] = &[
     ("fuzz corpora", fuzz::replay),
     ("foreign target", foreign::check),
     ("release build", release),
+    ("management API", api::try_everything),
     ("real clients", || clients::run(&[])),
 ];
 

@@ -40,7 +40,7 @@ fn read_doors(config: &Config) -> Result<Vec<Door>> {
             (door.wants_allow(), door.allow.as_path(), &mut lists.allow),
             (door.wants_deny(), door.deny.as_path(), &mut lists.deny),
         ] {
-            if !wanted {
+            if !wanted || path.as_os_str().is_empty() {
                 continue;
             }
             if !known.contains_key(path) {

@@ -4,6 +4,8 @@
 
 #[path = "outside/activation.rs"]
 mod activation;
+#[path = "outside/api.rs"]
+mod api;
 #[path = "outside/asking.rs"]
 mod asking;
 #[path = "outside/command_line.rs"]

@@ -33,6 +33,7 @@ export function toast (text, isBad = false) {
   }
   const line = h('div', { class: isBad ? 'toast bad' : 'toast' }, text)
   toasts.append(line)
+  while (toasts.children.length > 3) toasts.firstChild.remove()
   setTimeout(() => line.remove(), isBad ? 8000 : 4000)
 }
 

@@ -13,7 +13,7 @@ export function short (value) {
   return size > 0 && size < 10 ? String(Math.round(value * 10) / 10) : String(Math.round(value))
 }
 
-const digits = value => value.toFixed(Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0)
+const digits = value => String(Number(value.toFixed(Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0)))
 
 export function bytes (value) {
   if (value == null) return '–'
@@ -23,13 +23,13 @@ export function bytes (value) {
   return `${unit === 0 ? Math.round(value) : digits(value)} ${units[unit]}`
 }
 
-export const bits = value => `${short(value * 8)}bit/s`
+export const bits = value => `${short(value * 8)}b/s`
 export const rate = value => `${short(value)}/s`
 export const part = value => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`
 
 export function micros (value) {
   if (!value) return '–'
-  return value < 1000 ? `${Math.round(value)} µs` : value < 1e6 ? `${digits(value / 1000)} ms` : `${digits(value / 1e6)} s`
+  return value < 1000 ? `${digits(value)} µs` : value < 1e6 ? `${digits(value / 1000)} ms` : `${digits(value / 1e6)} s`
 }
 
 export function span (seconds) {

@@ -99,8 +99,10 @@ function start ({ name, scopes }) {
       : open.find(([name]) => name === path) ?? open[0] ?? ['', 'Nothing', () => {}]
     document.title = `${title}: tidegate`
     for (const [name, link] of links) {
-      if (name === page) link.setAttribute('aria-current', 'page')
-      else link.removeAttribute('aria-current')
+      if (name === page) {
+        link.setAttribute('aria-current', 'page')
+        link.scrollIntoView({ block: 'nearest', inline: 'center' })
+      } else link.removeAttribute('aria-current')
     }
     put(main)
     try {

@@ -34,15 +34,14 @@ use std::time::{Duration, SystemTime};
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::oneshot;
-use tokio::time::MissedTickBehavior;
 use tracing::info;
 use tracker::Tracker;
 use types::Tick;
 
 use crate::control::Command;
-use crate::events::{EventKind, Hub};
+use crate::events::Hub;
 use crate::images::Moment;
 use crate::overview::Overview;
 use crate::recorder::Recorder;
@@ -58,9 +57,6 @@ use problem::Problem;
 use route::Route;
 use session::Sessions;
 use webhooks::Webhooks;
-
-/// How often torrents' events are taken: what comes faster than a queue of them in this time is missed.
-const FEED_PERIOD: Duration = Duration::from_millis(200);
 
 /// Where it is.
 pub(crate) const PREFIX: &str = "/api/v1";
@@ -199,7 +195,7 @@ impl Api {
 
     /// Does what happens beside requests, for ever.
     pub(crate) async fn work(self: Arc<Self>) {
-        tokio::join!(webhooks::work(&self), self.record(), self.tell_of_torrents());
+        tokio::join!(webhooks::work(&self), events::pump(&self), self.record());
     }
 
     /// Takes a sample each second, and lets go of lists that nobody looks at.
@@ -209,35 +205,6 @@ impl Api {
             seconds.tick().await;
             self.recorder.record(&self.means.figures);
             self.overview.forget_if_idle();
-        }
-    }
-
-    /// Tells what happens to torrents, while there is anybody who wants to hear of it.
-    async fn tell_of_torrents(&self) {
-        let mut turns = tokio::time::interval(FEED_PERIOD);
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let feed = self.tracker().feed();
-        let mut heard = Vec::new();
-        loop {
-            turns.tick().await;
-            if self.hub.listeners() > 1 || self.webhooks.wants_torrents() {
-                feed.listen();
-            } else {
-                feed.stop();
-            }
-            let missed = feed.take(&mut heard);
-            for event in heard.drain(..) {
-                let (kind, hash) = match event {
-                    tracker::events::Event::Added(hash) => (EventKind::TorrentAdded, hash),
-                    tracker::events::Event::Removed(hash) => (EventKind::TorrentRemoved, hash),
-                    tracker::events::Event::Completed(hash) => (EventKind::Completed, hash),
-                };
-                self.hub.tell(kind, json!({ "info_hash": hash.to_string() }));
-            }
-            if missed > 0 {
-                let text = format!("{missed} events of torrents came too fast to be told");
-                self.hub.tell(EventKind::Warning, json!({ "text": text }));
-            }
         }
     }
 }
@@ -292,3 +259,6 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
         .layer(from_fn(move |request, next| cors::share(Arc::clone(&origins), request, next)))
         .with_state(Arc::clone(api))
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,8 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::Router;
-use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::StatusCode;
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
@@ -16,11 +16,7 @@ struct File {
 
 macro_rules! file {
     ($path:literal, $kind:literal, $name:literal) => {
-        File {
-            path: $path,
-            kind: $kind,
-            bytes: include_bytes!(concat!("../assets/", $name)),
-        }
+        File { path: $path, kind: $kind, bytes: include_bytes!(concat!("../assets/", $name)) }
     };
 }
 
@@ -68,7 +64,10 @@ const HEADERS: [(HeaderName, &str); 6] = [
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     DOCUMENTS.iter().chain(&SCRIPTS).fold(Router::new(), |router, file| {
         let tag = tag(file.bytes);
-        router.route(file.path, get(move |headers: HeaderMap| async move { answer(file, &tag, &headers) }))
+        router.route(
+            file.path,
+            get(move |headers: HeaderMap| async move { answer(file, &tag, &headers) }),
+        )
     })
 }
 
@@ -106,7 +105,10 @@ mod tests {
             assert_eq!(first.status(), StatusCode::OK);
             assert_eq!(first.headers()[header::CONTENT_TYPE], file.kind);
             assert_eq!(first.headers()[header::CONTENT_SECURITY_POLICY], POLICY);
-            let asked = HeaderMap::from_iter([(header::IF_NONE_MATCH, format!("\"x\", {tag}").parse().unwrap())]);
+            let asked = HeaderMap::from_iter([(
+                header::IF_NONE_MATCH,
+                format!("\"x\", {tag}").parse().unwrap(),
+            )]);
             let again = answer(file, &tag, &asked);
             assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
             assert_eq!(again.headers()[header::ETAG], tag.as_str());
@@ -121,7 +123,8 @@ mod tests {
             for word in ["https://", "innerHTML", "onclick=", "style=\"", "eval("] {
                 assert!(!text.contains(word), "{}: {word}", file.path);
             }
-            let others = text.matches("http://").count() - text.matches("http://www.w3.org/").count();
+            let others =
+                text.matches("http://").count() - text.matches("http://www.w3.org/").count();
             assert_eq!(others, 0, "{}", file.path);
         }
     }

@@ -76,11 +76,6 @@ impl Hub {
         self.listeners.receiver_count() > 0
     }
 
-    /// How many listen, webhooks being one.
-    pub(crate) fn listeners(&self) -> usize {
-        self.listeners.receiver_count()
-    }
-
     /// Listens from now on.
     pub(crate) fn listen(&self) -> broadcast::Receiver<Arc<Event>> {
         self.listeners.subscribe()

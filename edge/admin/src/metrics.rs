@@ -373,7 +373,8 @@ pub(super) mod tests {
             } else if !line.starts_with('#') {
                 let (series, value) = line.rsplit_once(' ').unwrap();
                 let name = series.split('{').next().unwrap();
-                let of = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+                let of =
+                    ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
                 assert_eq!(of.filter(|_| is_histogram).unwrap_or(name), family);
                 assert!(seen.insert(series), "{series} twice");
                 assert!(value.parse::<f64>().is_ok());

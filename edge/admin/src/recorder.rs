@@ -113,7 +113,8 @@ impl Recorder {
             course.keep(sample);
             self.tell("sample", || rounded(&sample).to_string());
         }
-        let has_waited = |table: &Reading| reading.at.duration_since(table.at).as_secs() >= TABLES_S;
+        let has_waited =
+            |table: &Reading| reading.at.duration_since(table.at).as_secs() >= TABLES_S;
         if course.table.as_ref().is_none_or(has_waited) {
             let before = course.table.take();
             self.tell("tables", || tables(figures, &listeners, before.as_ref(), &reading));
@@ -148,14 +149,16 @@ impl Course {
             self.seconds.pop_front();
         }
         self.seconds.push_back(sample);
-        if self.taken % 60 == 0 {
+        if self.taken.is_multiple_of(60) {
             if self.minutes.len() == MINUTES {
                 self.minutes.pop_front();
             }
             let minute = self.seconds.iter().rev().take(60);
             let count = minute.len() as f64;
             let mut mean = [0.0; FIELDS.len()];
-            minute.for_each(|sample| mean.iter_mut().zip(sample).for_each(|(to, of)| *to += of / count));
+            minute.for_each(|sample| {
+                mean.iter_mut().zip(sample).for_each(|(to, of)| *to += of / count)
+            });
             [mean[0], ..] = sample;
             self.minutes.push_back(mean);
         }
@@ -237,7 +240,8 @@ fn tables(
     let old = before.map_or(&none, |before| &before.counters);
     let passed_s = before.map_or(f64::INFINITY, |old| now.at.duration_since(old.at).as_secs_f64());
     let rates = |names: &mut dyn Iterator<Item = &'static str>, new: &[u64], old: &[u64]| {
-        let rates = new.iter().zip(old).map(|(new, old)| new.saturating_sub(*old) as f64 / passed_s);
+        let rates =
+            new.iter().zip(old).map(|(new, old)| new.saturating_sub(*old) as f64 / passed_s);
         names.zip(rates).filter(|(_, rate)| *rate > 0.0).collect::<BTreeMap<_, _>>()
     };
     let clients = by_name(listeners);

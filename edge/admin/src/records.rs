@@ -172,6 +172,14 @@ impl Records {
 }
 
 impl Health {
+    /// Failures that somebody should look at: what is there already, or comes too fast, is no trouble.
+    pub(crate) fn troubles(&self) -> u64 {
+        let own =
+            [Failure::Conflict, Failure::Busy, Failure::Upgrading].map(|failure| failure.index());
+        let all = self.failures.iter().enumerate().filter(|(at, _)| !own.contains(at));
+        all.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
+
     pub(crate) fn count(&self, failure: &Failure) {
         if let Some(count) = self.failures.get(failure.index()) {
             count.fetch_add(1, Ordering::Relaxed);

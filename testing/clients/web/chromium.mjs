@@ -50,6 +50,9 @@ export async function open () {
     if (method === 'Log.entryAdded' && params.entry.level === 'error') complaints.push(`${params.entry.text} ${params.entry.url ?? ''}`)
   })
   for (const domain of ['Page', 'Runtime', 'Log', 'Network']) await send(`${domain}.enable`)
+  // A page that has not the focus hears no keys.
+  await send('Page.bringToFront')
+  await send('Emulation.setFocusEmulationEnabled', { enabled: true })
 
   /** The value of an expression in the page. */
   async function value (expression) {

@@ -6,8 +6,8 @@ use super::loads;
 use super::pair::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
-use super::prometheus;
 use super::peer::Client::{Aria2, Chromium, Libtorrent, Transmission, WebTorrent};
+use super::prometheus;
 use super::script::Script;
 use crate::command::{command, output};
 use anyhow::{Context, Result, anyhow, bail};
@@ -44,12 +44,15 @@ enum Plot {
     Certificates(Story),
     /// A script announces and scrapes, and finds every answer right.
     Script(Script),
+    /// Prometheus scrapes the tracker, and finds what alarms and dashboard ask for.
+    Scraped,
     /// The load testers, against this tracker and another.
     Loads,
 }
 
 use Plot::{
-    Certificates, Distrust, Keyless, Loads, Private, Proxied, Refusal, Script as Scripted, Transfer,
+    Certificates, Distrust, Keyless, Loads, Private, Proxied, Refusal, Scraped, Script as Scripted,
+    Transfer,
 };
 
 /// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
@@ -127,6 +130,7 @@ impl Case {
             Keyless(pair) => pair.play_keyless(folder),
             Certificates(story) => story.play(folder),
             Scripted(script) => script.play(folder),
+            Scraped => prometheus::play(folder),
             Loads => loads::play(folder),
         });
         if result.is_ok() {
@@ -179,16 +183,8 @@ pub(super) fn wait_for(
 /// The last lines of everybody's log, what is said over and over left out.
 fn logs(folder: &Path) -> String {
     let mut text = String::new();
-    for name in [
-        "tracker",
-        "haproxy",
-        "seeder",
-        "leecher",
-        "script",
-        "pebble",
-        "dns",
-        "prometheus",
-    ] {
+    for name in ["tracker", "haproxy", "seeder", "leecher", "script", "pebble", "dns", "prometheus"]
+    {
         let Ok(log) = fs::read(folder.join(name).with_extension("log")) else { continue };
         let log = String::from_utf8_lossy(&log).replace('\r', "\n");
         let mut lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -16,7 +16,8 @@ const ADDRESS: &str = "127.0.0.1:9090";
 const SCRAPE_MAX: Duration = Duration::from_secs(60);
 const ALERTS: &str = "dist/prometheus/alerts.yml";
 /// Names that are served only where something is configured.
-const OPTIONAL: &[&str] = &["tidegate_swarm_memory_budget_bytes"];
+const OPTIONAL: &[&str] =
+    &["tidegate_swarm_memory_budget_bytes", "tidegate_certificate_expiry_seconds"];
 
 /// Everything from checking the rules to a scrape.
 pub(super) fn play(folder: &Path) -> Result<()> {

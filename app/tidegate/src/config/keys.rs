@@ -44,15 +44,6 @@ pub(crate) enum Kind {
     List,
     /// A list of tables, each with these keys, whose values are texts.
     Tables(&'static [&'static str]),
-    /// Reserved for a part of tidegate that is not built yet: only the default is taken.
-    Reserved,
-}
-
-impl Kind {
-    /// Whether `config init` leaves the key out.
-    pub(crate) fn is_reserved(self) -> bool {
-        matches!(self, Self::Reserved)
-    }
 }
 
 /// What each section is about, in the order in which `config init` writes them.
@@ -550,7 +541,8 @@ pub(crate) const KEYS: &[Key] = &[
         "admin.requests_per_s",
         Kind::Int(0, RATE_MAX),
         "100",
-        "API requests that one token may make in a second, twice as many at once; 0 is no limit.",
+        "API requests that one token may make in a second, twice as many at once; 0 is no limit, for\n\
+         wrong tokens neither.",
     ),
     key(
         "admin.cors_origins",

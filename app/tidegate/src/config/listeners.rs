@@ -105,11 +105,13 @@ impl DoorConfig {
 
     /// Looks for keys that contradict each other.
     fn check(&self, settings: &Settings, problems: &mut Vec<Problem>) {
+        // Entries may be the API's alone, if it has where to keep them.
+        let is_kept = !settings.text("state.dir").is_empty();
         for (wanted, path, name) in [
             (self.wants_allow(), &self.allow, "access.allow"),
             (self.wants_deny(), &self.deny, "access.deny"),
         ] {
-            if wanted && path.as_os_str().is_empty() {
+            if wanted && path.as_os_str().is_empty() && !is_kept {
                 let mode = settings.text("access.mode");
                 let text = format!("must name a file when access.mode is `{mode}`");
                 problems.push(settings.problem(name, text));

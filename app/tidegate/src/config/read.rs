@@ -158,7 +158,7 @@ impl Settings {
         let mut problems = Vec::new();
         for (name, value) in values {
             let place = format!("api: {name}");
-            match find(name).filter(|key| !key.kind.is_reserved()) {
+            match find(name) {
                 None => problems.push(Problem::new(place, unknown(name))),
                 Some(key) if !key.live => {
                     let text = "only the file and a restart can change it".into();
@@ -370,8 +370,6 @@ impl Key {
                 }
             }
             (Kind::Choice(words), _) => refuse(format!("one of {} is due", words.join(", "))),
-            (Kind::Reserved, Some(value)) if value == self.default_value() => Ok(value),
-            (Kind::Reserved, _) => refuse("this part of tidegate is not built yet".into()),
         }
     }
 }
@@ -432,7 +430,7 @@ pub(super) fn unknown_section(name: &str) -> String {
 }
 
 pub(super) fn unknown(name: &str) -> String {
-    let known = KEYS.iter().filter(|key| !key.kind.is_reserved()).map(|key| key.name);
+    let known = KEYS.iter().map(|key| key.name);
     format!("unknown key `{name}`{}", nearest(name, known))
 }
 

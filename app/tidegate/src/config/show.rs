@@ -16,16 +16,9 @@ pub(crate) fn init() -> String {
          # Keys marked (live) are put in force by SIGHUP; the others by a restart.\n",
     );
     for (section, help) in SECTIONS {
-        let keys = || {
-            let keys = KEYS.iter().filter(|key| key.section() == *section);
-            keys.filter(|key| !key.kind.is_reserved())
-        };
-        if keys().next().is_none() {
-            continue;
-        }
         let help = help.replace('\n', "\n# ");
         let _ = writeln!(text, "\n# {help}\n[{section}]");
-        for key in keys() {
+        for key in KEYS.iter().filter(|key| key.section() == *section) {
             for line in key.help.lines() {
                 let _ = writeln!(text, "# {line}");
             }
@@ -41,7 +34,7 @@ pub(crate) fn init() -> String {
 /// Every key with its value in force and where that comes from.
 pub(crate) fn show(settings: &Settings) -> String {
     let mut text = String::new();
-    for key in KEYS.iter().filter(|key| !key.kind.is_reserved()) {
+    for key in KEYS {
         let value = settings.value(key.name);
         let _ = writeln!(
             text,
@@ -67,7 +60,7 @@ pub(crate) fn show(settings: &Settings) -> String {
 
 /// The same for the management API. Those of `[[listener]]` tables are not among them.
 pub(crate) fn list(settings: &Settings) -> Vec<admin::Setting> {
-    let keys = KEYS.iter().filter(|key| !key.kind.is_reserved());
+    let keys = KEYS.iter();
     let setting = |key: &Key| admin::Setting {
         name: key.name.into(),
         value: json(key.kind, settings.value(key.name)),

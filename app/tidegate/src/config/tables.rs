@@ -144,7 +144,7 @@ impl Found {
                 (_, Some(key), _) if key.own => key.read(value).map(|value| {
                     self.own.push((key, value, file.origin(at)));
                 }),
-                (_, Some(key), _) if !key.kind.is_reserved() => Err(format!(
+                (_, Some(key), _) => Err(format!(
                     "{name} is the same for all listeners: it stands in [{}]",
                     key.section()
                 )),

@@ -68,7 +68,7 @@ pub(super) fn fill(
 ) -> Result<()> {
     let is_durable = config.state_dir.is_some();
     admin::fill(tracker, writer, moment(clock), is_durable).with_context(|| {
-        let dir = config.state_dir.as_deref().unwrap_or(Path::new("memory"));
+        let dir = config.state_dir.as_deref().unwrap_or_else(|| Path::new("memory"));
         format!(
             "{NAME}: the records in {} cannot be read: put a copy in their place",
             dir.display()

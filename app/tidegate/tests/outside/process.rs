@@ -198,9 +198,14 @@ impl Tracker {
         ([0, 0, 0, 0, 0, 0, 0, 1], self.port).into()
     }
 
+    /// Where the admin listener is.
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.admin_port).into()
+    }
+
     /// Status and body of a page of the admin listener.
     pub(crate) fn admin(&self, target: &str) -> (u16, String) {
-        let (status, body) = talk::http(([127, 0, 0, 1], self.admin_port).into(), target);
+        let (status, body) = talk::http(self.admin_address(), target);
         (status, String::from_utf8(body).unwrap())
     }
 

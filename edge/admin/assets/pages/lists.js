@@ -50,7 +50,7 @@ export default async function lists (main, { may, isHere }) {
           }, 'Remove'), 'actions']
         ], page.entries, 'Entries')
         : h('p', { class: 'empty' }, 'There are none.'),
-      (before.length > 0 || next !== null) && h('div', { class: 'row' },
+      (before.length > 0 || next !== null) && h('div', { class: 'row turn' },
         h('button', { disabled: before.length === 0, onclick: () => { cursor = before.pop(); load() } }, '← Back'),
         h('button', { disabled: next === null, onclick: () => { before.push(cursor); cursor = next; load() } }, 'On →')))
   }

@@ -8,7 +8,7 @@ import { bytes, count, span, time } from '../format.js'
 async function records (main, { title, form, load }) {
   const body = h('section', { class: 'card' })
   const fresh = h('div', {})
-  put(main, h('div', { class: 'head' }, h('h1', {}, title)), fresh, form && h('section', { class: 'card' }, form), form && h('p', {}), body)
+  put(main, h('div', { class: 'head' }, h('h1', {}, title)), fresh, form && h('section', { class: 'card' }, form), body)
   async function again () {
     try { put(body, ...await load(again)) } catch (problem) { toast(problem.message, true) }
   }
@@ -49,7 +49,7 @@ export async function keys (main, { may }) {
     ends()
   ], async ({ name, torrents, addresses, ends }) => {
     const key = await api.post('/keys', { name, torrents: Number(torrents), addresses: Number(addresses), ...end(ends) })
-    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `The key of ${key.name}, for announce URLs as /announce/KEY:`), h('code', { class: 'secret' }, key.key)), h('p', {}))
+    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `The key of ${key.name}, for announce URLs as /announce/KEY:`), h('code', { class: 'secret' }, key.key)))
     await page.again()
   })
   const page = await records(main, {
@@ -113,7 +113,7 @@ export async function tokens (main, { may }) {
   ], async ({ name, ends }, form) => {
     const scopes = [...form.elements.scopes.selectedOptions].map(option => option.value)
     const token = await api.post('/tokens', { name, scopes, ...end(ends) })
-    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `The token ${token.name}, shown this once:`), h('code', { class: 'secret' }, token.secret)), h('p', {}))
+    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `The token ${token.name}, shown this once:`), h('code', { class: 'secret' }, token.secret)))
     await page.again()
   })
   const page = await records(main, {

@@ -51,12 +51,14 @@ export async function torrents (main, { isHere }) {
     })
     const next = page.next ?? null
     put(body, page.torrents.length > 0 ? listed : h('p', { class: 'empty' }, 'There are none.'),
-      h('div', { class: 'row' },
+      h('div', { class: 'row turn' },
         h('button', { disabled: before.length === 0, onclick: () => { cursor = before.pop(); load() } }, '← Back'),
         h('button', { disabled: next === null, onclick: () => { before.push(cursor); cursor = next; load() } }, 'On →')))
-    body.lastChild.style.marginTop = '1.6rem'
   }
   await load()
+  // The list is made anew while somebody looks.
+  const timer = setInterval(() => { if (!document.hidden) load() }, 5000)
+  return () => clearInterval(timer)
 }
 
 export async function torrent (main, { rest: [hash], may, isHere }) {

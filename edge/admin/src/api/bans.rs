@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracker::Network;
 use types::limits::BANS_MAX;
+use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
@@ -64,7 +65,7 @@ struct BanPage {
 #[serde(deny_unknown_fields)]
 struct BanWish {
     /// An address, or a network in CIDR notation.
-    #[schema(example = "192.0.2.0/24", max_length = 64)]
+    #[schema(schema_with = network_schema)]
     network: String,
     #[schema(max_length = 100)]
     #[serde(default)]
@@ -99,14 +100,33 @@ impl Segment for Network {
     }
 
     fn schema() -> Value {
-        let byte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
-        let v4 = format!("^{byte}(\\.{byte}){{3}}/(3[0-2]|[12]?[0-9])$");
-        json!({
-            "type": "string",
-            "description": "An address, or a network in CIDR notation",
-            "anyOf": [{ "pattern": v4 }, { "format": "ipv4" }, { "format": "ipv6" }, { "pattern": "/" }],
-        })
+        serde_json::to_value(network_schema()).unwrap_or_default()
     }
+}
+
+/// What texts are networks, nearly.
+fn network_schema() -> Schema {
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    let pattern = |pattern: String| text().pattern(Some(pattern));
+    let format = |name: &str| text().format(Some(SchemaFormat::Custom(name.into())));
+    let byte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+    let group = "[0-9a-f]{1,4}";
+    AnyOfBuilder::new()
+        .item(pattern(format!("^{byte}(\\.{byte}){{3}}/(3[0-2]|[12]?[0-9])$")))
+        .item(pattern(format!("^{group}(:{group}){{7}}/(12[0-8]|1[01][0-9]|[1-9]?[0-9])$")))
+        .item(format("ipv4"))
+        .item(format("ipv6"))
+        .description(Some("An address, or a network in CIDR notation"))
+        .into()
+}
+
+/// What texts are addresses.
+pub(super) fn address_schema() -> Schema {
+    let format = |name: &str| {
+        let format = Some(SchemaFormat::Custom(name.into()));
+        ObjectBuilder::new().schema_type(Type::String).format(format)
+    };
+    AnyOfBuilder::new().item(format("ipv4")).item(format("ipv6")).into()
 }
 
 async fn list(

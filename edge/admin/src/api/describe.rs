@@ -110,17 +110,25 @@ fn contents(content: &[(&str, Value)]) -> Value {
     content.iter().map(|(kind, schema)| ((*kind).to_owned(), json!({ "schema": schema }))).collect()
 }
 
+/// Adds schemas by their names, of which each means one thing.
+fn merge(all: &mut BTreeMap<String, Value>, more: &mut BTreeMap<String, Value>) {
+    for (name, schema) in std::mem::take(more) {
+        debug_assert!(all.get(&name).is_none_or(|known| *known == schema), "two are called {name}");
+        all.insert(name, schema);
+    }
+}
+
 /// The whole document.
 pub(super) fn document(routes: Vec<Route>, version: &str) -> Value {
     let mut schemas = BTreeMap::new();
     let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     let mut problems = Sheet::default();
     let problem = problems.schema::<Problem>();
-    schemas.append(&mut problems.schemas);
+    merge(&mut schemas, &mut problems.schemas);
     for route in routes {
         let (name, tag) = (route.name(), route.tag());
         let mut sheet = route.sheet;
-        schemas.append(&mut sheet.schemas);
+        merge(&mut schemas, &mut sheet.schemas);
         let mut responses = sheet.responses;
         responses.extend(failures(route.scope, &problem));
         let operation = json!({

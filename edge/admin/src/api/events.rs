@@ -14,14 +14,16 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::MissedTickBehavior;
+use tracker::events::Event as TorrentEvent;
 use utoipa::IntoParams;
 
-use super::Shared;
 use super::describe::{Output, Sheet};
 use super::input::Query;
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
+use super::{Api, Shared};
 use crate::events::{Event, EventKind};
 
 /// Streams at once: they hold connections that others may need.
@@ -114,6 +116,47 @@ async fn listen(
         Some((Ok::<_, Infallible>(line), (listener, wanted, place)))
     });
     Ok(Stream(Sse::new(lines).keep_alive(KeepAlive::new().interval(BEAT)).into_response()))
+}
+
+/// How often what happened to torrents is fetched.
+const FETCH_PERIOD: Duration = Duration::from_millis(200);
+
+/// Tells what happens to torrents while somebody listens, and of trouble with the records; for ever.
+pub(super) async fn pump(api: &Api) {
+    let mut turns = tokio::time::interval(FETCH_PERIOD);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut is_listening, mut failures) = (false, 0);
+    let mut events = Vec::new();
+    loop {
+        turns.tick().await;
+        let feed = api.tracker().feed();
+        let wanted = api.hub.has_listeners();
+        if wanted != is_listening {
+            is_listening = wanted;
+            if wanted { feed.listen() } else { feed.stop() }
+        }
+        if !wanted {
+            continue;
+        }
+        let missed = feed.take(&mut events);
+        for event in events.drain(..) {
+            let (kind, hash) = match event {
+                TorrentEvent::Added(hash) => (EventKind::TorrentAdded, hash),
+                TorrentEvent::Removed(hash) => (EventKind::TorrentRemoved, hash),
+                TorrentEvent::Completed(hash) => (EventKind::Completed, hash),
+            };
+            api.hub.tell(kind, json!({ "info_hash": hash.to_string() }));
+        }
+        if missed > 0 {
+            let text = "more happened to torrents than could be told";
+            api.hub.tell(EventKind::Warning, json!({ "text": text, "missed": missed }));
+        }
+        let now = api.records().health().troubles();
+        if std::mem::replace(&mut failures, now) < now {
+            let text = "the records cannot be written";
+            api.hub.tell(EventKind::Warning, json!({ "text": text, "failures": now }));
+        }
+    }
 }
 
 /// The next line of a stream; `None` at its end.

@@ -27,7 +27,12 @@ const BEAT: Duration = Duration::from_secs(15);
 static STREAMS: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) fn routes() -> Vec<Route> {
-    vec![route("GET /figures", Scope::StatsRead, "The course of the figures, as it goes on", listen)]
+    vec![route(
+        "GET /figures",
+        Scope::StatsRead,
+        "The course of the figures, as it goes on",
+        listen,
+    )]
 }
 
 /// A place among the streams.

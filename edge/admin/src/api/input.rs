@@ -34,8 +34,26 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
         }
         let bytes = axum::body::to_bytes(request.into_body(), BODY_MAX).await;
         let bytes = bytes.map_err(|_| Problem::too_large(BODY_MAX))?;
-        let read = serde_json::from_slice(&bytes);
+        let read = serde_json::from_slice(&bytes).and_then(|mut value| {
+            make_whole(&mut value);
+            serde_json::from_value(value)
+        });
         read.map(Self).map_err(|error| Problem::bad_request(format!("the body: {error}")))
+    }
+}
+
+/// To JSON Schema 2.0 is a whole number, and some languages have no others.
+fn make_whole(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < 9e15);
+            if let Some(whole) = whole.filter(|_| number.is_f64()) {
+                *value = Value::from(whole as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(make_whole),
+        Value::Object(members) => members.values_mut().for_each(make_whole),
+        _ => {}
     }
 }
 
@@ -129,15 +147,13 @@ impl Segment for Number {
     const NAME: &'static str = "id";
 
     fn parse(text: &str) -> Result<Self, String> {
-        let number = text
-            .parse()
-            .ok()
-            .filter(|number| *number > 0 && text.starts_with(|c: char| c.is_ascii_digit()));
-        number.map(Self).ok_or_else(|| format!("a number from 1 to {} is due", u32::MAX))
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|_| is_plain);
+        number.map(Self).ok_or_else(|| format!("a number up to {} is due", u32::MAX))
     }
 
     fn schema() -> Value {
-        json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX })
+        json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
     }
 }
 

@@ -84,7 +84,7 @@ struct KeyPage {
 #[serde(deny_unknown_fields)]
 struct KeyWish {
     /// The key itself; without it one is drawn.
-    #[schema(pattern = "^[A-Za-z0-9_-]{16,64}$", nullable = false)]
+    #[schema(pattern = "^[A-Za-z0-9_-]{16,64}$")]
     key: Option<String>,
     #[schema(max_length = 100)]
     #[serde(default)]

@@ -32,7 +32,7 @@ pub(super) fn routes() -> Vec<Route> {
 #[derive(Deserialize, IntoParams)]
 struct Where {
     /// An address, without a port.
-    #[param(example = "192.0.2.1", max_length = 64)]
+    #[param(schema_with = super::bans::address_schema)]
     address: String,
 }
 
@@ -99,7 +99,8 @@ async fn find(
     let ip = address(&place.address)?;
     let found =
         walk(&api, move |api| api.tracker().peers_at(api.tick(), ip, LOOK_PEERS_MAX)).await?;
-    let found = found.iter().map(|(hash, peer)| Found { info_hash: hash.to_string(), peer: peer.into() });
+    let found =
+        found.iter().map(|(hash, peer)| Found { info_hash: hash.to_string(), peer: peer.into() });
     Ok(Json(Peers { peers: found.collect() }))
 }
 

@@ -96,7 +96,7 @@ impl Problem {
     /// A setting does not fit; each sentence says which, and why.
     pub(crate) fn settings(sentences: &[String]) -> Self {
         let title = "The configuration would not be good";
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "configuration", title, sentences.join("; "))
+        Self::new(StatusCode::CONFLICT, "configuration", title, sentences.join("; "))
     }
 
     /// The number of the answer.

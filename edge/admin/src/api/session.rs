@@ -49,8 +49,11 @@ struct Session {
 
 impl Sessions {
     fn open(&self, id: &str, token: &str) {
-        let session =
-            Session { digest: fingerprint(id), token: token.into(), until: Instant::now() + LIFETIME };
+        let session = Session {
+            digest: fingerprint(id),
+            token: token.into(),
+            until: Instant::now() + LIFETIME,
+        };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|session| session.until > Instant::now());
         if all.len() >= SESSIONS_MAX {
@@ -103,12 +106,12 @@ async fn open(
         return Err(foreign());
     }
     let whose = whose(&api, format!("Bearer {token}").as_bytes(), from.ip())?;
-    let id = draw_text(LEN).map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
+    let id =
+        draw_text(LEN).map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
     api.sessions.open(&id, &token);
     let secure = if is_over_tls(&headers) { "; Secure" } else { "" };
     let age_s = LIFETIME.as_secs();
-    let cookie =
-        format!("{NAME}={id}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}");
+    let cookie = format!("{NAME}={id}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}");
     Ok(with_cookie(Json(whose).into_response(), &cookie))
 }
 
@@ -170,7 +173,9 @@ pub(super) async fn carry(
 }
 
 fn foreign() -> Problem {
-    Problem::forbidden("this is for pages of the dashboard itself: X-Tidegate: 1, and its own Origin")
+    Problem::forbidden(
+        "this is for pages of the dashboard itself: X-Tidegate: 1, and its own Origin",
+    )
 }
 
 /// The session that a browser sends.

@@ -44,12 +44,12 @@ struct Stats {
     /// Whether every listener serves.
     ready: bool,
     torrents: u64,
-    peers: Peers,
+    peers: PeerCounts,
     /// Leechers that are partial seeds (BEP 21).
     partial_seeds: u64,
     /// Downloads completed.
     downloads: u64,
-    /// Peers that aged out.
+    /// PeerCounts that aged out.
     expired_peers: u64,
     memory: Memory,
     /// What was asked and answered, by protocol.
@@ -60,9 +60,9 @@ struct Stats {
     events: u64,
 }
 
-/// Peers known now.
+/// PeerCounts known now.
 #[derive(Serialize, ToSchema)]
-struct Peers {
+struct PeerCounts {
     v4: Roles,
     v6: Roles,
     /// WebTorrent.
@@ -159,7 +159,7 @@ async fn stats(State(api): State<Shared>) -> Result<Json<Stats>, Problem> {
         uptime_s: process.uptime_s,
         ready: figures.status.ready.load(Ordering::Relaxed),
         torrents: totals.torrents,
-        peers: Peers {
+        peers: PeerCounts {
             v4: Roles { seeders: totals.v4.seeders, leechers: totals.v4.leechers },
             v6: Roles { seeders: totals.v6.seeders, leechers: totals.v6.leechers },
             web: Roles { seeders: totals.web.seeders, leechers: totals.web.leechers },

@@ -64,7 +64,7 @@ struct TokenWish {
     #[schema(min_items = 1, max_items = 18)]
     scopes: Vec<Scope>,
     /// Seconds since 1970 at which it ends; absent: never.
-    #[schema(minimum = 0, maximum = 253402300799i64, nullable = false)]
+    #[schema(minimum = 0, maximum = 253402300799i64)]
     #[serde(default)]
     expires: Option<i64>,
 }
@@ -147,7 +147,11 @@ async fn revoke(
 ) -> Result<Done, Problem> {
     let shared = Shared::clone(&api);
     let id = i64::from(id);
-    let forget = move |_: &bool| shared.gate.remove(id);
+    let forget = move |was_there: &bool| {
+        if *was_there {
+            shared.gate.remove(id);
+        }
+    };
     if !api.records().change(move |db| tokens::remove(db, id), forget).await? {
         return Err(Problem::not_found("there is no token of this number"));
     }

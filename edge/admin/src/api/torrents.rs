@@ -45,7 +45,7 @@ struct Torrent {
 
 /// Some torrents. The list that they are from is made anew every few seconds while somebody looks.
 #[derive(Serialize, ToSchema)]
-struct Page {
+struct TorrentPage {
     torrents: Vec<Torrent>,
     /// The next page's cursor; absent: this is the last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,10 +118,10 @@ struct Which {
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
     /// By what they are sorted. In the order of their hashes each is met once, whatever happens meanwhile.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     sort: Option<SortName>,
     /// Most first, unless this says otherwise.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     order: Option<Order>,
     /// Only those whose hexadecimal info hash begins so.
     #[param(pattern = "^[0-9a-f]{0,40}$", nullable = false)]
@@ -197,9 +197,10 @@ fn torrent(now: Tick, row: &Row) -> Torrent {
 async fn list(
     State(api): State<Shared>,
     Query(which): Query<Which>,
-) -> Result<Json<Page>, Problem> {
+) -> Result<Json<TorrentPage>, Problem> {
     let due = |name: &str, what: &str| Problem::bad_request(format!("{name}: {what}"));
-    let parse = |text: String| text.parse::<Cursor>().map_err(|_| due("cursor", "a page's `next` is due"));
+    let parse =
+        |text: String| text.parse::<Cursor>().map_err(|_| due("cursor", "a page's `next` is due"));
     let prefix = which.filter.unwrap_or_default().parse::<Prefix>();
     let ask = PageAsk {
         sort: which.sort.unwrap_or_default().into(),
@@ -210,7 +211,7 @@ async fn list(
     };
     let page = api.overview.page(&ask).await;
     let now = api.tick();
-    Ok(Json(Page {
+    Ok(Json(TorrentPage {
         torrents: page.rows.iter().map(|row| torrent(now, row)).collect(),
         next: page.next.map(|cursor| cursor.to_string()),
         total: page.total as u64,
@@ -298,7 +299,9 @@ async fn set_frozen(api: &Shared, hash: InfoHash, frozen: bool) -> Result<(), Pr
             lists::remove(db, List::Frozen, &[hash])
         }
     };
-    let put = move |_: &usize| drop(shared.tracker().freeze(&hash, frozen));
+    let put = move |_: &usize| {
+        shared.tracker().freeze(&hash, frozen);
+    };
     api.records().change(change, put).await?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinHandle;
@@ -62,6 +63,8 @@ pub type Deliver =
 #[derive(Default)]
 pub(crate) struct Webhooks {
     rows: RwLock<Vec<WebhookRow>>,
+    /// Told when there is another.
+    added: Notify,
     /// Posts that were taken.
     pub(crate) delivered: AtomicU64,
     /// Tries that failed.
@@ -77,14 +80,6 @@ impl Webhooks {
 
     fn rows(&self) -> Vec<WebhookRow> {
         self.rows.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Whether one of them is for what happens to torrents.
-    pub(super) fn wants_torrents(&self) -> bool {
-        use EventKind::{Completed, TorrentAdded, TorrentRemoved};
-        let labels = [Completed, TorrentAdded, TorrentRemoved].map(EventKind::label);
-        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
-        rows.iter().any(|row| row.events.split(' ').any(|event| labels.contains(&event)))
     }
 }
 
@@ -119,7 +114,10 @@ struct NewWebhook {
 #[serde(deny_unknown_fields)]
 struct WebhookWish {
     /// https, or http if the network is to be trusted; its port must be among [admin] webhook_ports.
-    #[schema(max_length = 2000, pattern = "^https?://")]
+    #[schema(
+        max_length = 2000,
+        pattern = "^https?://[a-z0-9]+([.-][a-z0-9]+)*(:[1-9][0-9]{0,3})?(/[A-Za-z0-9/_.-]*)?$"
+    )]
     url: String,
     /// Of which kinds.
     #[schema(min_items = 1, max_items = 7)]
@@ -164,6 +162,7 @@ async fn create(
     let shared = Shared::clone(&api);
     let put = move |row: &WebhookRow| {
         shared.webhooks.rows.write().unwrap_or_else(PoisonError::into_inner).push(row.clone());
+        shared.webhooks.added.notify_one();
     };
     let row = api.records().change(move |db| webhooks::insert(db, row), put).await?;
     api.audit(&caller, format_args!("made webhook {} to {}", row.id, row.url));
@@ -209,8 +208,19 @@ fn check_url(url: &str, ports: &[u16]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Posts what happens, for ever.
+/// Posts what happens, for ever. Listens only while there is somebody to post to: what nobody listens
+/// to costs the tracker nothing.
 pub(super) async fn work(api: &Arc<Api>) {
+    loop {
+        while api.webhooks.rows().is_empty() {
+            api.webhooks.added.notified().await;
+        }
+        serve(api).await;
+    }
+}
+
+/// Posts what happens until there are no webhooks.
+async fn serve(api: &Arc<Api>) {
     let mut listener = api.hub.listen();
     let mut couriers: HashMap<i64, Courier> = HashMap::new();
     loop {
@@ -223,6 +233,9 @@ pub(super) async fn work(api: &Arc<Api>) {
             Err(RecvError::Closed) => return,
         };
         let rows = api.webhooks.rows();
+        if rows.is_empty() {
+            return;
+        }
         // With a webhook goes what waits for it.
         couriers.retain(|id, _| rows.iter().any(|row| row.id == *id));
         for row in rows {

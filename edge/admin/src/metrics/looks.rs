@@ -28,7 +28,11 @@ pub(super) fn render_latency(page: &mut Page, listeners: &[(Listener, Counters)]
 
 /// Which software announces.
 pub(super) fn render_clients(page: &mut Page, listeners: &[(Listener, Counters)]) {
-    page.head("clients_sampled", "gauge", "Announces among the latest samples, by client software.");
+    page.head(
+        "clients_sampled",
+        "gauge",
+        "Announces among the latest samples, by client software.",
+    );
     for (name, count) in by_name(listeners) {
         page.plain("clients_sampled", &format!("client=\"{name}\""), count);
     }

@@ -32,7 +32,12 @@ fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event
         downloaded: 0,
         want: Want::Peers(0),
     };
-    let policy = AnnouncePolicy { peers_max: 0, families: Families::Own, with_ids: false, with_downloads: false };
+    let policy = AnnouncePolicy {
+        peers_max: 0,
+        families: Families::Own,
+        with_ids: false,
+        with_downloads: false,
+    };
     let ask = Ask { pass, from, near: true, announce, policy };
     tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut Silent);
 }

@@ -1,0 +1,315 @@
+//! The management API, through its socket.
+
+#[path = "api/durable.rs"]
+mod durable;
+#[path = "api/hostile.rs"]
+mod hostile;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::{Value, json};
+
+use crate::process::{Directory, PATIENCE, Tracker};
+use crate::talk::{Udp, has, http, http_announce, try_http};
+
+/// What tests give a tracker, so that they need not read it from its output.
+pub(crate) const TOKEN: &str = "tg_0123456789abcdefghijABCDEFGHIJ01";
+
+/// No bound on requests: tests are quicker than people.
+const UNBOUND: &str = "requests_per_s = 0\n";
+
+/// Somebody who uses the API.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) address: SocketAddr,
+    pub(crate) token: String,
+}
+
+impl Caller {
+    /// One who may do everything.
+    pub(crate) fn of(tracker: &Tracker) -> Self {
+        Self { address: tracker.admin_address(), token: TOKEN.into() }
+    }
+
+    /// Status and body of the answer; `request` is method and path.
+    pub(crate) fn ask(&self, request: &str, body: Option<&Value>) -> (u16, Value) {
+        let body = body.map(|body| ("application/json", body.to_string()));
+        let (status, text) =
+            self.send(request, body.as_ref().map(|(kind, text)| (*kind, text.as_str())));
+        (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+    }
+
+    fn send(&self, request: &str, body: Option<(&str, &str)>) -> (u16, String) {
+        let (status, _, body) = self.try_send(request, "", body).unwrap();
+        (status, body)
+    }
+
+    /// Status, head and body; `more` are other headers.
+    pub(crate) fn try_send(
+        &self,
+        request: &str,
+        more: &str,
+        body: Option<(&str, &str)>,
+    ) -> std::io::Result<(u16, String, String)> {
+        let (method, path) = request.split_once(' ').unwrap();
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut head =
+            format!("{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}");
+        if !self.token.is_empty() {
+            head += &format!("Authorization: Bearer {}\r\n", self.token);
+        }
+        if let Some((kind, text)) = body {
+            head += &format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", text.len());
+        }
+        stream.write_all((head + "\r\n").as_bytes())?;
+        // Who refuses a body need not read it.
+        let _ = stream.write_all(body.map(|(_, text)| text).unwrap_or_default().as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let Some((head, body)) = answer.split_once("\r\n\r\n") else {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        };
+        let status = head.get(9..12).unwrap().parse().unwrap();
+        Ok((status, head.to_lowercase(), body.to_owned()))
+    }
+
+    /// The body of an answer that must have this status.
+    fn expect(&self, status: u16, request: &str, body: Option<&Value>) -> Value {
+        let (found, answer) = self.ask(request, body);
+        assert_eq!(found, status, "{request}: {answer}");
+        answer
+    }
+}
+
+fn start(more: &str) -> (Tracker, Caller) {
+    start_in(Directory::new(), &format!("{UNBOUND}{more}"))
+}
+
+fn start_in(directory: Directory, more: &str) -> (Tracker, Caller) {
+    let tracker = Tracker::start_with(directory, more, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let caller = Caller::of(&tracker);
+    (tracker, caller)
+}
+
+fn hash(byte: u8) -> String {
+    format!("{byte:02x}").repeat(20)
+}
+
+#[test]
+fn keys_are_handed_out_and_taken_back() {
+    let (tracker, api) = start("[access]\nprivate = true\n");
+    let refused = http_announce(tracker.v4(), 0xaa, 1);
+    assert!(has(&refused, "failure reason"));
+    let announce = |key: &str| {
+        let target = crate::talk::announce_target(0xaa, 1);
+        http(tracker.v4(), &target.replace("/announce", &format!("/announce/{key}"))).1
+    };
+    let key = api.expect(201, "POST /keys", Some(&json!({ "name": "bob", "torrents": 1 })));
+    let text = key["key"].as_str().unwrap();
+    let id = &key["id"];
+    assert!(has(&announce(text), "8:complete"));
+    let found = api.expect(200, &format!("GET /keys/{id}"), None);
+    assert_eq!((found["name"].as_str(), &found["torrents"]), (Some("bob"), &json!(1)));
+    let changed = json!({ "name": "rob", "expires": 1 });
+    let found = api.expect(200, &format!("PATCH /keys/{id}"), Some(&changed));
+    assert_eq!((found["name"].as_str(), &found["torrents"]), (Some("rob"), &json!(1)));
+    assert!(has(&announce(text), "expired"));
+    api.expect(200, &format!("PATCH /keys/{id}"), Some(&json!({ "expires": null })));
+    assert!(has(&announce(text), "8:complete"));
+    api.expect(204, &format!("DELETE /keys/{id}"), None);
+    assert!(has(&announce(text), "failure reason"));
+    api.expect(404, &format!("DELETE /keys/{id}"), None);
+    api.expect(404, &format!("GET /keys/{id}"), None);
+    assert!(!tracker.stderr().contains(text), "keys do not belong in logs");
+    assert!(tracker.stderr().contains("revoked key"), "changes do");
+}
+
+#[test]
+fn pages_follow_each_other() {
+    let (_tracker, api) = start("");
+    for name in 0..5 {
+        api.expect(201, "POST /keys", Some(&json!({ "name": name.to_string() })));
+        let network = format!("192.0.2.{name}");
+        api.expect(201, "POST /bans", Some(&json!({ "network": network })));
+    }
+    for (list, of) in [("/keys", "keys"), ("/bans", "bans")] {
+        let (mut seen, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = api.expect(200, &format!("GET {list}?limit=2{cursor}"), None);
+            assert_eq!(page["total"], 5);
+            seen.extend(page[of].as_array().unwrap().clone());
+            let Some(next) = page.get("next") else { break };
+            cursor = format!("&cursor={}", next.to_string().replace('"', "").replace('/', "%2F"));
+        }
+        assert_eq!(seen.len(), 5, "{list}: {seen:?}");
+    }
+}
+
+#[test]
+fn bans_hold_at_once_and_end() {
+    let (tracker, api) = start("");
+    let mut events = Events::listen(&api, "?kinds=ban");
+    Udp::connect(tracker.v4()).announce(0xaa, 1);
+    let ban =
+        api.expect(201, "POST /bans", Some(&json!({ "network": "127.0.0.9/8", "reason": "x" })));
+    assert_eq!(ban["network"], "127.0.0.0/8");
+    assert_eq!(events.next()["data"]["network"], "127.0.0.0/8");
+    // Who is banned need not be told.
+    let asked = try_http(tracker.v4(), &crate::talk::announce_target(0xaa, 1));
+    assert!(asked.is_err() || asked.is_ok_and(|(_, body)| has(&body, "banned")));
+    api.expect(204, "DELETE /bans/127.0.0.0/8", None);
+    assert!(has(&http_announce(tracker.v4(), 0xaa, 1), "8:complete"));
+    api.expect(404, "DELETE /bans/127.0.0.0%2F8", None);
+    api.expect(400, "POST /bans", Some(&json!({ "network": "everybody" })));
+}
+
+#[test]
+fn entries_hold_at_once_one_by_one_and_in_bulk() {
+    let state = Directory::new();
+    let more = format!("[access]\nmode = \"deny\"\n[state]\ndir = {:?}\n", state.path("state"));
+    let (tracker, api) = start(&more);
+    api.expect(204, &format!("PUT /lists/deny/{}", hash(0xaa)), None);
+    assert!(has(&http_announce(tracker.v4(), 0xaa, 1), "deny list"));
+    api.expect(204, &format!("DELETE /lists/deny/{}", hash(0xaa)), None);
+    assert!(has(&http_announce(tracker.v4(), 0xaa, 1), "8:complete"));
+    api.expect(404, &format!("DELETE /lists/deny/{}", hash(0xaa)), None);
+    let lines: String = (0..200).map(|byte| hash(byte) + "\n").collect();
+    let (status, answer) = api.send("POST /lists/deny", Some(("text/plain", &lines)));
+    assert_eq!(status, 200, "{answer}");
+    assert!(has(&http_announce(tracker.v4(), 0xaa, 1), "deny list"));
+    let outcome = api.expect(200, "POST /lists/deny", Some(&json!([hash(0), hash(250)])));
+    assert_eq!(outcome, json!({ "named": 2, "changed": 1, "total": 201 }));
+    let page = api.expect(200, "GET /lists/deny?limit=2", None);
+    assert_eq!(page["entries"], json!([hash(0), hash(1)]));
+    let (_, _, text) = api.try_send("GET /lists/deny", "Accept: text/plain\r\n", None).unwrap();
+    assert_eq!(text.lines().filter(|line| line.len() == 40).count(), 201);
+    // A mistake anywhere leaves everything as it was.
+    let bad = format!("{}\n{}\nnonsense\n", hash(251), hash(252));
+    let (status, answer) = api.send("POST /lists/deny", Some(("text/plain", &bad)));
+    assert!(status == 400 && answer.contains("line 3"), "{answer}");
+    assert_eq!(api.expect(200, "GET /lists/deny", None)["total"], 201);
+    let outcome =
+        api.expect(200, "DELETE /lists/deny", Some(&json!([hash(0), hash(99), hash(251)])));
+    assert_eq!(outcome, json!({ "named": 3, "changed": 2, "total": 199 }));
+}
+
+#[test]
+fn torrents_and_peers_are_seen_frozen_and_removed() {
+    let (tracker, api) = start("");
+    let mut events = Events::listen(&api, "?kinds=torrent_added,torrent_removed");
+    // The feed is listened to within a moment.
+    tracker.wait_until("an event", |it| {
+        http_announce(it.v4(), 0xaa, 1);
+        api.expect(204, &format!("DELETE /torrents/{}", hash(0xaa)), None);
+        http_announce(it.v4(), 0xaa, 1);
+        true
+    });
+    let one = api.expect(200, &format!("GET /torrents/{}", hash(0xaa)), None);
+    assert_eq!((&one["leechers"], &one["frozen"]), (&json!(1), &json!(false)));
+    let page = api.expect(200, "GET /torrents?sort=leechers&limit=1", None);
+    assert_eq!(page["torrents"][0]["info_hash"], hash(0xaa));
+    api.expect(204, &format!("PUT /torrents/{}/freeze", hash(0xaa)), None);
+    assert!(has(&http_announce(tracker.v4(), 0xaa, 1), "frozen"));
+    api.expect(204, &format!("DELETE /torrents/{}/freeze", hash(0xaa)), None);
+    let found = api.expect(200, "GET /peers?address=127.0.0.1", None);
+    assert!(found.to_string().contains(&hash(0xaa)), "{found}");
+    api.expect(200, "DELETE /peers?address=127.0.0.1", None);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    http_announce(tracker.v4(), 0xbb, 1);
+    while events.next()["data"]["info_hash"] != hash(0xbb) {}
+}
+
+#[test]
+fn settings_are_changed_and_stay() {
+    let state = Directory::new();
+    let more = format!("{UNBOUND}[state]\ndir = {:?}\n", state.path("state"));
+    let (tracker, api) = start_in(Directory::new(), &more);
+    let interval = |tracker: &Tracker, due: &str| has(&http_announce(tracker.v4(), 0xaa, 1), due);
+    let changed = api.expect(200, "PATCH /config", Some(&json!({ "tracker.interval_s": 77 })));
+    assert_eq!(changed["changed"], json!(["tracker.interval_s"]));
+    assert!(interval(&tracker, "intervali77e"));
+    let bad = json!({ "tracker.interval_s": 5, "udp.workers": 7, "no.such": 1 });
+    let problem = api.expect(409, "PATCH /config", Some(&bad));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("udp.workers: only the file") && detail.contains("no.such"),
+        "{detail}"
+    );
+    // Reading the file again changes nothing of it, nor does an end.
+    api.expect(200, "POST /config/reload", None);
+    assert!(interval(&tracker, "intervali77e"));
+    drop(tracker);
+    let (tracker, api) = start_in(Directory::new(), &more);
+    assert!(interval(&tracker, "intervali77e"));
+    let all = api.expect(200, "GET /config", None);
+    let one =
+        all["settings"].as_array().unwrap().iter().find(|it| it["name"] == "tracker.interval_s");
+    let due = json!({ "name": "tracker.interval_s", "value": 77, "origin": "api", "live": true });
+    assert_eq!(one, Some(&due));
+    api.expect(200, "PATCH /config", Some(&json!({ "tracker.interval_s": null })));
+    assert!(interval(&tracker, "intervali1800e"));
+    assert_eq!(api.expect(200, "GET /log/level", None)["level"], "info");
+    assert_eq!(
+        api.expect(200, "PUT /log/level", Some(&json!({ "level": "debug" })))["level"],
+        "debug"
+    );
+    assert_eq!(api.expect(200, "GET /log/level", None)["level"], "debug");
+    api.expect(204, "POST /certificates/reload", None);
+    assert_eq!(api.expect(200, "GET /certificates", None)["certificates"], json!([]));
+}
+
+#[test]
+fn figures_are_those_of_the_tracker() {
+    let (tracker, api) = start("");
+    http_announce(tracker.v4(), 0xaa, 1);
+    http_announce(tracker.v4(), 0xbb, 2);
+    let stats = |api: &Caller| api.expect(200, "GET /stats", None);
+    tracker.wait_until("counts", |_| stats(&api)["traffic"]["http"]["requests"]["announce"] == 2);
+    let stats = stats(&api);
+    assert_eq!((&stats["torrents"], &stats["peers"]["v4"]["leechers"]), (&json!(2), &json!(2)));
+    assert_eq!((&stats["ready"], &stats["records"]["durable"]), (&json!(true), &json!(false)));
+    let listeners = api.expect(200, "GET /listeners", None);
+    assert!(listeners["listeners"].as_array().unwrap().len() >= 4, "{listeners}");
+    let nobody = Caller { token: String::new(), ..api.clone() };
+    assert_eq!(nobody.expect(200, "GET /health", None), json!({ "ready": true, "records": true }));
+    api.expect(200, "GET /clients", None);
+    assert!(tracker.metric("tidegate_api_requests_total") >= 2.0);
+}
+
+/// A stream of events.
+struct Events(BufReader<TcpStream>);
+
+impl Events {
+    fn listen(api: &Caller, query: &str) -> Self {
+        let mut stream = TcpStream::connect(api.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = format!(
+            "GET /api/v1/events{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
+            api.token
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut events = Self(BufReader::new(stream));
+        assert!(events.line().starts_with("HTTP/1.1 200"));
+        while !events.line().trim().is_empty() {}
+        events
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "the stream has ended");
+        line
+    }
+
+    /// The next event.
+    fn next(&mut self) -> Value {
+        loop {
+            if let Some(data) = self.line().strip_prefix("data: ") {
+                return serde_json::from_str(data).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What outlives the process.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Caller, UNBOUND, hash, start_in};
+use crate::process::{Directory, Tracker, config, free_port, tidegate};
+use crate::talk::{Udp, has, http_announce};
+
+/// Kills of a process that is being written to.
+const KILLS: u64 = 5;
+
+fn in_folder(state: &Path) -> String {
+    format!("{UNBOUND}[state]\ndir = {state:?}\nflush_s = 1\n[access]\nmode = \"deny\"\n")
+}
+
+#[test]
+fn a_kill_costs_nothing_that_was_acknowledged() {
+    let state = Directory::new();
+    let folder = state.path("state");
+    let mut acknowledged = BTreeSet::new();
+    for round in 0..KILLS {
+        let (tracker, api) = start_in(Directory::new(), &in_folder(&folder));
+        let kept = keys(&api);
+        assert!(acknowledged.is_subset(&kept), "lost by kill {round}: {acknowledged:?} {kept:?}");
+        let is_over = AtomicBool::new(false);
+        let made = thread::scope(|scope| {
+            let write = |lane: u64| {
+                let (api, is_over) = (&api, &is_over);
+                move || {
+                    let mut made = Vec::new();
+                    for number in 0.. {
+                        let key = format!("key-{round:04}-{lane}-{number:08}");
+                        let wish = json!({ "key": key }).to_string();
+                        let body = Some(("application/json", wish.as_str()));
+                        match api.try_send("POST /keys", "", body) {
+                            Ok((201, ..)) => made.push(key),
+                            _ if is_over.load(Ordering::Relaxed) => return made,
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                    made
+                }
+            };
+            let lanes = [scope.spawn(write(0)), scope.spawn(write(1))];
+            thread::sleep(Duration::from_millis(150 + 70 * round));
+            is_over.store(true, Ordering::Relaxed);
+            tracker.signal("-KILL");
+            lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(!made.is_empty(), "nothing was made in round {round}");
+        acknowledged.extend(made);
+    }
+    let (_tracker, api) = start_in(Directory::new(), &in_folder(&folder));
+    assert!(acknowledged.is_subset(&keys(&api)));
+}
+
+fn keys(api: &Caller) -> BTreeSet<String> {
+    let (mut keys, mut cursor) = (BTreeSet::new(), String::new());
+    loop {
+        let page = api.expect(200, &format!("GET /keys?limit=1000{cursor}"), None);
+        let texts = page["keys"].as_array().unwrap().iter();
+        keys.extend(texts.map(|key| key["key"].as_str().unwrap().to_owned()));
+        let Some(next) = page.get("next") else { return keys };
+        cursor = format!("&cursor={next}");
+    }
+}
+
+#[test]
+fn entries_bans_tokens_and_downloads_are_there_the_next_time() {
+    let state = Directory::new();
+    let more = in_folder(&state.path("state"));
+    let (tracker, api) = start_in(Directory::new(), &more);
+    api.expect(204, &format!("PUT /lists/deny/{}", hash(0xdd)), None);
+    api.expect(204, &format!("PUT /torrents/{}/freeze", hash(0xcc)), None);
+    api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.0/24" })));
+    let token = api.expect(201, "POST /tokens", Some(&json!({ "name": "n", "scopes": ["*"] })));
+    let secret = token["secret"].as_str().unwrap();
+    // A download: a leecher that completes.
+    let target = crate::talk::announce_target(0xab, 1);
+    crate::talk::http(tracker.v4(), &target);
+    let completed = target.replace("left=1", "left=0&event=completed");
+    crate::talk::http(tracker.v4(), &completed);
+    tracker.wait_until("a flush", |it| it.metric("tidegate_records_counts_total") >= 1.0);
+    drop(tracker);
+    let (tracker, api) = start_in(Directory::new(), &more);
+    let other = Caller { token: secret.into(), ..api };
+    assert!(has(&http_announce(tracker.v4(), 0xdd, 1), "deny list"));
+    assert!(has(&http_announce(tracker.v4(), 0xcc, 1), "frozen"));
+    assert_eq!(other.expect(200, "GET /bans", None)["bans"][0]["network"], "192.0.2.0/24");
+    assert_eq!(Udp::connect(tracker.v4()).scrape(0xab)[1], 1, "downloads are counted on");
+    // The new process of an upgrade has them, too.
+    tracker.upgrade();
+    assert!(has(&http_announce(tracker.v4(), 0xdd, 1), "deny list"));
+    other.expect(204, &format!("DELETE /lists/deny/{}", hash(0xdd)), None);
+    assert!(has(&http_announce(tracker.v4(), 0xdd, 1), "8:complete"));
+    assert!(tracker.stderr().contains("written in "), "{}", tracker.stderr());
+}
+
+#[test]
+fn a_file_that_is_not_ours_is_left_alone() {
+    let directory = Directory::new();
+    fs::create_dir(directory.path("state")).unwrap();
+    let file = directory.path("state").join("tidegate.db");
+    fs::write(&file, "somebody's diary\n".repeat(100)).unwrap();
+    let more = in_folder(&directory.path("state"));
+    let settings = directory.write("t.toml", &config(free_port(), free_port(), &more));
+    let output = tidegate(&["--config"]).arg(settings).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("tidegate.db is no file of tidegate's records"), "{said}");
+    assert!(fs::read_to_string(&file).unwrap().starts_with("somebody's diary"));
+}
+
+#[test]
+fn the_first_token_is_shown_once() {
+    let directory = Directory::new();
+    let more = in_folder(&directory.path("state"));
+    let settings = directory.write("t.toml", &config(free_port(), free_port(), &more));
+    let token = || {
+        let mut command = tidegate(&["--config"]);
+        let command = command.arg(&settings).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        // All is printed when the sandbox is made known and a second has passed.
+        assert!(errors.next().unwrap().unwrap().contains("sandbox"));
+        thread::sleep(Duration::from_secs(1));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let rest: Vec<_> = errors.map_while(Result::ok).collect();
+        assert!(!rest.iter().any(|line| line.contains("tg_")), "{rest:?}");
+        lines.filter_map(|line| line.strip_prefix("  token  ").map(String::from)).next()
+    };
+    let first = token().unwrap();
+    assert!(first.starts_with("tg_") && first.contains("shown this once"), "{first}");
+    assert_eq!(token(), None);
+}
+
+#[test]
+fn a_token_of_the_environment_must_be_one() {
+    let mut command = tidegate(&[]);
+    let output = command.env("TIDEGATE_ADMIN_TOKEN", "hunter2").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("TIDEGATE_ADMIN_TOKEN: tg_") && !said.contains("hunter2"), "{said}");
+}
+
+/// Kept here so that the folder is not forgotten by whoever changes [`Tracker`].
+#[test]
+fn without_a_folder_nothing_is_kept_and_the_api_says_so() {
+    let (_tracker, api): (Tracker, Caller) = start_in(Directory::new(), UNBOUND);
+    assert_eq!(api.expect(200, "GET /stats", None)["records"]["durable"], false);
+}
