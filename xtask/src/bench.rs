@@ -4,6 +4,8 @@
 //! [--runs N] [--seconds N] [--rivals FOLDER] [--write]`. The tracker is pinned to core 0 and the load to core 1; runs are interleaved (A B A
 //! B) because machines drift; what counts is responses per second of the tracker's own CPU time.
 //! Rivals that are not in the folder are left out; npm's is looked for in its `node_modules`.
+//! `cargo xtask bench udp-testers|http-testers|wss-testers` is of the load testers: [`testers`],
+//! and `latency` of what they tell: [`latency`].
 //! `cargo xtask bench flood` is another kind of thing: [`flood`].
 //! `tidegate compare` measures with tidegate's own load tester; this is for figures that packaged testers
 //! give, and for idle peers. The store's own figures come from `tidegate bench store`.
@@ -11,9 +13,11 @@
 mod certificate;
 pub(crate) mod flood;
 mod idle;
+mod latency;
 mod load;
 mod machine;
 mod subject;
+mod testers;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -24,6 +28,7 @@ use anyhow::{Context, Result, bail};
 use crate::command::{command, run as run_command};
 use load::{Load, Seen};
 use subject::{Subject, Used};
+use testers::Testers;
 
 /// What the command line asks for.
 struct Plan {
@@ -60,14 +65,42 @@ pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
     }
     let (name, plan) = parse(arguments)?;
     // A wrong name is no reason to build.
-    let idle = idle::subjects(name);
-    let load = if idle.is_some() { None } else { Some(Load::parse(name)?) };
+    let bench = Bench::parse(name)?;
     let mut build = command(&["cargo", "build", "--release", "--package", "tidegate"]);
     build.env("CARGO_TERM_QUIET", "true");
     run_command(build)?;
-    match load {
-        Some(load) => throughput(&plan, load),
-        None => idle::bench(&plan, name, idle.unwrap_or_default()),
+    match bench {
+        Bench::Throughput(load) => throughput(&plan, load),
+        Bench::Idle(subjects) => idle::bench(&plan, name, subjects),
+        Bench::Testers(testers) => testers.bench(&plan, name),
+        Bench::Latency => latency::bench(&plan),
+    }
+}
+
+/// What can be measured.
+#[derive(Debug)]
+enum Bench {
+    /// Trackers under a load.
+    Throughput(Load),
+    /// Trackers with idle browsers.
+    Idle(&'static [Subject]),
+    /// Load testers.
+    Testers(Testers),
+    /// What a load tester tells, and what was seen.
+    Latency,
+}
+
+impl Bench {
+    /// By the name on the command line.
+    fn parse(name: &str) -> Result<Self> {
+        if name == "latency" {
+            return Ok(Self::Latency);
+        }
+        let other = idle::subjects(name).map(Self::Idle);
+        match other.or_else(|| Testers::parse(name).map(Self::Testers)) {
+            Some(bench) => Ok(bench),
+            None => Load::parse(name).map(Self::Throughput),
+        }
     }
 }
 
@@ -243,9 +276,9 @@ mod tests {
         let (name, plan) = parse(&words("ws-idle")).unwrap();
         assert!(name == "ws-idle" && plan.runs == 1 && plan.seconds == 150 && !plan.write);
         assert!(parse(&words("udp --fast")).is_err());
-        assert!(Load::parse("tcp").is_err());
+        assert!(Bench::parse("tcp").is_err());
         for name in load::NAMES.split(", ") {
-            assert!(Load::parse(name).is_ok() != idle::subjects(name).is_some(), "{name}");
+            assert!(Bench::parse(name).is_ok(), "{name}");
         }
     }
 }

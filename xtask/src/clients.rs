@@ -10,6 +10,7 @@ mod acme;
 mod authority;
 mod case;
 mod haproxy;
+mod loads;
 mod pair;
 mod pebble;
 mod peer;

@@ -57,6 +57,10 @@ pub(crate) struct Compare {
     /// No line is added.
     #[arg(long)]
     no_record: bool,
+    /// A Markdown file with a place for this protocol and load, `<!-- compare udp announces -->` to
+    /// `<!-- compared -->`, into which the tables go.
+    #[arg(long, value_name = "FILE")]
+    docs: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -124,6 +128,7 @@ impl Compare {
             warm_up: self.warm_up,
             out: self.out.clone().unwrap_or_else(default_out),
             record: (!self.no_record).then(|| self.record.clone()),
+            docs: self.docs.clone(),
             own: std::env::current_exe().context("this program has no path")?,
             command: format!("tidegate {}", words.join(" ")),
         })
@@ -179,7 +184,7 @@ mod tests {
     fn everything_can_be_said() {
         let all = options(
             "udp --only a --only b --program c=/d=e --rivals r --definitions d --load l --cores 2,1-3,8 \
-             --measure memory --runs 1 --seconds 2 --warm-up 0 --out o --no-record",
+             --measure memory --runs 1 --seconds 2 --warm-up 0 --out o --no-record --docs m",
         )
         .unwrap();
         assert_eq!(all.only, ["a", "b"]);
@@ -187,6 +192,7 @@ mod tests {
         assert_eq!((all.cores, all.measures), (vec![1, 2, 3, 8], vec![Measure::Memory]));
         assert_eq!((all.load.as_deref(), all.record), (Some("l"), None));
         assert_eq!((all.runs, all.seconds, all.warm_up), (1, 2, 0));
+        assert_eq!(all.docs, Some("m".into()));
     }
 
     #[test]

@@ -140,6 +140,9 @@ pub(crate) struct Fill {
     pub(crate) name: String,
     /// How many there are, of which the load draws one for every announce.
     pub(crate) peers: u64,
+    /// It does not: each of them announces.
+    #[serde(default)]
+    pub(crate) all: bool,
     /// How long the load goes on.
     pub(crate) seconds: u32,
     pub(crate) words: Vec<String>,

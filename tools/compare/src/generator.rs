@@ -32,6 +32,18 @@ pub(crate) struct Seen {
     pub(crate) peers_per_response: f64,
     pub(crate) generator: Generator,
     pub(crate) tracker: Option<TrackerSeen>,
+    /// Of WebTorrent.
+    pub(crate) web: Option<Web>,
+}
+
+/// What only WebTorrent's load tester tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Web {
+    /// Connections whose peer had announced when the measurement began.
+    pub(crate) joined: u64,
+    /// Those of them that ended before it did.
+    pub(crate) connections_lost: u64,
 }
 
 /// Microseconds.
@@ -70,10 +82,15 @@ impl Seen {
         self.responses.values().sum()
     }
 
-    /// The part of the answers that were refusals.
-    pub(crate) fn refused_part(&self) -> f64 {
-        let refused = self.responses.get("error").copied().unwrap_or(0);
-        refused as f64 / self.all_responses().max(1) as f64
+    /// The part of the requests that came to nothing good: refusals, and answers that are none.
+    pub(crate) fn failed_part(&self) -> f64 {
+        self.errors.values().sum::<u64>() as f64 / self.sent.max(1) as f64
+    }
+
+    /// Connections that have been there all the time.
+    pub(crate) fn stayed(&self) -> u64 {
+        let Web { joined, connections_lost } = self.web.unwrap_or_default();
+        joined.saturating_sub(connections_lost)
     }
 
     /// The part of the requests that were not answered.
@@ -201,7 +218,8 @@ pub(crate) mod tests {
     fn figures_are_read() {
         let seen = Seen::parse(FIGURES).unwrap();
         assert_eq!((seen.seconds, seen.sent, seen.all_responses()), (10.0, 1_000_010, 1_000_000));
-        assert_eq!((seen.refused_part(), seen.lost_part() > 0.0), (0.001, true));
+        assert_eq!((seen.failed_part() < 0.001, seen.failed_part() > 0.0009), (true, true));
+        assert!(seen.lost_part() > 0.0);
         assert_eq!(seen.latency_us.p99_9, 900.0);
         assert!(seen.generator.is_limit);
         assert_eq!(seen.tracker, Some(TrackerSeen { user_s: 1.0, sys_s: 4.0 }));

@@ -17,6 +17,7 @@ pub mod chart;
 mod comparison;
 mod cores;
 mod definition;
+mod docs;
 pub mod figures;
 mod generator;
 mod machine;
@@ -76,6 +77,8 @@ pub struct Options {
     pub out: PathBuf,
     /// The folder to whose records a whole comparison is added, if it is.
     pub record: Option<PathBuf>,
+    /// The document of which a whole comparison becomes a section, if it does.
+    pub docs: Option<PathBuf>,
     /// The program that is tidegate: it runs the load, and is measured.
     pub own: PathBuf,
     /// The command line, for the report.
@@ -124,6 +127,10 @@ pub fn run(options: &Options, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> R
         given: options.programs.iter().cloned().collect(),
     };
     let load = &definitions.load(options.load.as_deref())?.name;
+    // Better now than after an hour.
+    if let Some(path) = &options.docs {
+        docs::check(path, (options.protocol, load))?;
+    }
     let wanted = (options.protocol, load.as_str());
     let (subjects, missing) = places.subjects(&definitions, wanted, &options.only)?;
     missing.iter().for_each(|sentence| say(sentence));
@@ -159,6 +166,11 @@ fn finish(comparison: &Comparison<'_>, at: &Occasion) -> Result<Outcome> {
     }
     if let Some(folder) = options.record.as_ref().filter(|_| !comparison.is_stopped) {
         files.push(record::append(folder, comparison, &summary, at)?);
+    }
+    if let Some(path) = options.docs.as_ref().filter(|_| !comparison.is_stopped) {
+        let section = format!("{}\nMade by `{}`.\n", document.section(), at.command);
+        docs::put(path, (options.protocol, &comparison.load.name), &section)?;
+        files.push(path.clone());
     }
     let (is_stopped, failures) = (comparison.is_stopped, comparison.failures.len());
     Ok(Outcome { tables, files, is_stopped, failures })

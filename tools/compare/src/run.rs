@@ -23,6 +23,8 @@ pub(crate) enum Part {
         fill: String,
         /// How many.
         peers: u64,
+        /// Each of them has a connection and has announced; else one was drawn for every announce.
+        all: bool,
     },
 }
 
@@ -84,18 +86,20 @@ impl Run {
         Some((each(used.user_s), each(used.sys_s)))
     }
 
-    /// Requests of ours that were answered each second; not what other peers had it deliver.
+    /// Requests of ours that were answered each second: not what other peers had it deliver, nor replies to
+    /// what is no request.
     pub(crate) fn answered_per_s(&self) -> f64 {
-        let kinds = ["connect", "announce", "scrape", "error"];
-        let answered = kinds.iter().filter_map(|kind| self.seen.responses.get(*kind)).sum::<u64>();
-        answered as f64 / self.seen.seconds
+        self.seen.sent.saturating_sub(self.seen.lost) as f64 / self.seen.seconds
     }
 
-    /// How many different peers have announced in a [`Part::Memory`]. Each announce was of one drawn at
-    /// random, so that some may not have been drawn yet.
+    /// How many different peers have announced in a [`Part::Memory`]. Of those that are drawn at random,
+    /// some may not have been drawn yet.
     pub(crate) fn peers(&self) -> Option<f64> {
-        let Part::Memory { peers, .. } = self.task.part else { return None };
+        let Part::Memory { peers, all, .. } = self.task.part else { return None };
         let peers = peers as f64;
+        if all {
+            return Some(self.seen.stayed() as f64);
+        }
         let announces = *self.seen.responses.get("announce")? as f64;
         let announces = announces * (1.0 + f64::from(self.warm_up) / self.seen.seconds);
         Some(peers * (1.0 - (-announces / peers).exp()))
@@ -114,6 +118,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generator::Web;
 
     #[test]
     fn figures_are_for_each_cpu_second() {
@@ -139,12 +144,15 @@ mod tests {
         assert_eq!(run.answered_per_s(), 100_000.0);
         let json = serde_json::to_value(&run).unwrap();
         assert_eq!((json["tracker"].as_str(), json["percent"].as_u64()), (Some("a"), Some(50)));
-        run.task.part = Part::Memory { fill: "f".into(), peers: 590_000 };
+        run.task.part = Part::Memory { fill: "f".into(), peers: 590_000, all: false };
         // As many announces as peers: one of e has not been drawn.
         assert!((run.peers().unwrap() / 590_000.0 - 0.632).abs() < 0.001);
         run.warm_up = 1000;
         run.grown_bytes = 5_900_000;
         assert!((run.bytes_per_peer().unwrap() - 10.0).abs() < 1e-6);
+        run.task.part = Part::Memory { fill: "f".into(), peers: 10_001, all: true };
+        run.seen.web = Some(Web { joined: 10_001, connections_lost: 1 });
+        assert_eq!((run.peers(), run.bytes_per_peer()), (Some(10_000.0), Some(590.0)));
         run.seen.tracker = None;
         assert!(run.per_cpu_s().is_none() && run.us_each().is_none());
     }

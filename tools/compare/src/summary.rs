@@ -55,7 +55,7 @@ pub(crate) struct Memory {
 }
 
 /// All of it, in the trackers' order.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {
     /// Those that were measured, or should have been.
     pub(crate) trackers: Vec<String>,
@@ -220,7 +220,7 @@ pub(crate) mod tests {
             run("b", 2, Part::Latency { percent: 80, rate: 8.0 }, 1.0),
             run("b", 2, Part::Latency { percent: 80, rate: 8.0 }, 5.0),
             run("b", 2, Part::Latency { percent: 80, rate: 8.0 }, 3.0),
-            run("a", 2, Part::Memory { fill: "full".into(), peers: 1000 }, 1.0),
+            run("a", 2, Part::Memory { fill: "full".into(), peers: 1000, all: false }, 1.0),
         ];
         let names = ["a", "b", "c"].map(str::to_owned);
         let summary = Summary::of_runs(&names, &[1, 2], &runs.iter().collect::<Vec<_>>());

@@ -58,6 +58,7 @@ impl Set {
             warm_up: 0,
             out: self.0.join("out"),
             record: Some(self.0.join("record")),
+            docs: None,
             own: self.0.join("load"),
             command: "tidegate compare udp".into(),
         }

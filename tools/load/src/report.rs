@@ -304,10 +304,12 @@ impl Generator {
             Pace::Closed { .. } => 0.0,
             Pace::Open { .. } => found.overdue as f64 / found.sent.max(1) as f64,
         };
-        let is_limit = match pace {
-            Pace::Closed { .. } => waiting < WAITING_MIN,
+        // Requests may be late as well because every connection waits for the tracker.
+        let is_late = match pace {
+            Pace::Closed { .. } => true,
             Pace::Open { .. } => schedule_slip > SLIP_MAX,
         };
+        let is_limit = is_late && waiting < WAITING_MIN;
         let cpu_s = outcome.own.map_or(0.0, |own| own.cpu_s());
         Self { cpu_s, is_limit, schedule_slip }
     }

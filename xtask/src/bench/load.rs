@@ -133,8 +133,8 @@ pub(super) const WEBSOCKET: &[Subject] =
 pub(super) const SECURE_WEBSOCKET: &[Subject] = &[Subject::TidegateTls, Subject::Tidegate];
 
 /// All that can be measured.
-pub(super) const NAMES: &str =
-    "udp, udp-announce, http, http-close, https, https-handshake, ws, wss, ws-idle, wss-idle";
+pub(super) const NAMES: &str = "udp, udp-announce, http, http-close, https, https-handshake, ws, wss, ws-idle, wss-idle, udp-testers, \
+     http-testers, wss-testers, latency";
 
 /// `tidegate load http` against a subject.
 fn announces(subject: Subject, seconds: u32, options: &[&str]) -> Result<Seen> {
@@ -150,7 +150,7 @@ fn announces(subject: Subject, seconds: u32, options: &[&str]) -> Result<Seen> {
 }
 
 /// Where a subject is announced to.
-fn url(subject: Subject, scheme: &str) -> String {
+pub(super) fn url(subject: Subject, scheme: &str) -> String {
     let secure = if subject.is_secure() { "s" } else { "" };
     let path = if scheme == "http" { "announce" } else { "" };
     format!("{scheme}{secure}://{}/{path}", subject.address())
@@ -165,7 +165,7 @@ pub(super) fn websocket(subject: Subject, pid: u32, seconds: u32) -> Command {
     command
 }
 
-fn udp(address: &str, connects: u32, seconds: u32) -> String {
+pub(super) fn udp(address: &str, connects: u32, seconds: u32) -> String {
     let scrapes = u32::from(connects > 0);
     format!(
         "server_address = \"{address}\"\nduration = {seconds}\nextra_statistics = false\n[requests]\n\
@@ -173,14 +173,14 @@ fn udp(address: &str, connects: u32, seconds: u32) -> String {
     )
 }
 
-fn http(address: &str, seconds: u32) -> String {
+pub(super) fn http(address: &str, seconds: u32) -> String {
     format!(
         "server_address = \"{address}\"\nduration = {seconds}\nenable_tls = false\nnum_connections = 128\n\
          connection_creation_interval_ms = 10\n"
     )
 }
 
-fn aquatic(testers: &Path, program: &str, configuration: &str) -> Result<Seen> {
+pub(super) fn aquatic(testers: &Path, program: &str, configuration: &str) -> Result<Seen> {
     let file = root().join("target/bench/load.toml");
     fs::write(&file, configuration)?;
     let mut command = pinned();
@@ -190,7 +190,7 @@ fn aquatic(testers: &Path, program: &str, configuration: &str) -> Result<Seen> {
 }
 
 /// The last figures behind the two labels.
-fn averages(text: &str, rate: &str, duration: &str) -> Result<Seen> {
+pub(super) fn averages(text: &str, rate: &str, duration: &str) -> Result<Seen> {
     let (responses_s, seconds) = (figure(text, rate)?, figure(text, duration)?);
     Ok(Seen { responses_s, seconds, cpu_s: None })
 }
@@ -204,7 +204,7 @@ pub(super) fn figure(text: &str, label: &str) -> Result<f64> {
     }
 }
 
-fn pinned() -> Command {
+pub(super) fn pinned() -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", "1"]);
     command

@@ -2,6 +2,7 @@
 
 use super::acme::Story;
 use super::haproxy::Header;
+use super::loads;
 use super::pair::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
@@ -42,10 +43,12 @@ enum Plot {
     Certificates(Story),
     /// A script announces and scrapes, and finds every answer right.
     Script(Script),
+    /// The load testers, against this tracker and another.
+    Loads,
 }
 
 use Plot::{
-    Certificates, Distrust, Keyless, Private, Proxied, Refusal, Script as Scripted, Transfer,
+    Certificates, Distrust, Keyless, Loads, Private, Proxied, Refusal, Script as Scripted, Transfer,
 };
 
 /// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
@@ -93,6 +96,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "acme-http", plot: Certificates(Story::Http) },
     Case { name: "acme-renewal", plot: Certificates(Story::Renewal) },
     Case { name: "acme-refused", plot: Certificates(Story::Refused) },
+    Case { name: "load-testers", plot: Loads },
     Case { name: "announces-ws", plot: Scripted(Script("announces.mjs")) },
     Case { name: "swarm-udp-http-ws", plot: Scripted(Script("swarm.mjs")) },
 ];
@@ -120,6 +124,7 @@ impl Case {
             Keyless(pair) => pair.play_keyless(folder),
             Certificates(story) => story.play(folder),
             Scripted(script) => script.play(folder),
+            Loads => loads::play(folder),
         });
         if result.is_ok() {
             println!("{}: ok, {:.1} s", self.name, started.elapsed().as_secs_f32());

@@ -60,7 +60,7 @@ impl Tracker {
     /// Scrapes the torrent, at a private tracker with a key.
     pub(super) fn counts(&self, torrent: &Torrent, key: Option<&str>) -> Result<Counts> {
         let hash: String = torrent.info_hash.iter().map(|byte| format!("%{byte:02x}")).collect();
-        let path = key.map_or("/scrape".into(), |key| format!("/scrape/{key}"));
+        let path = key.map_or_else(|| "/scrape".into(), |key| format!("/scrape/{key}"));
         let reply = http_get(HTTP, &format!("{path}?info_hash={hash}"))?;
         let number = |key: &str| bencoded_number(&reply, key).with_context(|| format!("no {key}"));
         Ok(Counts {

@@ -544,7 +544,9 @@ fn the_banned_meet_silence_and_forged_evidence_counts_only_as_such() {
     (0..4).for_each(|_| assert!(client.is_silence(&announce(id ^ 1, LEECHER))));
     server.tracker.sweep(Tick(0), 1);
     // Each is dropped before the next can be answered.
-    [announce(id, LEECHER), connect(1)].map(|packet| client.socket.send(&packet).unwrap());
+    for packet in [announce(id, LEECHER), connect(1)] {
+        client.socket.send(&packet).unwrap();
+    }
     let dropped = || total(&server.board).drops[Drop::Banned.index()];
     while dropped() < 2 {
         std::thread::sleep(Duration::from_millis(5));

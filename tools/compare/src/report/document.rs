@@ -32,6 +32,11 @@ impl Document {
         super::markdown::write(self)
     }
 
+    /// As a section of a document of others, without settings and single runs.
+    pub(crate) fn section(&self) -> String {
+        super::markdown::section(self)
+    }
+
     /// As one HTML file that needs no other.
     pub(crate) fn html(&self) -> String {
         super::html::write(self)

@@ -7,24 +7,36 @@ use super::document::{Block, Document};
 pub(super) fn write(document: &Document) -> String {
     let mut text = format!("# {}\n", document.title);
     for block in &document.blocks {
-        add(&mut text, block);
+        add(&mut text, block, "");
     }
     text
 }
 
-fn add(text: &mut String, block: &Block) {
+/// As a section of another document, without what is only for those who want it.
+pub(super) fn section(document: &Document) -> String {
+    let mut text = format!("## {}\n", document.title);
+    for block in &document.blocks {
+        if !matches!(block, Block::Details(..)) {
+            add(&mut text, block, "#");
+        }
+    }
+    text
+}
+
+/// `under` is a `#` for each heading that it stands under besides the title.
+fn add(text: &mut String, block: &Block, under: &str) {
     // Writing to a String cannot fail.
     let _ = match block {
-        Block::Heading(title) => write!(text, "\n## {title}\n"),
-        Block::Subheading(title) => write!(text, "\n### {title}\n"),
+        Block::Heading(title) => write!(text, "\n{under}## {title}\n"),
+        Block::Subheading(title) => write!(text, "\n{under}### {title}\n"),
         Block::Text(words) => write!(text, "\n{words}\n"),
         Block::Notice(words) => write!(text, "\n**Note:** {words}\n"),
         Block::Table(table) => write!(text, "\n{table}"),
         Block::Chart(_) => Ok(()),
         Block::Code(lines) => write!(text, "\n```text\n{}\n```\n", lines.trim_end()),
         Block::Details(title, block) => {
-            let _ = write!(text, "\n### {title}\n");
-            add(text, block);
+            let _ = write!(text, "\n{under}### {title}\n");
+            add(text, block, under);
             Ok(())
         }
     };
@@ -50,5 +62,7 @@ mod tests {
         let expected = "# T\n\n## H\n\n**Note:** N\n\n| name |\n| ---- |\n| a    |\n\
                         \n### D\n\n```text\n1\n2\n```\n";
         assert_eq!(document.markdown(), expected);
+        let section = "## T\n\n### H\n\n**Note:** N\n\n| name |\n| ---- |\n| a    |\n";
+        assert_eq!(document.section(), section);
     }
 }

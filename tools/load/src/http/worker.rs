@@ -381,6 +381,8 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// How many peers an answer lists in compact form, found without reading all of it. Nothing if it is no
 /// answer. Lists of dictionaries count as empty.
 fn peers(body: &[u8]) -> Option<u64> {
+    // Some trackers end the line.
+    let body = body.trim_ascii_end();
     if body.first() != Some(&b'd') || body.last() != Some(&b'e') {
         return None;
     }
@@ -432,6 +434,7 @@ mod tests {
             ("d8:intervali9e5:peers0:6:peers618:aaaaaabbbbbbccccccee", Some(1)),
             ("d8:intervali9ee", Some(0)),
             ("d8:intervali9e5:peerslee", Some(0)),
+            ("d8:intervali9ee\r\n", Some(0)),
             ("de", None),
             ("", None),
             ("<html>", None),

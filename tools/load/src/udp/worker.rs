@@ -104,10 +104,14 @@ impl Udp {
         let window = window.clamp(1, FLIGHTS_MAX / sockets);
         let population = Population::new(&options.habits, number, workers);
         let mut poller = Poller::new().context("cannot wait for sockets")?;
+        // How long answers take does not depend on when this thread has its processor. Where as much as
+        // possible is asked, that is not worth the time.
+        let mover = Mover::new(options.offload, schedule.is_some());
         let mut lanes = Vec::new();
         for lane in 0..sockets {
             let source = source(options, number * sockets + lane);
             let socket = connect(source, options.url.address)?;
+            mover.take_in(&socket).context("cannot be told when datagrams come")?;
             let source = socket.local_addr().context("a socket without an address")?.ip();
             let share = |lane: u32| {
                 (u64::from(population.len()) * u64::from(lane) / u64::from(sockets)) as u32
@@ -145,7 +149,7 @@ impl Udp {
         Ok(Self {
             lanes,
             desk,
-            mover: Mover::new(options.offload),
+            mover,
             poller,
             schedule,
             next_lane: number as usize,
@@ -169,10 +173,11 @@ impl Udp {
         for number in ready {
             let Some(Lane { socket, state }) = lanes.get_mut(number) else { continue };
             let mut now = None;
-            let received = mover.receive(socket, |datagram, was_cut| {
+            let received = mover.receive(socket, |datagram, was_cut, lain| {
                 count += 1;
                 let now: Instant = *now.get_or_insert_with(Instant::now);
-                desk.hear(state, datagram, was_cut, now, found);
+                let came = now.checked_sub(lain).unwrap_or(now);
+                desk.hear(state, (datagram, was_cut), came, found);
             });
             match received {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => desk.trouble(&error, found),
@@ -392,8 +397,7 @@ impl Desk {
     fn hear(
         &mut self,
         lane: &mut State,
-        datagram: &[u8],
-        was_cut: bool,
+        (datagram, was_cut): (&[u8], bool),
         now: Instant,
         found: &mut Found,
     ) {

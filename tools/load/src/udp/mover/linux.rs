@@ -5,13 +5,16 @@ use std::array;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::prctl::set_timerslack;
-use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, recvmmsg, sendmmsg, sendmsg};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, recvmmsg, sendmmsg, sendmsg,
+    setsockopt, sockopt,
+};
 use nix::sys::time::TimeSpec;
 
 use super::{AWAKE, BATCH, ROOM};
@@ -29,22 +32,33 @@ pub(in super::super) struct Mover {
     headers: MultiHeaders<()>,
     rooms: Box<[[u8; ROOM]; BATCH]>,
     offload: bool,
+    is_timed: bool,
 }
 
 impl Mover {
-    /// With offload where the system has it, if so wished.
-    pub(in super::super) fn new(offload: bool) -> Self {
+    /// With offload where the system has it, if so wished. `is_timed` if it shall be told when datagrams
+    /// came, rather than when they were read.
+    pub(in super::super) fn new(offload: bool, is_timed: bool) -> Self {
         let rooms = vec![[0; ROOM]; BATCH].into_boxed_slice();
         let rooms = rooms.try_into().unwrap_or_else(|_| Box::new([[0; ROOM]; BATCH]));
-        Self { headers: MultiHeaders::preallocate(BATCH, None), rooms, offload }
+        let control = is_timed.then(|| nix::cmsg_space!(TimeSpec));
+        Self { headers: MultiHeaders::preallocate(BATCH, control), rooms, offload, is_timed }
     }
 
-    /// Takes in what is there, without waiting, or a part of it: each datagram, and whether it was longer
-    /// than that.
+    /// Makes a socket ready for that.
+    pub(in super::super) fn take_in(&self, socket: &UdpSocket) -> io::Result<()> {
+        if self.is_timed {
+            setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what is there, without waiting, or a part of it: each datagram, whether it was longer
+    /// than that, and for how long it has lain there.
     pub(in super::super) fn receive(
         &mut self,
         socket: &UdpSocket,
-        mut hear: impl FnMut(&[u8], bool),
+        mut hear: impl FnMut(&[u8], bool, Duration),
     ) -> io::Result<()> {
         let mut rooms = self.rooms.iter_mut();
         let mut slices: [[IoSliceMut<'_>; 1]; BATCH] = array::from_fn(|_| {
@@ -52,9 +66,20 @@ impl Mover {
         });
         let flags = MsgFlags::MSG_DONTWAIT;
         let fd = socket.as_raw_fd();
-        for message in recvmmsg(fd, &mut self.headers, slices.iter_mut(), flags, None)? {
+        let messages = recvmmsg(fd, &mut self.headers, slices.iter_mut(), flags, None)?;
+        let now = self.is_timed.then(SystemTime::now);
+        for message in messages {
+            let lain = now.and_then(|now| {
+                let came = message.cmsgs().ok()?.find_map(|control| match control {
+                    ControlMessageOwned::ScmTimestampns(came) => Some(Duration::from(came)),
+                    _ => None,
+                })?;
+                // If somebody sets the clock at this very moment, it has lain for no time.
+                now.duration_since(SystemTime::UNIX_EPOCH + came).ok()
+            });
             let bytes = message.iovs().next().unwrap_or_default();
-            hear(bytes, message.flags.contains(MsgFlags::MSG_TRUNC));
+            let is_cut = message.flags.contains(MsgFlags::MSG_TRUNC);
+            hear(bytes, is_cut, lain.unwrap_or_default());
         }
         Ok(())
     }

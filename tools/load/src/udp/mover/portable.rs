@@ -1,7 +1,7 @@
 //! One datagram with each system call.
 
 use std::io::{self, ErrorKind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
@@ -17,22 +17,29 @@ pub(in super::super) struct Mover {
 }
 
 impl Mover {
-    /// There is no offload here.
-    pub(in super::super) fn new(_: bool) -> Self {
+    /// There is no offload here, and nobody tells when datagrams came.
+    pub(in super::super) fn new(_: bool, _: bool) -> Self {
         Self { room: vec![0; ROOM].into() }
     }
 
-    /// Takes in what is there, without waiting: each datagram, and whether it may have been longer than
-    /// that.
+    /// There is nothing to do.
+    pub(in super::super) fn take_in(&self, _: &std::net::UdpSocket) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Takes in what is there, without waiting: each datagram, whether it may have been longer than
+    /// that, and for how long it has lain there.
     pub(in super::super) fn receive(
         &mut self,
         socket: &UdpSocket,
-        mut hear: impl FnMut(&[u8], bool),
+        mut hear: impl FnMut(&[u8], bool, Duration),
     ) -> io::Result<()> {
         // To the last one, because only what comes behind it is reported.
         loop {
             match socket.recv(&mut self.room) {
-                Ok(len) => hear(self.room.get(..len).unwrap_or_default(), len == ROOM),
+                Ok(len) => {
+                    hear(self.room.get(..len).unwrap_or_default(), len == ROOM, Duration::ZERO)
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
