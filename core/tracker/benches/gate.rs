@@ -131,7 +131,7 @@ fn announces() {
         (1..order.len()).for_each(|at| order.swap(at, dice.below(at as u32 + 1) as usize));
         let batches: Vec<&[u32]> = order.chunks(64).collect();
         let mut slices: Vec<f64> = batches
-            .chunks(64)
+            .chunks(4)
             .map(|part| {
                 let start = Instant::now();
                 part.iter().for_each(|numbers| batch(numbers));

@@ -191,7 +191,10 @@ impl Stage {
             })?;
         }
         wait_for(REPLY_MAX, "the refusals to be counted", || {
-            let labels = [("reason", cause.label), ("protocol", self.protocol.label())];
+            // Who has no key becomes no WebSocket: that is refused over HTTP.
+            let is_early = cause.label == KEYLESS.label && self.protocol == Ws;
+            let protocol = if is_early { Http } else { self.protocol };
+            let labels = [("reason", cause.label), ("protocol", protocol.label())];
             Ok(self.tracker.metric("tidegate_refusals_total", &labels)? >= 2)
         })?;
         ensure!(!self.torrent.is_complete(&self.leecher.folder), "transferred although refused");
@@ -283,9 +286,11 @@ impl Protocol {
         format!("{}://{host}:{port}/{path}", self.label())
     }
 
-    /// What clients say when they are refused. libtorrent leaves out the text of UDP errors.
+    /// What clients say when they are refused. libtorrent leaves out the text of UDP errors, and nobody
+    /// sees why there was no WebSocket.
     fn refusal(self, cause: &Cause) -> &'static str {
         match self {
+            Ws if cause.label == KEYLESS.label => "Error connecting to ws://",
             Http | Https | Ws | Wss => cause.text,
             Udp => "failure message \"\"",
         }

@@ -169,11 +169,14 @@ fn what_a_removed_key_has_moved_can_still_be_taken() {
     assert_eq!(totals(&ring), BTreeMap::new());
 }
 
+/// When, from which host, with how many bytes, and whether as a seeder.
+type Last = (Tick, u8, u64, bool);
+
 /// The plain form.
 #[derive(Default)]
 struct Twin {
     keys: BTreeMap<u32, (KeyId, KeyRules)>,
-    sessions: BTreeMap<(u32, u8, u8), (Tick, u8, u64, bool)>,
+    sessions: BTreeMap<(u32, u8, u8), Last>,
     totals: BTreeMap<KeyId, KeyTotals>,
 }
 
