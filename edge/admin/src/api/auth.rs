@@ -313,7 +313,7 @@ impl<K: std::hash::Hash + Eq> Buckets<K> {
 mod tests {
     use super::*;
 
-    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn gate(token: &str, scopes: &str, expires: Option<i64>) -> Gate {
         let row = TokenRow {
