@@ -120,8 +120,8 @@ async fn change(
     caller: Caller,
     Body(Wishes(wishes)): Body<Wishes>,
 ) -> Result<Json<Reloaded>, Problem> {
-    if wishes.is_empty() || wishes.len() > KEYS_MAX {
-        return Err(Problem::bad_request(format!("1 to {KEYS_MAX} keys are due")));
+    if wishes.len() > KEYS_MAX {
+        return Err(Problem::conflict(format!("{KEYS_MAX} keys at a time are the most")));
     }
     let _alone = api.settings.lock().await;
     let recorded = api.records().look(settings::all).await?;

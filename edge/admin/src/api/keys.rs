@@ -113,19 +113,19 @@ struct KeyWish {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct KeyChange {
-    #[schema(max_length = 100, nullable = false)]
+    #[schema(max_length = 100)]
     name: Option<String>,
     /// Seconds since 1970 at which it ends; null: never.
     #[serde(default, deserialize_with = "some")]
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 253402300799i64)]
     expires: Option<Option<i64>>,
-    #[schema(nullable = false, maximum = 65535)]
+    #[schema(maximum = 65535)]
     peers_per_torrent: Option<u16>,
-    #[schema(nullable = false, maximum = 4294967295u64)]
+    #[schema(maximum = 4294967295u64)]
     torrents: Option<u32>,
-    #[schema(nullable = false, maximum = 65535)]
+    #[schema(maximum = 65535)]
     addresses: Option<u16>,
-    #[schema(nullable = false, maximum = 65535)]
+    #[schema(maximum = 65535)]
     announces_per_minute: Option<u16>,
 }
 

@@ -32,7 +32,7 @@ pub(super) fn routes() -> Vec<Route> {
 #[derive(Deserialize, IntoParams)]
 struct Where {
     /// An address, without a port.
-    #[param(schema_with = super::bans::address_schema)]
+    #[param(schema_with = super::bans::address_schema, required = true)]
     address: String,
 }
 

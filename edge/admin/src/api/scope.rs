@@ -48,6 +48,9 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
+    /// How many there are.
+    pub(super) const COUNT: usize = Self::LABELS.len();
+
     const LABELS: [(Self, &'static str); 18] = [
         (Self::All, "*"),
         (Self::StatsRead, "stats:read"),

@@ -114,8 +114,8 @@ async fn create(
     check_name(&wish.name)?;
     check_end(wish.expires)?;
     let scopes = Scopes::of(&wish.scopes);
-    if wish.scopes.is_empty() {
-        return Err(Problem::bad_request("scopes: at least one is due"));
+    if wish.scopes.is_empty() || wish.scopes.len() > Scope::COUNT {
+        return Err(Problem::bad_request(format!("scopes: 1 to {} are due", Scope::COUNT)));
     }
     if !caller.scopes.cover(scopes) {
         return Err(Problem::forbidden("a token can give no scope that it lacks itself"));

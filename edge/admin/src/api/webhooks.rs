@@ -143,8 +143,9 @@ async fn create(
     Body(wish): Body<WebhookWish>,
 ) -> Result<Created<NewWebhook>, Problem> {
     check_url(&wish.url, &api.options.webhook_ports)?;
-    if wish.events.is_empty() {
-        return Err(Problem::bad_request("events: at least one is due"));
+    if wish.events.is_empty() || wish.events.len() > EventKind::ALL.len() {
+        let all = EventKind::ALL.len();
+        return Err(Problem::bad_request(format!("events: 1 to {all} are due")));
     }
     if api.webhooks.rows().len() >= WEBHOOKS_MAX {
         return Err(Problem::conflict(format!("{WEBHOOKS_MAX} webhooks are the most")));

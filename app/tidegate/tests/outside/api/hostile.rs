@@ -96,7 +96,7 @@ fn bodies_that_make_no_sense_change_nothing() {
         ("POST /lists/deny", "application/xml", "<x/>", 415),
         ("POST /lists/../keys", "application/json", "{}", 405),
         ("POST /lists/other", "application/json", "[]", 400),
-        ("PATCH /config", "application/json", "{}", 400),
+        ("PATCH /config", "application/json", "[]", 400),
         ("PUT /log/level", "application/json", "{\"level\":\"loud\"}", 400),
         (
             "POST /webhooks",
