@@ -33,8 +33,8 @@ mod web;
 
 pub use events::TorrentEvent;
 pub use job::{Action, Job, WebJob};
-pub use memory::prefetch;
 pub use look::{PeerLook, TorrentFigures, TorrentLook};
+pub use memory::prefetch;
 pub use options::Options;
 pub use random::Random;
 pub use store::Store;
