@@ -42,7 +42,10 @@ pub(crate) fn try_everything() -> Result<Tally> {
     words.extend(["--exclude-path-regex", STREAMS, "--max-examples", EXAMPLES]);
     words.extend(["--checks", "all", "--seed", "1", "--max-time", "60"]);
     words.extend(["--request-timeout", "20", "--no-color"]);
-    let outcome = run(command(&words)).context("the API is not what its document says");
+    let mut schemathesis = command(&words);
+    // It leaves there what it has found.
+    schemathesis.current_dir(&folder);
+    let outcome = run(schemathesis).context("the API is not what its document says");
     let is_alive = served.is_alive();
     drop(served);
     outcome?;

@@ -83,21 +83,13 @@ pub(crate) fn serve(
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
     config.doubts().iter().for_each(|doubt| warn!("{doubt}"));
     let watch = access::Watch::new(&config);
-    let access = access::read(&config)?;
     let tracker = Arc::new(new_tracker(&config, &legacy)?);
     let mut users = Users::default();
-    access.apply(&tracker, &mut users);
-    tracker.limiter().replace(config.limits.clone());
-    tracker.bans().set_rules(config.bans);
-    let certificates = Arc::new(Certificates::default());
-    let read = certificates::read(&config)?;
-    certificates::doubts(&config, &read).iter().for_each(|doubt| warn!("{doubt}"));
-    certificates.replace(read);
+    reload::put_in_force(&config, &tracker, &mut users)?;
+    let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
     leave(inherited, predecessor.is_some())?;
     let lines = bound.lines(&config);
-    acme::prepare(&config)?;
-    state::prepare(&config)?;
     become_user(&config)?;
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
@@ -240,7 +232,18 @@ fn new_tracker(config: &Config, legacy: &Legacy) -> Result<Tracker> {
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 
+fn read_certificates(config: &Config) -> Result<Arc<Certificates>> {
+    let certificates = Arc::new(Certificates::default());
+    let read = certificates::read(config)?;
+    certificates::doubts(config, &read).iter().for_each(|doubt| warn!("{doubt}"));
+    certificates.replace(read);
+    Ok(certificates)
+}
+
+/// Makes the folders that it will write to, and becomes whoever the configuration names.
 fn become_user(config: &Config) -> Result<()> {
+    acme::prepare(config)?;
+    state::prepare(config)?;
     if config.user.is_empty() {
         return Ok(());
     }

@@ -40,7 +40,8 @@ fn torrent(number: u32) -> InfoHash {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::temp_dir().join(format!("tidegate-records-bench-{}", std::process::id()));
+    let folder =
+        std::env::temp_dir().join(format!("tidegate-records-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let (records, writer) = Records::open(Some(&folder))?;
     let waiting = Waiting::default();

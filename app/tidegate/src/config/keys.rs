@@ -68,10 +68,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
          limits.exempt. docs/operating.md tells more.",
     ),
     ("admin", "Metrics, health and the management API: docs/api.md tells how to get in."),
-    (
-        "state",
-        "What outlives the process: access entries, keys, bans and tokens of the API, counts.",
-    ),
+    ("state", "What outlives the process: what the API has made, and counts."),
     ("process", "Who the tracker is once it has bound its ports, and how it ends."),
     ("log", "What is written to standard error."),
 ];
@@ -531,12 +528,7 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     live("bans.time_s", Kind::Int(1, 30 * DAY_S), "3600", "Seconds for which they are banned."),
     key("admin.listen", Kind::List, r#"["127.0.0.1:6970"]"#, "Where to listen; [] is off."),
-    key(
-        "admin.tls",
-        Kind::Flag,
-        "false",
-        "Whether it speaks HTTPS, with the certificates of [tls].",
-    ),
+    key("admin.tls", Kind::Flag, "false", "Whether it speaks HTTPS, by the certificates of [tls]."),
     key(
         "admin.requests_per_s",
         Kind::Int(0, RATE_MAX),
@@ -548,8 +540,7 @@ pub(crate) const KEYS: &[Key] = &[
         "admin.cors_origins",
         Kind::List,
         "[]",
-        "Web sites whose pages may use the API, as \"https://example.org\". Tokens are needed\n\
-         all the same.",
+        "Web sites whose pages may use the API, with tokens: as \"https://example.org\".",
     ),
     key(
         "admin.webhook_ports",

@@ -74,6 +74,9 @@ enum LevelName {
     Trace,
 }
 
+/// The largest number of a line: what every language's numbers hold.
+const LINE_MAX: u64 = (1 << 53) - 1;
+
 /// From where on.
 #[derive(Deserialize, IntoParams)]
 struct After {
@@ -152,7 +155,11 @@ async fn change(
 }
 
 async fn log(Query(After { after }): Query<After>) -> Result<Json<Log>, Problem> {
-    Ok(Json(Log { lines: LOG_TAIL.after(after.unwrap_or(0)) }))
+    let after = after.unwrap_or(0);
+    if after > LINE_MAX {
+        return Err(Problem::bad_request(format!("after: {LINE_MAX} is the most")));
+    }
+    Ok(Json(Log { lines: LOG_TAIL.after(after) }))
 }
 
 async fn level(State(api): State<Shared>) -> Result<Json<Level>, Problem> {

@@ -8,9 +8,12 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tracker::counters::Clients;
 use types::limits::LOOK_PEERS_MAX;
+use utoipa::openapi::Required;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Caller;
+use super::bans::address_schema;
 use super::input::{Json, Query};
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -29,11 +32,22 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 /// Where to look.
-#[derive(Deserialize, IntoParams)]
+#[derive(Deserialize)]
 struct Where {
     /// An address, without a port.
-    #[param(schema_with = super::bans::address_schema, required = true)]
     address: String,
+}
+
+impl IntoParams for Where {
+    fn into_params(place: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        let address = ParameterBuilder::new()
+            .name("address")
+            .parameter_in(place().unwrap_or_default())
+            .required(Required::True)
+            .description(Some("An address, without a port."))
+            .schema(Some(address_schema()));
+        vec![address.build()]
+    }
 }
 
 /// A peer and its torrent.
