@@ -178,7 +178,7 @@ fn udp_and_http_clients_meet_and_are_counted() {
         tracker.wait_for("count", |tracker| tracker.metric(&series) == count);
     }
     assert_eq!(tracker.metric("tidegate_peers{family=\"v4\",role=\"leecher\"}"), 3.0);
-    assert!(tracker.get(tracker.admin, "/").starts_with("HTTP/1.1 404"));
+    assert!(tracker.get(tracker.admin, "/nothing").starts_with("HTTP/1.1 404"));
     tracker.signal("-TERM");
     let deadline = Instant::now() + PATIENCE;
     let status = loop {

@@ -81,7 +81,9 @@ fn health_and_unknown_pages() {
     assert_eq!(tracker.admin("/health/ready"), (200, "ready\n".into()));
     assert_eq!(tracker.admin("/health/live"), (200, "live\n".into()));
     assert_eq!(tracker.admin("/metrics").0, 200);
-    for target in ["/", "/announce", "/health", "/metrics/x"] {
+    let (status, page) = tracker.admin("/");
+    assert!(status == 200 && page.starts_with("<!doctype html>"), "{page}");
+    for target in ["/announce", "/health", "/metrics/x"] {
         assert_eq!(tracker.admin(target).0, 404, "{target}");
     }
     // The tracker's port shows nothing of it.
