@@ -12,12 +12,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
 use super::auth::Caller;
-use super::input::{At, Body, Created, Done, Json, Query, Segment};
+use super::input::{At, Body, Created, Done, Json, Query, Segment, check_end, check_name};
 use super::keys::limit;
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use super::tokens::{check_end, check_name};
 use crate::events::EventKind;
 use crate::records::tables::bans::{self, BanRow};
 
@@ -147,7 +146,7 @@ async fn create(
     caller: Caller,
     Body(wish): Body<BanWish>,
 ) -> Result<Created<Ban>, Problem> {
-    check_name(&wish.reason)?;
+    check_name("reason", &wish.reason)?;
     check_end(wish.expires)?;
     let network = Network::parse(&wish.network)
         .map_err(|due| Problem::bad_request(format!("network: {due}")))?;

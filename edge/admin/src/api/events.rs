@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -12,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
@@ -31,7 +31,7 @@ const STREAMS_MAX: usize = 16;
 /// How long a stream is silent at most. Shorter than a silent connection lives.
 const BEAT: Duration = Duration::from_secs(15);
 
-static STREAMS: AtomicUsize = AtomicUsize::new(0);
+static PLACES: Semaphore = Semaphore::const_new(STREAMS_MAX);
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route("GET /events", Scope::EventsRead, "What happens, as it happens", listen)]
@@ -43,24 +43,6 @@ struct Choice {
     /// Kinds with commas between them; without it all.
     #[param(pattern = "^[a-z_]+(,[a-z_]+)*$", example = "completed,ban", nullable = false)]
     kinds: Option<String>,
-}
-
-/// A place among the streams.
-struct Place;
-
-impl Place {
-    fn take() -> Option<Self> {
-        let taken = STREAMS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-            (count < STREAMS_MAX).then_some(count + 1)
-        });
-        taken.is_ok().then_some(Self)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        STREAMS.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A stream of events.
@@ -107,9 +89,10 @@ async fn listen(
         Some(names) => kinds(names.split(','))?,
         None => EventKind::ALL.into(),
     };
-    let Some(place) = Place::take() else {
-        return Err(Problem::too_many(format!("{STREAMS_MAX} streams are the most"), 10));
-    };
+    // It is given back with the stream.
+    let place = PLACES
+        .try_acquire()
+        .map_err(|_| Problem::too_many(format!("{STREAMS_MAX} streams are the most"), 10))?;
     let listener = api.hub.listen();
     let lines = unfold((listener, wanted, place), |(mut listener, wanted, place)| async move {
         let line = next(&mut listener, &wanted).await?;

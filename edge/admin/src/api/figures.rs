@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -10,6 +9,7 @@ use axum::response::sse::{Event as Line, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{StreamExt, once, unfold};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Shared;
@@ -24,7 +24,7 @@ const STREAMS_MAX: usize = 32;
 /// How long a stream is silent at most: a sample is told each second.
 const BEAT: Duration = Duration::from_secs(15);
 
-static STREAMS: AtomicUsize = AtomicUsize::new(0);
+static PLACES: Semaphore = Semaphore::const_new(STREAMS_MAX);
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route(
@@ -33,23 +33,6 @@ pub(super) fn routes() -> Vec<Route> {
         "The course of the figures, as it goes on",
         listen,
     )]
-}
-
-/// A place among the streams.
-struct Place;
-
-impl Place {
-    fn take() -> Option<Self> {
-        let place = STREAMS.fetch_add(1, Ordering::Relaxed);
-        // One too many gives its place back at once.
-        Some(Self).filter(|_| place < STREAMS_MAX)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        STREAMS.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A stream of figures.
@@ -77,9 +60,10 @@ fn line(told: &Told) -> Result<Line, Infallible> {
 }
 
 async fn listen(State(api): State<Shared>) -> Result<Stream, Problem> {
-    let Some(place) = Place::take() else {
-        return Err(Problem::too_many(format!("{STREAMS_MAX} streams are the most"), 10));
-    };
+    // It is given back with the stream.
+    let place = PLACES
+        .try_acquire()
+        .map_err(|_| Problem::too_many(format!("{STREAMS_MAX} streams are the most"), 10))?;
     let (history, receiver) = api.recorder.listen();
     let first = once(async move { line(&history) });
     let rest = unfold((receiver, place), |(mut receiver, place)| async move {

@@ -209,3 +209,25 @@ impl Output for Done {
         sheet.response(204, "It is so now.", &[]);
     }
 }
+
+/// Characters of a name, or of another text that is shown in lists and logs.
+const NAME_MAX: usize = 100;
+
+/// Whether what a field says is short enough to be shown.
+pub(super) fn check_name(field: &str, text: &str) -> Result<(), Problem> {
+    if text.chars().count() > NAME_MAX {
+        return Err(Problem::bad_request(format!("{field}: {NAME_MAX} characters are the most")));
+    }
+    Ok(())
+}
+
+/// The end of the year 9999: more seconds are nobody's intention.
+const END_MAX: i64 = 253_402_300_799;
+
+/// Whether something may end then.
+pub(super) fn check_end(expires: Option<i64>) -> Result<(), Problem> {
+    if expires.is_some_and(|at| !(0..=END_MAX).contains(&at)) {
+        return Err(Problem::bad_request(format!("expires: seconds from 0 to {END_MAX} are due")));
+    }
+    Ok(())
+}

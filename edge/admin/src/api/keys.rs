@@ -10,11 +10,10 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
 use super::auth::{Caller, draw_text};
-use super::input::{At, Body, Created, Done, Json, Number, Query};
+use super::input::{At, Body, Created, Done, Json, Number, Query, check_end, check_name};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use super::tokens::{check_end, check_name};
 use crate::images::put_key;
 use crate::records::tables::keys::{self, KeyRow, Rules};
 
@@ -195,7 +194,7 @@ async fn create(
     caller: Caller,
     Body(wish): Body<KeyWish>,
 ) -> Result<Created<Key>, Problem> {
-    check_name(&wish.name)?;
+    check_name("name", &wish.name)?;
     check_end(wish.expires)?;
     if api.tracker().keyring().len() >= USER_KEYS_MAX {
         return Err(Problem::conflict(format!("{USER_KEYS_MAX} keys are the most")));
@@ -234,7 +233,7 @@ async fn change(
     At(Number(id)): At<Number>,
     Body(wish): Body<KeyChange>,
 ) -> Result<Json<Key>, Problem> {
-    check_name(wish.name.as_deref().unwrap_or_default())?;
+    check_name("name", wish.name.as_deref().unwrap_or_default())?;
     check_end(wish.expires.flatten())?;
     let shared = Arc::clone(&api);
     let put = move |row: &Option<KeyRow>| {

@@ -7,14 +7,11 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::auth::{self, Caller, TOKENS_MAX};
-use super::input::{At, Body, Created, Done, Json, Number};
+use super::input::{At, Body, Created, Done, Json, Number, check_end, check_name};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::{Scope, Scopes};
 use crate::records::tables::tokens::{self, TokenRow};
-
-/// Characters of a name.
-pub(super) const NAME_MAX: usize = 100;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -111,7 +108,7 @@ async fn create(
     caller: Caller,
     Body(wish): Body<TokenWish>,
 ) -> Result<Created<NewToken>, Problem> {
-    check_name(&wish.name)?;
+    check_name("name", &wish.name)?;
     check_end(wish.expires)?;
     let scopes = Scopes::of(&wish.scopes);
     if wish.scopes.is_empty() || wish.scopes.len() > Scope::COUNT {
@@ -157,23 +154,4 @@ async fn revoke(
     }
     api.audit(&caller, format_args!("revoked token {id}"));
     Ok(Done)
-}
-
-/// Names are shown in lists and logs.
-pub(super) fn check_name(name: &str) -> Result<(), Problem> {
-    if name.chars().count() > NAME_MAX {
-        return Err(Problem::bad_request(format!("name: {NAME_MAX} characters are the most")));
-    }
-    Ok(())
-}
-
-/// The end of the year 9999: more seconds are nobody's intention.
-const END_MAX: i64 = 253_402_300_799;
-
-/// Whether something may end then.
-pub(super) fn check_end(expires: Option<i64>) -> Result<(), Problem> {
-    if expires.is_some_and(|at| !(0..=END_MAX).contains(&at)) {
-        return Err(Problem::bad_request(format!("expires: seconds from 0 to {END_MAX} are due")));
-    }
-    Ok(())
 }
