@@ -457,7 +457,7 @@ mod tests {
     fn plan() -> Plan {
         Plan {
             warm_up: Duration::from_millis(30),
-            duration: Duration::from_millis(100),
+            duration: Duration::from_millis(500),
             ..Plan::default()
         }
     }
@@ -467,7 +467,7 @@ mod tests {
         let flag = AtomicBool::new(false);
         let make = |number| Ok(counter(if number == 0 { |_| 1 } else { |_| 2 }));
         let outcome = conduct(&plan(), (2, make), &flag, &mut |_| {}).unwrap();
-        assert!((0.09..0.2).contains(&outcome.seconds), "{outcome:?}");
+        assert!(outcome.seconds >= 0.4, "{}", outcome.seconds);
         // At most 3 a millisecond; a busy machine may do less.
         let answers = outcome.found.all_responses();
         assert!(answers > 0 && answers as f64 <= 3000.0 * outcome.seconds * 1.05, "{answers}");

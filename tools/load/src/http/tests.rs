@@ -124,7 +124,7 @@ fn options(url: Url) -> Options {
         connections: 4,
         plan: Plan {
             warm_up: Duration::from_millis(50),
-            duration: Duration::from_millis(400),
+            duration: Duration::from_millis(800),
             pid: Some(std::process::id()),
             ..Plan::default()
         },
@@ -156,8 +156,7 @@ fn connections_are_kept() {
             (report.responses.announce, 0)
         );
         let text = report.to_string();
-        for label in ["measured: 0.4", "responses per second: ", "responses per tracker CPU second"]
-        {
+        for label in ["measured: ", "responses per second: ", "responses per tracker CPU second"] {
             assert_eq!(text.matches(label).count(), 1, "{text}");
         }
     }
@@ -195,7 +194,9 @@ fn a_connection_that_the_tracker_ends_is_made_anew() {
 #[test]
 fn an_open_loop_sends_at_its_rate() {
     let (url, _) = tracker(false, NONE);
-    let report = load(&Options { rate: Some(500.0), ..options(url) });
+    let mut options = Options { rate: Some(500.0), ..options(url) };
+    options.plan.duration = Duration::from_secs(2);
+    let report = load(&options);
     let expected = 500.0 * report.seconds;
     assert!((report.sent as f64 - expected).abs() < expected * 0.25, "{report}");
     no_errors(&report);

@@ -151,7 +151,7 @@ fn options(url: Url) -> Options {
         offers: 2,
         plan: Plan {
             warm_up: Duration::from_millis(50),
-            duration: Duration::from_millis(400),
+            duration: Duration::from_secs(1),
             pid: Some(std::process::id()),
             ..Plan::default()
         },
@@ -221,7 +221,9 @@ fn refusals_are_answers_and_their_reason_is_told() {
 #[test]
 fn an_open_loop_sends_at_its_rate() {
     let (url, _) = tracker(6, PLAIN);
-    let report = load(&Options { rhythm: Rhythm::Paced(300.0), ..options(url) });
+    let mut options = Options { rhythm: Rhythm::Paced(300.0), ..options(url) };
+    options.plan.duration = Duration::from_secs(2);
+    let report = load(&options);
     let expected = 300.0 * report.seconds;
     assert!((report.sent as f64 - expected).abs() < expected * 0.3, "{report}");
     assert!(report.errors.is_empty() && report.pace == Pace::Open { rate: 300.0 });
@@ -288,7 +290,7 @@ fn a_tracker_that_dies_leaves_what_it_did() {
             let memory = Mutex::new(Memory::default());
             thread::spawn(move || serve(stream, PLAIN, &memory));
         }
-        thread::sleep(Duration::from_millis(800));
+        thread::sleep(Duration::from_secs(2));
         for stream in streams {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
