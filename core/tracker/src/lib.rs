@@ -250,8 +250,9 @@ impl Tracker {
         // Asked for all of them first, so that they are waited for together.
         let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
         for (ask, session) in asks.iter().zip(&mut sessions) {
+            let Announce { info_hash, peer_id, .. } = &ask.announce;
+            ask.pass.door.of(&doors).lists.approach(&self.live, info_hash);
             if let Some(key) = ask.pass.key {
-                let Announce { info_hash, peer_id, .. } = &ask.announce;
                 *session = self.keyring.approach(key, info_hash, peer_id);
             }
         }
