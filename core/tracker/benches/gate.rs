@@ -1,6 +1,6 @@
 //! What it costs to be let in: bans, live lists and keys; and what it costs to change them.
 //!
-//! `cargo bench -p tidegate-tracker --bench gate`. One thread; the median of slices that take a fraction
+//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces]`. One thread; the median of slices that take a fraction
 //! of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
 #![allow(clippy::print_stdout, missing_docs)]
 
@@ -26,10 +26,16 @@ const PEERS: u32 = 1_000_000;
 const DOOR: DoorNumber = DoorNumber(0);
 
 fn main() {
-    bans();
-    lists();
-    keys();
-    announces();
+    let parts: [(&str, fn()); 4] =
+        [("bans", bans), ("lists", lists), ("keys", keys), ("announces", announces)];
+    let named: Vec<String> = std::env::args().skip(1).collect();
+    let is_asked_for = |name: &str| named.iter().any(|word| word == name);
+    let is_any = parts.iter().any(|(name, _)| is_asked_for(name));
+    for (name, part) in parts {
+        if !is_any || is_asked_for(name) {
+            part();
+        }
+    }
 }
 
 fn bans() {
