@@ -1,6 +1,6 @@
 //! What it costs to be let in: bans, live lists and keys; and what it costs to change them.
 //!
-//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces]`. One thread; the median of slices that take a fraction
+//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces PEERS]`. One thread; the median of slices that take a fraction
 //! of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
 #![allow(clippy::print_stdout, missing_docs)]
 
@@ -95,8 +95,9 @@ fn keys() {
     tell("admit, a key of 10,000", good, "ns");
 }
 
-/// Batches of announces of a million peers, with and without keys.
+/// Batches of announces of a million peers, or of so many as the command line says, with and without keys.
 fn announces() {
+    let peers = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(PEERS);
     let policy = AnnouncePolicy {
         peers_max: 50,
         families: Families::Own,
@@ -130,7 +131,7 @@ fn announces() {
                 .collect();
             tracker.announce(Tick(1), &mut random, &asks, &mut Nobody);
         };
-        let all: Vec<u32> = (0..PEERS).collect();
+        let all: Vec<u32> = (0..peers).collect();
         all.chunks(64).for_each(&mut batch);
         let mut order = all;
         let mut dice = Random::new(4);
@@ -145,7 +146,7 @@ fn announces() {
             })
             .collect();
         slices.sort_by(f64::total_cmp);
-        tell(&format!("announce of 1,000,000 peers, {name}"), slices[slices.len() / 2], "ns");
+        tell(&format!("announce of {peers} peers, {name}"), slices[slices.len() / 2], "ns");
     }
 }
 

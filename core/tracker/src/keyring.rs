@@ -246,7 +246,7 @@ impl Keyring {
         peer_id: &PeerId,
     ) -> SessionTag {
         let tag = self.tag(name, info_hash, peer_id);
-        self.sessions.lock(tag).prefetch(tag);
+        self.sessions.prefetch(tag);
         tag
     }
 
@@ -276,7 +276,7 @@ impl Keyring {
         } else if Sessions::has_room(sessions) {
             let mut session = Session::new(tag, name, now, report);
             entry.go_on(&mut session, place)?;
-            sessions.insert(session);
+            self.sessions.insert(sessions, session);
         }
         entry.count(&moved);
         if !std::mem::replace(&mut entry.is_changed, true) {

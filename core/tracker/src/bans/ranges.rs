@@ -5,8 +5,8 @@ use types::Tick;
 /// Ranges that do not meet, each until some time.
 pub(super) struct Ranges<A> {
     /// Their first addresses, in order, in the last level; in each one before, every sixteenth of the
-    /// next. The first level has at most sixteen. Where there are no more, the last address there is.
-    levels: Vec<Box<[[A; WIDTH]]>>,
+    /// next. The first level has at most sixteen.
+    levels: Vec<Box<[A]>>,
     /// Their last addresses, and until when they count.
     ends: Box<[(A, Tick)]>,
 }
@@ -20,21 +20,7 @@ impl<A> Default for Ranges<A> {
     }
 }
 
-/// A number of bits that addresses have.
-pub(super) trait Address: Copy + Ord + TryFrom<u128> {
-    /// The last address there is.
-    const LAST: Self;
-}
-
-impl Address for u32 {
-    const LAST: Self = Self::MAX;
-}
-
-impl Address for u128 {
-    const LAST: Self = Self::MAX;
-}
-
-impl<A: Address> Ranges<A> {
+impl<A: Copy + Ord + TryFrom<u128>> Ranges<A> {
     /// What networks come to that are given as (first, last, until), in the order of their first
     /// addresses and the larger before the smaller. Networks either hold one another or are apart. What
     /// is in several counts until the latest time.
@@ -84,30 +70,26 @@ impl<A: Address> Ranges<A> {
     pub(super) fn until(&self, address: A) -> Option<Tick> {
         let mut at = 0;
         for level in &self.levels {
-            // What fills a line up counts as well if it is the last address that is looked for.
-            let line = level.get(at.min(level.len().checked_sub(1)?))?;
-            let before = line.iter().filter(|start| **start <= address).count();
-            at = (at * WIDTH + before).checked_sub(1)?;
+            let from = at * WIDTH;
+            let rest = level.get(from..)?;
+            let few = rest.get(..WIDTH).unwrap_or(rest);
+            let before = few.iter().filter(|start| **start <= address).count();
+            at = (from + before).checked_sub(1)?;
         }
-        let (last, until) = self.ends.get(at.min(self.ends.len().checked_sub(1)?))?;
+        let (last, until) = self.ends.get(at)?;
         (address <= *last).then_some(*until)
     }
 }
 
 /// The levels over `starts`, which are in order.
-fn levels<A: Address>(starts: Vec<A>) -> Vec<Box<[[A; WIDTH]]>> {
-    let mut levels = Vec::new();
+fn levels<A: Copy>(starts: Vec<A>) -> Vec<Box<[A]>> {
+    let mut levels: Vec<Box<[A]>> = Vec::new();
     let mut level = starts;
-    loop {
-        level.resize(level.len().next_multiple_of(WIDTH).max(WIDTH), A::LAST);
-        let lines: Box<[[A; WIDTH]]> = level.as_chunks().0.into();
-        level = lines.iter().map(|[first, ..]| *first).collect();
-        let is_top = lines.len() == 1;
-        levels.push(lines);
-        if is_top {
-            break;
-        }
+    while level.len() > WIDTH {
+        let above = level.iter().step_by(WIDTH).copied().collect();
+        levels.push(std::mem::replace(&mut level, above).into());
     }
+    levels.push(level.into());
     levels.reverse();
     levels
 }

@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use swarm::prefetch_at;
 use types::{Event, Role, Tick, limits};
 
 use super::table::{Line, Name, Table};
@@ -32,9 +33,20 @@ const _: () = assert!(size_of::<Option<Session>>() == 64);
 
 /// All of them.
 pub(super) struct Sessions {
-    shards: Box<[Mutex<Table<Session>>]>,
+    shards: Box<[Shard]>,
     /// The one that the sweep comes to next.
     next: AtomicUsize,
+}
+
+/// A table, and what it takes to ask for its lines without its lock: a lock waits for what was asked for
+/// before it, and so would each line for the one before.
+#[repr(align(64))]
+#[derive(Default)]
+struct Shard {
+    table: Mutex<Table<Session>>,
+    /// Where its slots are, and how many. Only hints: they may be those of a moment ago.
+    address: AtomicUsize,
+    slots: AtomicUsize,
 }
 
 /// A power of two: enough that the table of one, with ten million peers, doubles within a millisecond.
@@ -100,7 +112,7 @@ impl Session {
 impl Sessions {
     pub(super) fn new() -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             next: AtomicUsize::default(),
         }
     }
@@ -108,7 +120,22 @@ impl Sessions {
     /// Where the session of `tag` is, if it is.
     #[inline]
     pub(super) fn lock(&self, tag: SessionTag) -> MutexGuard<'_, Table<Session>> {
-        self.shards[tag.shard(SHARDS)].lock()
+        self.shards[tag.shard(SHARDS)].table.lock()
+    }
+
+    /// Asks for the line in which the session of `tag` is, most likely.
+    #[inline]
+    pub(super) fn prefetch(&self, tag: SessionTag) {
+        let Shard { address, slots, .. } = &self.shards[tag.shard(SHARDS)];
+        let slot = tag.0 as usize & slots.load(Ordering::Relaxed).wrapping_sub(1);
+        prefetch_at(address.load(Ordering::Relaxed).wrapping_add(slot * size_of::<Session>()));
+    }
+
+    /// Adds one to its table, which the caller has locked.
+    pub(super) fn insert(&self, table: &mut Table<Session>, session: Session) {
+        let shard = &self.shards[session.tag.shard(SHARDS)];
+        table.insert(session);
+        shard.publish(table);
     }
 
     /// Whether one more may be in such a table.
@@ -117,7 +144,7 @@ impl Sessions {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).sum()
+        self.shards.iter().map(|shard| shard.table.lock().len()).sum()
     }
 
     /// Does one of `parts` parts of a pass: moves sessions whose lifetime (`[plain, WebTorrent]`,
@@ -137,7 +164,18 @@ impl Sessions {
             };
             let counts =
                 |session: Session| ended.extend(Some(session).filter(|it| it.place.is_some()));
-            self.shards[next % SHARDS].lock().extract(is_over, counts);
+            let shard = &self.shards[next % SHARDS];
+            let mut table = shard.table.lock();
+            table.extract(is_over, counts);
+            shard.publish(&table);
         }
+    }
+}
+
+impl Shard {
+    fn publish(&self, table: &Table<Session>) {
+        let slots = table.slots();
+        self.address.store(slots.as_ptr().addr(), Ordering::Relaxed);
+        self.slots.store(slots.len(), Ordering::Relaxed);
     }
 }

@@ -1,9 +1,7 @@
 //! Lines of memory that are found by a hash: open addressing with linear probing.
 //!
 //! A table of our own, because a line of one is what an announce by key waits for: what is looked for is
-//! in the first line that is asked for, nearly always, and can be asked for before it is needed.
-
-use swarm::prefetch;
+//! in its home or behind it, so that the line can be asked for before it is needed.
 
 /// What a table has in each line.
 pub(super) trait Line {
@@ -46,10 +44,9 @@ impl<L: Line> Table<L> {
         self.len
     }
 
-    /// Asks for the line in which it is, most likely.
-    #[inline]
-    pub(super) fn prefetch(&self, name: L::Name) {
-        self.slots.get(self.home(name)).into_iter().for_each(prefetch);
+    /// Its slots.
+    pub(super) fn slots(&self) -> &[Option<L>] {
+        &self.slots
     }
 
     #[inline]
