@@ -28,7 +28,7 @@ use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 use crate::Asked;
 use bounds::Bounded;
 use sessions::{Session, Sessions};
-use table::{Line, Name, Table};
+use table::{Hint, Line, Name, Table};
 
 pub(crate) use sessions::SessionTag;
 
@@ -72,7 +72,7 @@ pub struct KeyTotals {
 /// All keys, and what their holders' peers said last.
 pub struct Keyring {
     key: [u8; 16],
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Holder]>,
     /// Under which names the keys are.
     names: Mutex<BTreeMap<KeyId, KeyName>>,
     sessions: Sessions,
@@ -94,6 +94,13 @@ pub(crate) struct Report<'a> {
     pub(crate) downloaded: u64,
     /// Whether it is a WebTorrent peer.
     pub(crate) is_web: bool,
+}
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Holder {
+    hint: Hint,
+    shard: Mutex<Shard>,
 }
 
 #[derive(Default)]
@@ -138,7 +145,7 @@ impl Keyring {
     pub(crate) fn new(key: [u8; 16]) -> Self {
         Self {
             key,
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Holder::default()).collect(),
             names: Mutex::default(),
             sessions: Sessions::new(),
         }
@@ -167,6 +174,7 @@ impl Keyring {
             }
         } else {
             shard.entries.insert(Entry::new(name, id, rules));
+            self.shards[name.shard(SHARDS)].hint.publish(&shard.entries);
         }
         true
     }
@@ -198,7 +206,7 @@ impl Keyring {
     /// Adds what the holders of keys have moved to `into`, each key once at the most for each time that
     /// it was put, and forgets it.
     pub fn take_totals(&self, into: &mut Vec<(KeyId, KeyTotals)>) {
-        for shard in &self.shards {
+        for Holder { shard, .. } in &self.shards {
             let shard = &mut *shard.lock();
             into.append(&mut shard.parted);
             for name in shard.changed.drain(..) {
@@ -212,15 +220,22 @@ impl Keyring {
     /// Adds the keys to `into` that were used for the first time since they were put, or the tracker was
     /// started, each once.
     pub fn take_first_uses(&self, into: &mut Vec<KeyId>) {
-        self.shards.iter().for_each(|shard| into.append(&mut shard.lock().first_uses));
+        self.shards.iter().for_each(|it| into.append(&mut it.shard.lock().first_uses));
     }
 
-    /// Lets the holder of the key `text` ask for something.
-    pub(crate) fn admit(&self, now: Tick, text: &[u8], asked: Asked) -> Result<KeyName, Refusal> {
-        if text.len() > limits::USER_KEY_LEN_MAX {
-            return Err(Refusal::KeyUnknown);
-        }
+    /// The name of the key `text`, whether it is one or not. Asks for the memory that [`Keyring::admit`] will
+    /// need.
+    #[inline]
+    pub(crate) fn seek(&self, text: &[u8]) -> KeyName {
+        // No key is longer, and of a longer text there is no more to know.
+        let text = text.get(..=limits::USER_KEY_LEN_MAX).unwrap_or(text);
         let name = self.name(text);
+        self.shards[name.shard(SHARDS)].hint.prefetch::<Entry>(name);
+        name
+    }
+
+    /// Lets the holder of a key ask for something.
+    pub(crate) fn admit(&self, now: Tick, name: KeyName, asked: Asked) -> Result<(), Refusal> {
         let shard = &mut *self.shard(name);
         let entry = shard.entries.find(name).ok_or(Refusal::KeyUnknown)?;
         if now >= entry.expires {
@@ -234,7 +249,7 @@ impl Keyring {
         if !std::mem::replace(&mut entry.is_used, true) {
             shard.first_uses.push(entry.id);
         }
-        Ok(name)
+        Ok(())
     }
 
     /// Asks for the memory that [`Keyring::account`] will need, and names it.
@@ -329,7 +344,7 @@ impl Keyring {
 
     #[inline]
     fn shard(&self, name: KeyName) -> MutexGuard<'_, Shard> {
-        self.shards[name.shard(SHARDS)].lock()
+        self.shards[name.shard(SHARDS)].shard.lock()
     }
 }
 

@@ -5,10 +5,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use swarm::prefetch_at;
 use types::{Event, Role, Tick, limits};
 
-use super::table::{Line, Name, Table};
+use super::table::{Hint, Line, Name, Table};
 use super::{KeyName, KeyTotals, Report};
 
 /// Stands for a peer of a key in a torrent: a keyed hash of all three.
@@ -38,15 +37,11 @@ pub(super) struct Sessions {
     next: AtomicUsize,
 }
 
-/// A table, and what it takes to ask for its lines without its lock: a lock waits for what was asked for
-/// before it, and so would each line for the one before.
 #[repr(align(64))]
 #[derive(Default)]
 struct Shard {
+    hint: Hint,
     table: Mutex<Table<Session>>,
-    /// Where its slots are, and how many. Only hints: they may be those of a moment ago.
-    address: AtomicUsize,
-    slots: AtomicUsize,
 }
 
 /// A power of two: enough that the table of one, with ten million peers, doubles within a millisecond.
@@ -126,16 +121,14 @@ impl Sessions {
     /// Asks for the line in which the session of `tag` is, most likely.
     #[inline]
     pub(super) fn prefetch(&self, tag: SessionTag) {
-        let Shard { address, slots, .. } = &self.shards[tag.shard(SHARDS)];
-        let slot = tag.0 as usize & slots.load(Ordering::Relaxed).wrapping_sub(1);
-        prefetch_at(address.load(Ordering::Relaxed).wrapping_add(slot * size_of::<Session>()));
+        self.shards[tag.shard(SHARDS)].hint.prefetch::<Session>(tag);
     }
 
     /// Adds one to its table, which the caller has locked.
     pub(super) fn insert(&self, table: &mut Table<Session>, session: Session) {
         let shard = &self.shards[session.tag.shard(SHARDS)];
         table.insert(session);
-        shard.publish(table);
+        shard.hint.publish(table);
     }
 
     /// Whether one more may be in such a table.
@@ -167,15 +160,7 @@ impl Sessions {
             let shard = &self.shards[next % SHARDS];
             let mut table = shard.table.lock();
             table.extract(is_over, counts);
-            shard.publish(&table);
+            shard.hint.publish(&table);
         }
-    }
-}
-
-impl Shard {
-    fn publish(&self, table: &Table<Session>) {
-        let slots = table.slots();
-        self.address.store(slots.as_ptr().addr(), Ordering::Relaxed);
-        self.slots.store(slots.len(), Ordering::Relaxed);
     }
 }

@@ -3,6 +3,10 @@
 //! A table of our own, because a line of one is what an announce by key waits for: what is looked for is
 //! in its home or behind it, so that the line can be asked for before it is needed.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use swarm::prefetch_at;
+
 /// What a table has in each line.
 pub(super) trait Line {
     /// What it is found by.
@@ -31,6 +35,15 @@ pub(super) struct Table<L> {
     len: usize,
 }
 
+/// What it takes to ask for a table's lines without its lock: a lock waits for what was asked for before it,
+/// and so each line would wait for the one before.
+#[derive(Default)]
+pub(super) struct Hint {
+    /// Where the slots are, and how many: those of now, or of a moment ago.
+    address: AtomicUsize,
+    slots: AtomicUsize,
+}
+
 const SLOTS_MIN: usize = 8;
 
 impl<L> Default for Table<L> {
@@ -42,11 +55,6 @@ impl<L> Default for Table<L> {
 impl<L: Line> Table<L> {
     pub(super) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Its slots.
-    pub(super) fn slots(&self) -> &[Option<L>] {
-        &self.slots
     }
 
     #[inline]
@@ -145,6 +153,23 @@ impl<L: Line> Table<L> {
     #[inline]
     fn steps(&self, from: usize, to: usize) -> usize {
         to.wrapping_sub(from) & self.slots.len().wrapping_sub(1)
+    }
+}
+
+impl Hint {
+    /// Asks for the line in which it is, most likely.
+    #[inline]
+    pub(super) fn prefetch<L: Line>(&self, name: L::Name) {
+        let slot = name.bits() as usize & self.slots.load(Ordering::Relaxed).wrapping_sub(1);
+        let offset = slot.wrapping_mul(size_of::<Option<L>>());
+        prefetch_at(self.address.load(Ordering::Relaxed).wrapping_add(offset));
+    }
+
+    /// After whatever may have moved the slots.
+    #[inline]
+    pub(super) fn publish<L>(&self, table: &Table<L>) {
+        self.address.store(table.slots.as_ptr().addr(), Ordering::Relaxed);
+        self.slots.store(table.slots.len(), Ordering::Relaxed);
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracker::Network;
 use types::limits::BANS_MAX;
+use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{
     AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, SchemaFormat, Type,
 };
@@ -151,7 +152,11 @@ fn network_schema() -> Schema {
 
 /// Some of them.
 fn networks_schema() -> Schema {
-    ArrayBuilder::new().items(network_schema()).min_items(Some(1)).max_items(Some(MANY_MAX)).into()
+    ArrayBuilder::new()
+        .items(RefOr::T(network_schema()))
+        .min_items(Some(1))
+        .max_items(Some(MANY_MAX))
+        .into()
 }
 
 /// What texts are addresses.
