@@ -2,11 +2,13 @@
 //!
 //! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
 //! keeps it running; [`mod@load`] puts a tracker under load, [`mod@compare`] several in turn;
-//! [`announce`], [`scrape`] and [`check`] ask trackers what a client would.
+//! [`announce`], [`scrape`] and [`check`] ask trackers what a client would; [`mod@admin`] asks a
+//! tidegate over its management API.
 #![forbid(unsafe_code)]
 
 mod access;
 mod acme;
+mod admin;
 mod announce;
 mod ask;
 mod bench;
@@ -14,6 +16,7 @@ mod certificates;
 mod check;
 mod compare;
 mod config;
+mod dates;
 mod load;
 mod scrape;
 mod serve;
@@ -59,6 +62,8 @@ enum Task {
     },
     /// Compare trackers: throughput, latency, memory.
     Compare(compare::Compare),
+    /// The management API of a tidegate that serves.
+    Admin(admin::Admin),
     /// Measure a part of tidegate by itself.
     Bench {
         #[command(subcommand)]
@@ -100,6 +105,7 @@ fn main() -> ExitCode {
         Task::Check(check) => return ask::exit(check.run()),
         Task::Load { load } => return with_code(load::run(&load)),
         Task::Compare(compare) => return with_code(compare::run(&compare)),
+        Task::Admin(admin) => return admin::run(&admin, file),
         Task::Bench { bench } => return with_code(bench::run(&bench)),
     };
     match done {
