@@ -22,9 +22,14 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use crate::ask::{self, WrongUse};
-use api::{Api, Stop, escape};
-use reach::Reach;
+use api::escape;
 use table::{Column, Table};
+
+pub(crate) use api::{Api, Place, Stop};
+pub(crate) use reach::Reach;
+pub(crate) use stream::Message;
+pub(crate) use swarms::Sort;
+pub(crate) use table::{bytes, date, span};
 
 /// Keys, lists, bans, tokens, torrents, peers, configuration and figures of a tracker that serves, over its
 /// management API (docs/api.md). The exit code is 0 if it is done, 1 if it is not, 2 if the command makes

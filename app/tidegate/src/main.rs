@@ -2,8 +2,8 @@
 //!
 //! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
 //! keeps it running; [`mod@load`] puts a tracker under load, [`mod@compare`] several in turn;
-//! [`announce`], [`scrape`] and [`check`] ask trackers what a client would; [`mod@admin`] asks a
-//! tidegate over its management API.
+//! [`announce`], [`scrape`] and [`check`] ask trackers what a client would; [`mod@admin`] and [`top`] ask
+//! a tidegate over its management API.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -20,6 +20,7 @@ mod dates;
 mod load;
 mod scrape;
 mod serve;
+mod top;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -64,6 +65,8 @@ enum Task {
     Compare(compare::Compare),
     /// The management API of a tidegate that serves.
     Admin(admin::Admin),
+    /// The figures of a tidegate that serves, live in a terminal.
+    Top(top::Top),
     /// Measure a part of tidegate by itself.
     Bench {
         #[command(subcommand)]
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Task::Load { load } => return with_code(load::run(&load)),
         Task::Compare(compare) => return with_code(compare::run(&compare)),
         Task::Admin(admin) => return admin::run(&admin, file),
+        Task::Top(top) => return top::run(&top, file),
         Task::Bench { bench } => return with_code(bench::run(&bench)),
     };
     match done {

@@ -134,7 +134,7 @@ fn sum(value: &Value) -> u64 {
 }
 
 /// Seconds since 1970, without what nobody reads.
-pub(super) fn date(seconds: u64) -> String {
+pub(crate) fn date(seconds: u64) -> String {
     dates::utc(seconds).replace('T', " ").replace('Z', "")
 }
 
@@ -182,12 +182,12 @@ mod tests {
             &json!({ "id": 1, "name": "a\nb", "bound": 0, "totals": { "sent": 2048, "x": 2 } }),
         );
         table.add(&json!({ "id": 20, "name": "", "bound": 7, "ends": 0, "totals": { "sent": 1 } }));
-        let due = "id  name   bound  ends                    sent   all\n \
-                   1  a\\nb       -  -                    2.0 KiB  2050\n\
-                   20             7  1970-01-01 00:00:00      1 B     1\n";
+        let due = "id  name  bound  ends                    sent   all\n \
+                   1  a\\nb      -  -                    2.0 KiB  2050\n\
+                   20            7  1970-01-01 00:00:00      1 B     1\n";
         assert_eq!(table.drain(), due);
         table.add(&json!({ "id": 3 }));
-        assert_eq!(table.drain(), " 3  -          -  -                          -     -\n");
+        assert_eq!(table.drain(), " 3  -         -  -                          -     -\n");
     }
 
     #[test]

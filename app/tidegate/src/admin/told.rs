@@ -15,7 +15,8 @@ pub(super) enum Webhooks {
     /// Have events posted to a URL, and print the secret that posts are signed with, this once.
     Create {
         /// https, or http if the network is to be trusted; [admin] webhook_ports must name its port.
-        url: String,
+        #[arg(value_name = "URL")]
+        target: String,
         /// Which kinds, as ban, reload or warning; several with commas.
         #[arg(long, value_name = "KIND", required = true, value_delimiter = ',')]
         event: Vec<String>,
@@ -38,8 +39,8 @@ impl Webhooks {
     pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
         match self {
             Self::List => session.list("GET /webhooks", "webhooks", WEBHOOKS),
-            Self::Create { url, event } => {
-                let wish = json!({ "url": url, "events": event });
+            Self::Create { target, event } => {
+                let wish = json!({ "url": target, "events": event });
                 let made = session.api.ask("POST /webhooks", Some(&wish))?;
                 session.tell(&made, |made| {
                     let secret = printable(made["secret"].as_str().unwrap_or_default());
