@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Session;
 use super::api::Stop;
 use super::table::{Column, Kind, column, date, lines, plain};
+use crate::ask::printable;
 
 const LISTENERS: &[Column] = &[
     column("protocol", "/protocol", Kind::Text),
@@ -103,7 +104,8 @@ fn show(session: &Session) -> Result<(), Stop> {
             format!("{setting}\n")
         } else {
             let (name, origin) = (plain(&setting["name"]), plain(&setting["origin"]));
-            format!("{name} = {}  # {origin}\n", setting["value"])
+            // As JSON, so that it is seen what is text.
+            format!("{name} = {}  # {origin}\n", printable(&setting["value"].to_string()))
         };
     }
     session.print(&text)

@@ -15,7 +15,7 @@ use types::InfoHash;
 use super::api::Stop;
 
 /// How long a server is waited for to say that it wants the list. Some never say so.
-const GO_TIME: Duration = Duration::from_secs(2);
+const GO_TIME: Duration = Duration::from_secs(10);
 /// Bytes of a line, with its comment.
 const LINE_MAX: u64 = 4096;
 /// Bytes that are sent at a time, at least.

@@ -39,7 +39,14 @@ fn one_frame_is_printed_as_text() {
     assert!(!text.contains('\u{1b}'), "{text}");
     let version = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
     assert!(text.starts_with(version), "{text}");
-    for due in ["torrents 1 ", "peers 1 ", "denied 1", "torrents by seeders", &"bb".repeat(20)] {
+    for due in [
+        "\ndenied ",
+        "torrents 1 ",
+        "peers 1 ",
+        "denied 1",
+        "torrents by seeders",
+        &"bb".repeat(20),
+    ] {
         assert!(text.contains(due), "{due}\n{text}");
     }
     let refused = run(&served, &[]);
