@@ -4,6 +4,8 @@
 
 #[path = "outside/activation.rs"]
 mod activation;
+#[path = "outside/admin.rs"]
+mod admin;
 #[path = "outside/api.rs"]
 mod api;
 #[path = "outside/asking.rs"]
@@ -36,6 +38,8 @@ mod serving;
 mod talk;
 #[path = "outside/tls.rs"]
 mod tls;
+#[path = "outside/top.rs"]
+mod top;
 #[path = "outside/upgrade.rs"]
 mod upgrade;
 #[path = "outside/watched.rs"]
