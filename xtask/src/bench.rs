@@ -6,16 +6,21 @@
 //! Rivals that are not in the folder are left out; npm's is looked for in its `node_modules`.
 //! `cargo xtask bench udp-testers|http-testers|wss-testers` is of the load testers: [`testers`],
 //! and `latency` of what they tell: [`latency`].
+//! `cargo xtask bench private` is of what keys, lists, bans, metrics and records cost: [`private`],
+//! and `api` of the management API: [`api`].
 //! `cargo xtask bench flood` is another kind of thing: [`flood`].
 //! `tidegate compare` measures with tidegate's own load tester; this is for figures that packaged testers
 //! give, and for idle peers. The store's own figures come from `tidegate bench store`.
 
+mod api;
+mod api_client;
 mod certificate;
 pub(crate) mod flood;
 mod idle;
 mod latency;
 mod load;
 mod machine;
+mod private;
 mod subject;
 mod testers;
 
@@ -74,6 +79,8 @@ pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
         Bench::Idle(subjects) => idle::bench(&plan, name, subjects),
         Bench::Testers(testers) => testers.bench(&plan, name),
         Bench::Latency => latency::bench(&plan),
+        Bench::Private => private::bench(&plan),
+        Bench::Api => api::bench(&plan),
     }
 }
 
@@ -88,13 +95,20 @@ enum Bench {
     Testers(Testers),
     /// What a load tester tells, and what was seen.
     Latency,
+    /// A tracker with everything on beside a bare one.
+    Private,
+    /// The management API.
+    Api,
 }
 
 impl Bench {
     /// By the name on the command line.
     fn parse(name: &str) -> Result<Self> {
-        if name == "latency" {
-            return Ok(Self::Latency);
+        match name {
+            "latency" => return Ok(Self::Latency),
+            "private" => return Ok(Self::Private),
+            "api" => return Ok(Self::Api),
+            _ => {}
         }
         let other = idle::subjects(name).map(Self::Idle);
         match other.or_else(|| Testers::parse(name).map(Self::Testers)) {

@@ -39,6 +39,9 @@ cargo xtask TASK
   bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close, https,
                          https-handshake, ws, wss, ws-idle, wss-idle
                          [--runs N] [--seconds N] [--rivals FOLDER] [--write]
+  bench private          what keys, lists, bans, metrics and records cost; and logging
+  bench api              imports, changes, and pages of torrents under load
+                         [--runs N] [--seconds N] [--write]
   bench flood            what limits cost, and how others fare while one address floods
                          [--runs N] [--seconds N]
   rivals [NAME...]       install the trackers that `tidegate compare` can measure; no name: all of them

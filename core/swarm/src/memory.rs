@@ -103,23 +103,29 @@ pub(crate) fn cast_mut<A: Plain, B: Plain>(value: &mut A) -> &mut B {
 /// Asks the processor to fetch the line in which `place` begins. A hint: nothing waits for it.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
+    prefetch_at(std::ptr::from_ref(place).addr());
+}
+
+/// The same for an address, whatever is there now, or nothing: for memory whose lock is not held.
+#[inline(always)]
+pub fn prefetch_at(address: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint that reads nothing the program can see; SSE is part of x86_64.
+    // SAFETY: a hint that reads nothing the program can see, and faults nowhere; SSE is part of x86_64.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: a hint that reads nothing the program can see and changes no register or flag.
+    // SAFETY: a hint that reads nothing the program can see, faults nowhere and changes no register or flag.
     unsafe {
         std::arch::asm!(
-            "prfm pldl1keep, [{place}]",
-            place = in(reg) std::ptr::from_ref(place),
-            options(nostack, preserves_flags, readonly),
+            "prfm pldl1keep, [{address}]",
+            address = in(reg) address,
+            options(nostack, preserves_flags, readonly)
         );
     }
     #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", not(miri)))))]
-    let _ = place;
+    let _ = address;
 }
 
 /// Zeroed lines, one after the other, straight from the operating system where it lets us: what was

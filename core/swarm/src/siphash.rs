@@ -6,18 +6,22 @@
 /// SipHash-`C`-`D` of `bytes` under `key`.
 #[inline]
 pub fn siphash<const C: usize, const D: usize>(key: &[u8; 16], bytes: &[u8]) -> u64 {
-    let (low, high) = key.split_at(8);
-    let mut state = State::new(word(low), word(high));
-    let mut words = bytes.chunks_exact(8);
-    for chunk in &mut words {
-        state.absorb::<C>(word(chunk));
-    }
-    state.absorb::<C>((bytes.len() as u64) << 56 | word(words.remainder()));
+    let mut state = State::new(key);
+    state.absorb_all::<C>(bytes);
     state.v2 ^= 0xff;
-    for _ in 0..D {
-        state.round();
-    }
-    state.v0 ^ state.v1 ^ state.v2 ^ state.v3
+    state.squeeze::<D>()
+}
+
+/// The authors' variant with a longer result (SipHash-128): its first half first.
+#[inline]
+pub fn siphash_128<const C: usize, const D: usize>(key: &[u8; 16], bytes: &[u8]) -> [u64; 2] {
+    let mut state = State::new(key);
+    state.v1 ^= 0xee;
+    state.absorb_all::<C>(bytes);
+    state.v2 ^= 0xee;
+    let first = state.squeeze::<D>();
+    state.v1 ^= 0xdd;
+    [first, state.squeeze::<D>()]
 }
 
 struct State {
@@ -29,13 +33,32 @@ struct State {
 
 impl State {
     #[inline(always)]
-    fn new(low: u64, high: u64) -> Self {
+    fn new(key: &[u8; 16]) -> Self {
+        let (low, high) = key.split_at(8);
+        let (low, high) = (word(low), word(high));
         Self {
             v0: low ^ 0x736f_6d65_7073_6575,
             v1: high ^ 0x646f_7261_6e64_6f6d,
             v2: low ^ 0x6c79_6765_6e65_7261,
             v3: high ^ 0x7465_6462_7974_6573,
         }
+    }
+
+    #[inline(always)]
+    fn absorb_all<const C: usize>(&mut self, bytes: &[u8]) {
+        let mut words = bytes.chunks_exact(8);
+        for chunk in &mut words {
+            self.absorb::<C>(word(chunk));
+        }
+        self.absorb::<C>((bytes.len() as u64) << 56 | word(words.remainder()));
+    }
+
+    #[inline(always)]
+    fn squeeze<const D: usize>(&mut self) -> u64 {
+        for _ in 0..D {
+            self.round();
+        }
+        self.v0 ^ self.v1 ^ self.v2 ^ self.v3
     }
 
     #[inline(always)]
@@ -99,6 +122,20 @@ mod tests {
         for (len, expected) in vectors {
             let found = siphash::<2, 4>(&KEY, &input(len));
             assert_eq!(found.to_le_bytes(), expected, "{len} bytes");
+        }
+    }
+
+    /// From the same file.
+    #[test]
+    fn siphash_2_4_128_reference_vectors() {
+        let vectors: [(usize, [u8; 16]); 3] = [
+            (0, 0xa381_7f04_ba25_a8e6_6df6_7214_c755_0293_u128.to_be_bytes()),
+            (1, 0xda87_c1d8_6b99_af44_3476_5911_9b22_fc45_u128.to_be_bytes()),
+            (2, 0x8177_228d_a4a4_5dc7_fca3_8bde_f60a_ffe4_u128.to_be_bytes()),
+        ];
+        for (len, expected) in vectors {
+            let [first, second] = siphash_128::<2, 4>(&KEY, &input(len)).map(u64::to_le_bytes);
+            assert_eq!([first, second].concat(), expected, "{len} bytes");
         }
     }
 

@@ -1,6 +1,6 @@
 //! What it costs to be let in: bans, live lists and keys; and what it costs to change them.
 //!
-//! `cargo bench -p tidegate-tracker --bench gate`. One thread; the median of slices that take a fraction
+//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces PEERS]`. One thread; the median of slices that take a fraction
 //! of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
 #![allow(clippy::print_stdout, missing_docs)]
 
@@ -26,10 +26,16 @@ const PEERS: u32 = 1_000_000;
 const DOOR: DoorNumber = DoorNumber(0);
 
 fn main() {
-    bans();
-    lists();
-    keys();
-    announces();
+    let parts: [(&str, fn()); 4] =
+        [("bans", bans), ("lists", lists), ("keys", keys), ("announces", announces)];
+    let named: Vec<String> = std::env::args().skip(1).collect();
+    let is_asked_for = |name: &str| named.iter().any(|word| word == name);
+    let is_any = parts.iter().any(|(name, _)| is_asked_for(name));
+    for (name, part) in parts {
+        if !is_any || is_asked_for(name) {
+            part();
+        }
+    }
 }
 
 fn bans() {
@@ -89,8 +95,9 @@ fn keys() {
     tell("admit, a key of 10,000", good, "ns");
 }
 
-/// Batches of announces of a million peers, with and without keys.
+/// Batches of announces of a million peers, or of so many as the command line says, with and without keys.
 fn announces() {
+    let peers = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(PEERS);
     let policy = AnnouncePolicy {
         peers_max: 50,
         families: Families::Own,
@@ -124,7 +131,7 @@ fn announces() {
                 .collect();
             tracker.announce(Tick(1), &mut random, &asks, &mut Nobody);
         };
-        let all: Vec<u32> = (0..PEERS).collect();
+        let all: Vec<u32> = (0..peers).collect();
         all.chunks(64).for_each(&mut batch);
         let mut order = all;
         let mut dice = Random::new(4);
@@ -139,7 +146,7 @@ fn announces() {
             })
             .collect();
         slices.sort_by(f64::total_cmp);
-        tell(&format!("announce of 1,000,000 peers, {name}"), slices[slices.len() / 2], "ns");
+        tell(&format!("announce of {peers} peers, {name}"), slices[slices.len() / 2], "ns");
     }
 }
 

@@ -59,6 +59,19 @@ impl AccessLists {
         }
     }
 
+    /// Asks for the memory that [`AccessLists::admit`] will need first.
+    #[inline]
+    pub(crate) fn approach(&self, live: &LiveLists, hash: &InfoHash) {
+        if matches!(self.mode, Mode::Deny | Mode::Both) {
+            self.deny.approach(hash);
+            live.deny.approach(hash);
+        }
+        if matches!(self.mode, Mode::Allow | Mode::Both) {
+            self.allow.approach(hash);
+            live.allow.approach(hash);
+        }
+    }
+
     /// Whether no list counts.
     pub fn is_open(&self) -> bool {
         self.mode == Mode::Open

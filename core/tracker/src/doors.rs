@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use types::{Refusal, Scope};
@@ -68,14 +68,17 @@ impl Door {
 #[derive(Debug)]
 pub struct Doors {
     all: ArcSwap<Vec<Door>>,
-    /// Whether one of them is private.
-    is_any_private: AtomicBool,
+    /// A bit for each of the first that is private.
+    private: AtomicU64,
 }
+
+/// Nobody has more listeners, and who has looks a little longer.
+const BITS: usize = 64;
 
 impl Default for Doors {
     fn default() -> Self {
         let all = ArcSwap::from_pointee(vec![Door::default()]);
-        Self { all, is_any_private: AtomicBool::default() }
+        Self { all, private: AtomicU64::default() }
     }
 }
 
@@ -91,15 +94,19 @@ impl Doors {
     pub fn replace(&self, mut doors: Vec<Door>) {
         let len = doors.len();
         doors.extend(self.all.load().iter().skip(len).cloned());
-        let is_any_private = doors.iter().any(|door| door.private);
+        let first = doors.iter().take(BITS).enumerate();
+        let private = first.fold(0, |bits, (at, door)| bits | u64::from(door.private) << at);
         self.all.store(Arc::new(doors));
-        self.is_any_private.store(is_any_private, Ordering::Relaxed);
+        self.private.store(private, Ordering::Relaxed);
     }
 
     /// Whether users need a key at a door.
     #[inline]
     pub fn is_private(&self, door: DoorNumber) -> bool {
-        self.is_any_private.load(Ordering::Relaxed) && door.of(&self.load()).private
+        match usize::from(door.0) {
+            at if at < BITS => self.private.load(Ordering::Relaxed) >> at & 1 != 0,
+            _ => door.of(&self.load()).private,
+        }
     }
 }
 
@@ -119,5 +126,14 @@ mod tests {
         assert!(!after[0].lists.is_open() && after[1].lists.is_open());
         doors.replace(vec![Door::default()]);
         assert!(doors.load().len() == 2 && doors.load()[0].lists.is_open());
+    }
+
+    #[test]
+    fn private_ones_are_told_from_others_however_many_there_are() {
+        let doors = Doors::default();
+        let is_private = |at: u16| at.is_multiple_of(3);
+        let door = |at| Door { private: is_private(at), ..Door::default() };
+        doors.replace((0..200).map(door).collect());
+        assert!((0..200).all(|at| doors.is_private(DoorNumber(at)) == is_private(at)));
     }
 }

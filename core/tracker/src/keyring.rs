@@ -5,28 +5,32 @@
 //! 1. Both are spread over many small tables with a lock each, found by a keyed hash: thousands of keys
 //!    come and go while announces pass, no table is large enough for its growth to be felt, and nobody
 //!    can aim at a table, or learn from the time a look-up takes how near a guess has come.
-//! 2. A key is compared once, in [`Keyring::admit`]. From then on its hash stands for it.
-//! 3. Who has bounds (peers, torrents, addresses) has his torrents and addresses counted; nobody else.
+//! 2. A key is known by 128 bits of a keyed hash, and its text is not kept: a key and all that is counted
+//!    for it are one cache line, and comparing it takes the same time whatever it is compared with.
+//! 3. Who has bounds has a place of his own, where his torrents and addresses are counted; nobody else.
 //!
 //! Peers are told apart by their peer id here, not by their address as in the store: a client that
 //! announces over both families, or two protocols, has moved its bytes once.
 
 mod bounds;
 mod sessions;
+mod table;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
-use swarm::siphash::siphash;
+use swarm::siphash::{siphash, siphash_128};
 use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::Asked;
-use bounds::{Bounded, Pace};
+use bounds::Bounded;
 use sessions::{Session, Sessions};
+use table::{Hint, Line, Name, Table};
+
+pub(crate) use sessions::SessionTag;
 
 /// The number of a key's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,19 +72,15 @@ pub struct KeyTotals {
 /// All keys, and what their holders' peers said last.
 pub struct Keyring {
     key: [u8; 16],
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Holder]>,
     /// Under which names the keys are.
     names: Mutex<BTreeMap<KeyId, KeyName>>,
     sessions: Sessions,
 }
 
-/// Stands for a key that was compared and found good: a keyed hash.
+/// Stands for a key: a keyed hash, long enough that nobody finds another text that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyName(u64);
-
-/// Stands for a peer of a key in a torrent: a keyed hash.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SessionTag(u64);
+pub(crate) struct KeyName([u64; 2]);
 
 /// What a key holder's peer says.
 #[derive(Clone, Copy)]
@@ -96,9 +96,16 @@ pub(crate) struct Report<'a> {
     pub(crate) is_web: bool,
 }
 
+#[repr(align(64))]
+#[derive(Default)]
+struct Holder {
+    hint: Hint,
+    shard: Mutex<Shard>,
+}
+
 #[derive(Default)]
 struct Shard {
-    entries: HashTable<Entry>,
+    entries: Table<Entry>,
     /// Those with totals that have not been taken.
     changed: Vec<KeyName>,
     /// Those that were used for the first time, and nobody has heard of it.
@@ -107,19 +114,29 @@ struct Shard {
     parted: Vec<(KeyId, KeyTotals)>,
 }
 
+/// A key.
+#[repr(align(64))]
 struct Entry {
     name: KeyName,
     id: KeyId,
-    key: UserKey,
-    rules: KeyRules,
-    totals: KeyTotals,
+    /// [`NEVER`], or from when on the key is no longer good.
+    expires: Tick,
+    uploaded: u64,
+    downloaded: u64,
+    seeding_s: u64,
+    /// They are taken long before they are too many; if nobody takes them, they stay at the most.
+    announces: u32,
     /// Whether it is among the shard's `changed`.
     is_changed: bool,
     is_used: bool,
-    pace: Pace,
+    /// Of those that have, or had, bounds.
     bounded: Option<Box<Bounded>>,
 }
 
+const _: () = assert!(size_of::<Option<Entry>>() == 64);
+
+/// No tracker lives to see it.
+const NEVER: Tick = Tick(u32::MAX);
 /// A power of two. With 100,000 keys, 400 in each.
 const SHARDS: usize = 256;
 
@@ -128,7 +145,7 @@ impl Keyring {
     pub(crate) fn new(key: [u8; 16]) -> Self {
         Self {
             key,
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Holder::default()).collect(),
             names: Mutex::default(),
             sessions: Sessions::new(),
         }
@@ -149,15 +166,15 @@ impl Keyring {
             self.shard(old).part(old);
         }
         let mut shard = self.shard(name);
-        if let Some(entry) = shard.find(name) {
-            entry.rules = rules;
+        if let Some(entry) = shard.entries.find(name) {
+            entry.rule(rules);
             let number = std::mem::replace(&mut entry.id, id);
             if number != id {
                 names.remove(&number);
             }
         } else {
-            let entry = Entry::new(name, id, key, rules);
-            shard.entries.insert_unique(name.0, entry, |entry| entry.name.0);
+            shard.entries.insert(Entry::new(name, id, rules));
+            self.shards[name.shard(SHARDS)].hint.publish(&shard.entries);
         }
         true
     }
@@ -189,13 +206,12 @@ impl Keyring {
     /// Adds what the holders of keys have moved to `into`, each key once at the most for each time that
     /// it was put, and forgets it.
     pub fn take_totals(&self, into: &mut Vec<(KeyId, KeyTotals)>) {
-        for shard in &self.shards {
+        for Holder { shard, .. } in &self.shards {
             let shard = &mut *shard.lock();
             into.append(&mut shard.parted);
             for name in shard.changed.drain(..) {
-                if let Some(entry) = find(&mut shard.entries, name) {
-                    entry.is_changed = false;
-                    into.push((entry.id, std::mem::take(&mut entry.totals)));
+                if let Some(entry) = shard.entries.find(name) {
+                    into.push((entry.id, entry.take_totals()));
                 }
             }
         }
@@ -204,31 +220,36 @@ impl Keyring {
     /// Adds the keys to `into` that were used for the first time since they were put, or the tracker was
     /// started, each once.
     pub fn take_first_uses(&self, into: &mut Vec<KeyId>) {
-        self.shards.iter().for_each(|shard| into.append(&mut shard.lock().first_uses));
+        self.shards.iter().for_each(|it| into.append(&mut it.shard.lock().first_uses));
     }
 
-    /// Lets the holder of the key `text` ask for something.
-    pub(crate) fn admit(&self, now: Tick, text: &[u8], asked: Asked) -> Result<KeyName, Refusal> {
-        if text.len() > limits::USER_KEY_LEN_MAX {
-            return Err(Refusal::KeyUnknown);
-        }
+    /// The name of the key `text`, whether it is one or not. Asks for the memory that [`Keyring::admit`] will
+    /// need.
+    #[inline]
+    pub(crate) fn seek(&self, text: &[u8]) -> KeyName {
+        // No key is longer, and of a longer text there is no more to know.
+        let text = text.get(..=limits::USER_KEY_LEN_MAX).unwrap_or(text);
         let name = self.name(text);
-        let mut shard = self.shard(name);
-        let shard = &mut *shard;
-        let found = shard.find(name).filter(|entry| entry.key.is(text));
-        let entry = found.ok_or(Refusal::KeyUnknown)?;
-        if entry.rules.expires.is_some_and(|expires| now >= expires) {
+        self.shards[name.shard(SHARDS)].hint.prefetch::<Entry>(name);
+        name
+    }
+
+    /// Lets the holder of a key ask for something.
+    pub(crate) fn admit(&self, now: Tick, name: KeyName, asked: Asked) -> Result<(), Refusal> {
+        let shard = &mut *self.shard(name);
+        let entry = shard.entries.find(name).ok_or(Refusal::KeyUnknown)?;
+        if now >= entry.expires {
             return Err(Refusal::KeyExpired);
         }
-        let per_min = entry.rules.announces_per_minute;
-        if asked == Asked::Announce && per_min > 0 && !entry.pace.take(now, per_min) {
-            return Err(Refusal::KeyRate);
+        if asked == Asked::Announce
+            && let Some(bounded) = &mut entry.bounded
+        {
+            bounded.keep_pace(now)?;
         }
         if !std::mem::replace(&mut entry.is_used, true) {
-            let id = entry.id;
-            shard.first_uses.push(id);
+            shard.first_uses.push(entry.id);
         }
-        Ok(name)
+        Ok(())
     }
 
     /// Asks for the memory that [`Keyring::account`] will need, and names it.
@@ -240,8 +261,8 @@ impl Keyring {
         peer_id: &PeerId,
     ) -> SessionTag {
         let tag = self.tag(name, info_hash, peer_id);
-        self.sessions.lock(tag).prefetch(tag);
-        SessionTag(tag)
+        self.sessions.prefetch(tag);
+        tag
     }
 
     /// Counts an announce for the key's holder, unless it goes beyond what he may.
@@ -252,28 +273,27 @@ impl Keyring {
         tag: SessionTag,
         report: &Report<'_>,
     ) -> Result<(), Refusal> {
-        let SessionTag(tag) = tag;
         // Locks are taken in this order everywhere: sessions before keys.
-        let mut sessions = self.sessions.lock(tag);
-        let mut shard = self.shard(name);
-        let entry = shard.find(name).ok_or(Refusal::KeyUnknown)?;
-        let place = self.place(&entry.rules, report);
-        let mut totals = KeyTotals { announces: 1, ..KeyTotals::default() };
+        let sessions = &mut *self.sessions.lock(tag);
+        let shard = &mut *self.shard(name);
+        let entry = shard.entries.find(name).ok_or(Refusal::KeyUnknown)?;
+        let place = entry.bounded.as_ref().and_then(|bounded| self.place(bounded, report));
+        let mut moved = KeyTotals::default();
         if report.event == Event::Stopped {
             if let Some(session) = sessions.remove(tag) {
-                totals = totals.plus(&session.moved(now, report));
+                moved = session.moved(now, report);
                 entry.leave(&session);
             }
         } else if let Some(session) = sessions.find(tag) {
             entry.go_on(session, place)?;
-            totals = totals.plus(&session.moved(now, report));
+            moved = session.moved(now, report);
             session.renew(now, report);
-        } else if sessions.has_room() {
+        } else if Sessions::has_room(sessions) {
             let mut session = Session::new(tag, name, now, report);
             entry.go_on(&mut session, place)?;
-            sessions.insert(session);
+            self.sessions.insert(sessions, session);
         }
-        entry.totals = entry.totals.plus(&totals);
+        entry.count(&moved);
         if !std::mem::replace(&mut entry.is_changed, true) {
             shard.changed.push(name);
         }
@@ -285,16 +305,16 @@ impl Keyring {
         let mut ended = Vec::new();
         self.sessions.sweep(now, parts, [plain_s, web_s], &mut ended);
         for session in ended {
-            if let Some(entry) = self.shard(session.holder).find(session.holder) {
+            if let Some(entry) = self.shard(session.holder).entries.find(session.holder) {
                 entry.leave(&session);
             }
         }
     }
 
-    /// What a peer counts as against its holder's bounds, if he has any: torrent and address.
-    fn place(&self, rules: &KeyRules, report: &Report<'_>) -> Option<(u32, u32)> {
-        let KeyRules { peers_per_torrent, torrents, addresses, .. } = *rules;
-        if peers_per_torrent == 0 && torrents == 0 && addresses == 0 {
+    /// What a peer counts as against its holder's bounds, if he has such: torrent and address.
+    #[cold]
+    fn place(&self, bounded: &Bounded, report: &Report<'_>) -> Option<(u32, u32)> {
+        if !bounded.counts_peers() {
             return None;
         }
         let torrent = siphash::<1, 3>(&self.key, &report.info_hash.0) as u32;
@@ -307,82 +327,112 @@ impl Keyring {
 
     #[inline]
     fn name(&self, key: &[u8]) -> KeyName {
-        KeyName(siphash::<1, 3>(&self.key, key))
+        KeyName(siphash_128::<1, 3>(&self.key, key))
     }
 
     /// Stands for a peer of a key in a torrent.
     #[inline]
-    fn tag(&self, name: KeyName, info_hash: &InfoHash, peer_id: &PeerId) -> u64 {
+    fn tag(&self, name: KeyName, info_hash: &InfoHash, peer_id: &PeerId) -> SessionTag {
         let mut message = [0; 48];
         let (head, rest) = message.split_at_mut(8);
         let (torrent, peer) = rest.split_at_mut(20);
-        head.copy_from_slice(&name.0.to_le_bytes());
+        head.copy_from_slice(&name.bits().to_le_bytes());
         torrent.copy_from_slice(&info_hash.0);
         peer.copy_from_slice(&peer_id.0);
-        siphash::<1, 3>(&self.key, &message)
+        SessionTag(siphash::<1, 3>(&self.key, &message))
     }
 
     #[inline]
     fn shard(&self, name: KeyName) -> MutexGuard<'_, Shard> {
-        self.shards[middle_bits(name.0) % SHARDS].lock()
+        self.shards[name.shard(SHARDS)].shard.lock()
     }
 }
 
-/// Chooses a table: inside, the lowest and the highest bits count.
-#[inline]
-fn middle_bits(hash: u64) -> usize {
-    (hash >> 40) as usize
+impl Name for KeyName {
+    #[inline]
+    fn bits(self) -> u64 {
+        self.0[0]
+    }
 }
 
-fn find(entries: &mut HashTable<Entry>, name: KeyName) -> Option<&mut Entry> {
-    entries.find_mut(name.0, |entry| entry.name == name)
+impl Line for Entry {
+    type Name = KeyName;
+
+    #[inline]
+    fn name(&self) -> KeyName {
+        self.name
+    }
 }
 
 impl Shard {
-    #[inline]
-    fn find(&mut self, name: KeyName) -> Option<&mut Entry> {
-        find(&mut self.entries, name)
-    }
-
     /// Removes a key, and keeps what its holder has moved.
     fn part(&mut self, name: KeyName) {
-        let found = self.entries.find_entry(name.0, |entry| entry.name == name);
-        if let Ok(found) = found {
-            let (entry, _) = found.remove();
-            if entry.is_changed {
-                self.changed.retain(|changed| *changed != name);
-                // Where nobody takes them, they are not for ever.
-                if self.parted.len() < limits::USER_KEYS_MAX / SHARDS {
-                    self.parted.push((entry.id, entry.totals));
-                }
+        let Some(mut entry) = self.entries.remove(name) else { return };
+        if entry.is_changed {
+            self.changed.retain(|changed| *changed != name);
+            // Where nobody takes them, they are not for ever.
+            if self.parted.len() < limits::USER_KEYS_MAX / SHARDS {
+                self.parted.push((entry.id, entry.take_totals()));
             }
         }
     }
 }
 
 impl Entry {
-    fn new(name: KeyName, id: KeyId, key: UserKey, rules: KeyRules) -> Self {
-        Self {
+    fn new(name: KeyName, id: KeyId, rules: KeyRules) -> Self {
+        let mut entry = Self {
             name,
             id,
-            key,
-            rules,
-            totals: KeyTotals::default(),
+            expires: NEVER,
+            uploaded: 0,
+            downloaded: 0,
+            seeding_s: 0,
+            announces: 0,
             is_changed: false,
             is_used: false,
-            pace: Pace::default(),
             bounded: None,
+        };
+        entry.rule(rules);
+        entry
+    }
+
+    /// Puts rules in force.
+    fn rule(&mut self, rules: KeyRules) {
+        self.expires = rules.expires.unwrap_or(NEVER);
+        // What is counted stays: the peers are still there when other bounds come.
+        if self.bounded.is_some() || rules.has_bounds() {
+            self.bounded.get_or_insert_default().rules = rules;
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, moved: &KeyTotals) {
+        self.uploaded = self.uploaded.saturating_add(moved.uploaded);
+        self.downloaded = self.downloaded.saturating_add(moved.downloaded);
+        self.seeding_s = self.seeding_s.saturating_add(moved.seeding_s);
+        self.announces = self.announces.saturating_add(1);
+    }
+
+    fn take_totals(&mut self) -> KeyTotals {
+        self.is_changed = false;
+        KeyTotals {
+            uploaded: std::mem::take(&mut self.uploaded),
+            downloaded: std::mem::take(&mut self.downloaded),
+            seeding_s: std::mem::take(&mut self.seeding_s),
+            announces: std::mem::take(&mut self.announces).into(),
         }
     }
 
     /// Counts a peer that was not, or has another address now, unless that is one too many.
+    #[inline]
     fn go_on(&mut self, session: &mut Session, place: Option<(u32, u32)>) -> Result<(), Refusal> {
-        let Some((torrent, address)) = place else { return Ok(()) };
-        let bounded = self.bounded.get_or_insert_default();
+        let (Some(bounded), Some((torrent, address))) = (&mut self.bounded, place) else {
+            return Ok(());
+        };
         match session.place {
             Some((_, old)) if old == address => {}
-            Some((_, old)) => bounded.change_address(&self.rules, old, address)?,
-            None => bounded.enter(&self.rules, torrent, address)?,
+            Some((_, old)) => bounded.change_address(old, address)?,
+            None => bounded.enter(torrent, address)?,
         }
         session.place = place;
         Ok(())
@@ -393,6 +443,13 @@ impl Entry {
         if let (Some(bounded), Some((torrent, address))) = (&mut self.bounded, session.place) {
             bounded.leave(torrent, address);
         }
+    }
+}
+
+impl KeyRules {
+    fn has_bounds(&self) -> bool {
+        let Self { peers_per_torrent, torrents, addresses, announces_per_minute, .. } = *self;
+        peers_per_torrent > 0 || torrents > 0 || addresses > 0 || announces_per_minute > 0
     }
 }
 

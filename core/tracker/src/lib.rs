@@ -83,6 +83,11 @@ pub struct Pass {
     key: Option<KeyName>,
 }
 
+/// What somebody has who may come in if his key is good: [`Tracker::claim`] gives it, and [`Tracker::grant`]
+/// makes it a [`Pass`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim(Pass);
+
 /// One announce and where it came from.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
@@ -214,6 +219,21 @@ impl Tracker {
         asked: Asked,
         key: Option<&[u8]>,
     ) -> Result<Pass, Refusal> {
+        let claim = self.claim(door, now, from, asked, key)?;
+        self.grant(now, from, asked, claim)
+    }
+
+    /// The first half of [`Tracker::admit`], all but whether the key is good: its record is on its way from
+    /// memory then. For who has many to admit, so that all of their records are waited for together.
+    #[inline]
+    pub fn claim(
+        &self,
+        door: DoorNumber,
+        now: Tick,
+        from: IpAddr,
+        asked: Asked,
+        key: Option<&[u8]>,
+    ) -> Result<Claim, Refusal> {
         if self.bans.contains(now, from) {
             return Err(Refusal::Banned);
         }
@@ -221,18 +241,31 @@ impl Tracker {
             return Err(Refusal::TooManyRequests);
         }
         match (self.doors.is_private(door), key) {
-            (false, None) => Ok(Pass { door, key: None }),
+            (false, None) => Ok(Claim(Pass { door, key: None })),
             (false, Some(_)) => Err(Refusal::KeyUnexpected),
             (true, None) => Err(Refusal::KeyMissing),
-            (true, Some(key)) => {
-                let key = self.keyring.admit(now, key, asked).inspect_err(|refusal| {
-                    if *refusal == Refusal::KeyUnknown {
-                        self.offended(now, from, BanReason::WrongKeys);
-                    }
-                })?;
-                Ok(Pass { door, key: Some(key) })
-            }
+            (true, Some(key)) => Ok(Claim(Pass { door, key: Some(self.keyring.seek(key)) })),
         }
+    }
+
+    /// The second half, for the same client, who asks for the same.
+    #[inline]
+    pub fn grant(
+        &self,
+        now: Tick,
+        from: IpAddr,
+        asked: Asked,
+        Claim(pass): Claim,
+    ) -> Result<Pass, Refusal> {
+        if let Some(key) = pass.key
+            && let Err(refusal) = self.keyring.admit(now, key, asked)
+        {
+            if refusal == Refusal::KeyUnknown {
+                self.offended(now, from, BanReason::WrongKeys);
+            }
+            return Err(refusal);
+        }
+        Ok(pass)
     }
 
     /// Serves up to [`limits::BATCH_MAX`] announces in one pass through the store; more are cut.
@@ -250,8 +283,9 @@ impl Tracker {
         // Asked for all of them first, so that they are waited for together.
         let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
         for (ask, session) in asks.iter().zip(&mut sessions) {
+            let Announce { info_hash, peer_id, .. } = &ask.announce;
+            ask.pass.door.of(&doors).lists.approach(&self.live, info_hash);
             if let Some(key) = ask.pass.key {
-                let Announce { info_hash, peer_id, .. } = &ask.announce;
                 *session = self.keyring.approach(key, info_hash, peer_id);
             }
         }

@@ -13,8 +13,8 @@ use arrayvec::ArrayVec;
 use net::{Batch, Handler, Network};
 use tracker::counters::{Counters, Drop, Kind, Ledger};
 use tracker::{
-    Accepted, AnnouncePolicy, Answers, Ask, Asked, BanReason, DoorNumber, Networks, Offenders,
-    Pass, Random, Tracker,
+    Accepted, AnnouncePolicy, Answers, Ask, Asked, BanReason, Claim, DoorNumber, Networks,
+    Offenders, Pass, Random, Tracker,
 };
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
@@ -76,12 +76,19 @@ struct Place {
     end: usize,
 }
 
-/// The announces of a batch.
-#[derive(Default)]
-struct Collected {
-    asks: ArrayVec<Ask, { limits::BATCH_MAX }>,
-    pending: ArrayVec<Pending, { limits::BATCH_MAX }>,
+/// An announce whose key has still to be looked at.
+struct Candidate {
+    claim: Claim,
+    /// Where it comes from.
+    ip: IpAddr,
+    /// Whether it has reached the tracker at an address that is not public.
+    near: bool,
+    announce: Announce,
+    pending: Pending,
 }
+
+/// The announces of a batch.
+type Candidates = ArrayVec<Candidate, { limits::BATCH_MAX }>;
 
 impl UdpFront {
     /// A handler for the sockets of `listeners`, in the order of the sockets.
@@ -95,14 +102,14 @@ impl UdpFront {
         Self { tracker, clock, random, listeners, offenders }
     }
 
-    /// Answers datagram `slot`, or puts its announce with the others.
+    /// Answers datagram `slot`, or gives its announce.
     fn read(
         &mut self,
         socket: usize,
         batch: &mut Batch,
         slot: usize,
         now: Tick,
-    ) -> Option<(Ask, Pending)> {
+    ) -> Option<Candidate> {
         let from = batch.from(slot).ip();
         let truncated = batch.is_truncated(slot);
         let (request, reply) = batch.exchange(slot);
@@ -132,17 +139,38 @@ impl UdpFront {
             Turn { tracker: &self.tracker, counters, offenders, door: *door, ip, now, len: 0 };
         let asked = turn.take(request, room);
         batch.set_reply(slot, place.whole(turn.len));
-        let (pass, announce, transaction_id) = asked?;
+        let (claim, announce, transaction_id) = asked?;
         let near = is_near(ip, || reached.or_else(|| batch.to(slot)));
-        //= bep15#announce-reply-family
-        let policy = AnnouncePolicy {
-            peers_max: place.peers_max(),
-            families: Families::Own,
-            with_ids: false,
-            with_downloads: false,
-        };
-        let ask = Ask { pass, from: ip, near, announce, policy };
-        Some((ask, Pending { slot, transaction_id, place, len: 0 }))
+        let pending = Pending { slot, transaction_id, place, len: 0 };
+        Some(Candidate { claim, ip, near, announce, pending })
+    }
+
+    /// Serves the announces of a batch.
+    fn serve(&mut self, socket: usize, batch: &mut Batch, candidates: Candidates, now: Tick) {
+        let counters = &mut self.listeners[socket].ledger.now;
+        let mut asks: ArrayVec<Ask, { limits::BATCH_MAX }> = ArrayVec::new();
+        let mut pending: ArrayVec<Pending, { limits::BATCH_MAX }> = ArrayVec::new();
+        for Candidate { claim, ip, near, announce, pending: mut asker } in candidates {
+            match self.tracker.grant(now, ip, Asked::Announce, claim) {
+                Ok(pass) => {
+                    let policy = asker.place.policy();
+                    asks.push(Ask { pass, from: ip, near, announce, policy });
+                    pending.push(asker);
+                }
+                Err(refusal) => {
+                    let pending = std::slice::from_mut(&mut asker);
+                    Replies { batch, pending, counters }.refuse(0, refusal);
+                    batch.set_reply(asker.slot, asker.place.whole(asker.len));
+                }
+            }
+        }
+        let mut replies = Replies { batch, pending: &mut pending, counters };
+        self.tracker.announce(now, &mut self.random, &asks, &mut replies);
+        for done in &pending {
+            batch.set_reply(done.slot, done.place.whole(done.len));
+        }
+        let last = || asks.last().map(|ask| ask.announce.peer_id);
+        counters.clients.pass(asks.len() as u32, last);
     }
 }
 
@@ -150,25 +178,14 @@ impl Handler for UdpFront {
     fn batch(&mut self, socket: usize, batch: &mut Batch) {
         let begun = self.clock.moment();
         let now = begun.tick();
-        let mut collected = Collected::default();
+        let mut candidates = Candidates::new();
         for slot in 0..batch.len() {
-            if let Some((ask, pending)) = self.read(socket, batch, slot, now) {
-                collected.asks.push(ask);
-                collected.pending.push(pending);
-            }
+            candidates.extend(self.read(socket, batch, slot, now));
         }
-        let Collected { asks, mut pending } = collected;
-        let counters = &mut self.listeners[socket].ledger.now;
-        let mut replies = Replies { batch, pending: &mut pending, counters };
-        self.tracker.announce(now, &mut self.random, &asks, &mut replies);
-        for done in &pending {
-            batch.set_reply(done.slot, done.place.whole(done.len));
-        }
+        self.serve(socket, batch, candidates, now);
         let sent: usize = (0..batch.len()).map(|slot| batch.reply_len(slot)).sum();
         let counters = &mut self.listeners[socket].ledger.now;
         counters.bytes_out += sent as u64;
-        let last = || asks.last().map(|ask| ask.announce.peer_id);
-        counters.clients.pass(asks.len() as u32, last);
         counters.latency.observe(begun.elapsed(), batch.len() as u64);
     }
 
@@ -217,6 +234,18 @@ impl Place {
         if len == 0 { 0 } else { self.start + len }
     }
 
+    /// What an announce's reply can hold.
+    #[inline]
+    const fn policy(self) -> AnnouncePolicy {
+        //= bep15#announce-reply-family
+        AnnouncePolicy {
+            peers_max: self.peers_max(),
+            families: Families::Own,
+            with_ids: false,
+            with_downloads: false,
+        }
+    }
+
     /// Peers that an announce's reply has room for.
     #[inline]
     const fn peers_max(self) -> u16 {
@@ -246,7 +275,7 @@ struct Turn<'a> {
 
 impl Turn<'_> {
     /// Answers at once, or gives the announce that is to be answered with others.
-    fn take(&mut self, request: &[u8], reply: &mut [u8]) -> Option<(Pass, Announce, u32)> {
+    fn take(&mut self, request: &[u8], reply: &mut [u8]) -> Option<(Claim, Announce, u32)> {
         let family = family(self.ip);
         let (connection_id, transaction_id, call) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
@@ -287,8 +316,8 @@ impl Turn<'_> {
                 if options.is_malformed() {
                     self.counters.drop(Drop::MalformedOptions);
                 }
-                match self.admit(&options) {
-                    Ok(pass) => return Some((pass, announce, transaction_id)),
+                match self.claim(&options) {
+                    Ok(claim) => return Some((claim, announce, transaction_id)),
                     Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
             }
@@ -312,15 +341,16 @@ impl Turn<'_> {
     }
 
     /// Asks for leave by the key in the client's URL, which clients send if it says more than
-    /// `/announce` (BEP 41).
+    /// `/announce` (BEP 41). What comes of the key is heard when all of the batch have asked.
     //= bep41#url-data-use
-    fn admit(&self, options: &Options<'_>) -> Result<Pass, Refusal> {
-        if options.is_empty() {
-            return self.ask_leave(Asked::Announce, None);
-        }
+    fn claim(&self, options: &Options<'_>) -> Result<Claim, Refusal> {
         let mut room = [0; limits::URL_DATA_MAX];
-        let url = url::read(options.url_data(&mut room));
-        self.ask_leave(Asked::Announce, user_key(self.tracker, self.door, url.key, url.query))
+        let mut key = None;
+        if !options.is_empty() {
+            let url = url::read(options.url_data(&mut room));
+            key = user_key(self.tracker, self.door, url.key, url.query);
+        }
+        self.tracker.claim(self.door, self.now, self.ip, Asked::Announce, key)
     }
 
     fn ask_leave(&self, asked: Asked, key: Option<&[u8]>) -> Result<Pass, Refusal> {

@@ -124,6 +124,11 @@ impl Population {
         &self.habits
     }
 
+    /// The number of the peer at this place among those of all shares.
+    pub(crate) fn number(&self, place: u32) -> u32 {
+        self.first + place
+    }
+
     /// The torrent of the peer at this place.
     pub(crate) fn torrent(&self, place: u32) -> u32 {
         self.peers.get(place as usize).map_or(0, |peer| peer.torrent)

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use client::Scheme;
 
 /// A tracker's URL, resolved.
@@ -14,7 +15,12 @@ pub struct Url {
     url: client::Url,
     /// Where to connect to.
     pub(crate) address: SocketAddr,
+    /// Path and query as each user has them, of a tracker whose users have keys.
+    targets: Arc<[Box<str>]>,
 }
+
+/// Stands for a user's key.
+const KEY: &str = "{key}";
 
 /// How long its name may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,7 +50,28 @@ impl Url {
         let url = url?;
         let addresses = url.addresses(PATIENCE)?;
         let address = *addresses.first().context("no address")?;
-        Ok(Self { url, address })
+        Ok(Self { url, address, targets: Arc::default() })
+    }
+
+    /// The same with these keys for users: peers have them in turn, each in the place of `{key}`. They must
+    /// be as long as each other, since a train of datagrams is, and there must be such a place if there
+    /// are keys, and none if there are not.
+    pub fn with_keys(self, keys: &[String]) -> Result<Self> {
+        let has_place = self.url.target.contains(KEY);
+        ensure!(has_place || keys.is_empty(), "{self}: nowhere is {KEY}, where the keys belong");
+        ensure!(!has_place || !keys.is_empty(), "{self}: a file of keys is due, for {KEY}");
+        let len = keys.first().map_or(0, String::len);
+        if let Some(at) = keys.iter().position(|key| key.len() != len) {
+            bail!("key {} is of another length than those before", at + 1);
+        }
+        let targets = keys.iter().map(|key| self.url.target.replace(KEY, key).into()).collect();
+        Ok(Self { targets, ..self })
+    }
+
+    /// Path and query as the peer with this number has them.
+    pub(crate) fn target(&self, peer: u32) -> &str {
+        let at = peer as usize % self.targets.len().max(1);
+        self.targets.get(at).map_or(&self.url.target, |target| target)
     }
 
     /// Where its host is.
@@ -101,6 +128,25 @@ mod tests {
             let error = Url::web(bad).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn peers_have_keys_in_turn() {
+        let url = Url::udp("udp://127.0.0.1:1/{key}/announce?a={key}").unwrap();
+        let keys = ["one", "two"].map(String::from);
+        let keyed = url.clone().with_keys(&keys).unwrap();
+        assert_eq!([0, 1, 2].map(|peer| keyed.target(peer).len()), [19; 3]);
+        assert_eq!(
+            [0, 3].map(|peer| keyed.target(peer)),
+            ["/one/announce?a=one", "/two/announce?a=two"]
+        );
+        assert_eq!(keyed.to_string(), url.to_string(), "keys are secrets");
+        let why = |url: &Url, keys: &[String]| url.clone().with_keys(keys).unwrap_err().to_string();
+        assert!(why(&url, &[]).ends_with("a file of keys is due, for {key}"));
+        assert!(why(&url, &[keys[0].clone(), "three".into()]).starts_with("key 2 is of another"));
+        let open = Url::udp("udp://127.0.0.1:1").unwrap();
+        assert!(why(&open, &keys).contains("nowhere is {key}"));
+        assert_eq!(open.with_keys(&[]).unwrap().target(7), "/");
     }
 
     #[test]

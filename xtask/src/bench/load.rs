@@ -134,7 +134,7 @@ pub(super) const SECURE_WEBSOCKET: &[Subject] = &[Subject::TidegateTls, Subject:
 
 /// All that can be measured.
 pub(super) const NAMES: &str = "udp, udp-announce, http, http-close, https, https-handshake, ws, wss, ws-idle, wss-idle, udp-testers, \
-     http-testers, wss-testers, latency";
+     http-testers, wss-testers, latency, private, api";
 
 /// `tidegate load http` against a subject.
 fn announces(subject: Subject, seconds: u32, options: &[&str]) -> Result<Seen> {
@@ -202,6 +202,13 @@ pub(super) fn figure(text: &str, label: &str) -> Result<f64> {
         Some(figure) if figure > 0.0 => Ok(figure),
         _ => bail!("no figure behind `{label}` in what the load tester wrote:\n{text}"),
     }
+}
+
+/// The first figure of that name in a line of JSON.
+pub(super) fn json_figure(json: &str, name: &str) -> Result<f64> {
+    let figure = json.split_once(&format!("\"{name}\":"));
+    let figure = figure.and_then(|(_, rest)| rest.split([',', '}']).next()?.parse().ok());
+    figure.with_context(|| format!("no {name} in {json}"))
 }
 
 pub(super) fn pinned() -> Command {

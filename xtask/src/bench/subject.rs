@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use super::certificate::Certificate;
 use crate::command::{command, output};
+use crate::served::TOKEN;
 use crate::workspace::{release, root};
 
 /// A tracker under test.
@@ -219,6 +220,20 @@ pub(super) fn spawn(program: &Path, arguments: &[&str], configuration: &str) -> 
     Ok(Running { children: vec![start(program, &arguments.collect::<Vec<_>>())?] })
 }
 
+/// Starts tidegate on core 0, with so many workers for UDP and for HTTP at one address and `more` in its
+/// configuration, and waits until it serves.
+pub(super) fn serve(address: &str, workers: u32, more: &str) -> Result<Running> {
+    let configuration = format!(
+        "[udp]\nlisten = [\"{address}\"]\nworkers = {workers}\n[http]\nlisten = [\"{address}\"]\n\
+         workers = {workers}\n{more}"
+    );
+    let mut running = spawn(&release().join("tidegate"), &["serve", "--config"], &configuration)?;
+    // Millions of records are read first.
+    running
+        .wait_until(Duration::from_secs(60), "tidegate", || TcpStream::connect(address).is_ok())?;
+    Ok(running)
+}
+
 /// Where trackers' configuration and output go.
 fn folder() -> Result<PathBuf> {
     let folder = root().join("target/bench");
@@ -234,6 +249,7 @@ fn start(program: &Path, arguments: &[OsString]) -> Result<Child> {
         .args(["-c", "0", "sh", "-c", raise, "sh"])
         .arg(program)
         .args(arguments)
+        .env("TIDEGATE_ADMIN_TOKEN", TOKEN)
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -244,28 +260,37 @@ fn start(program: &Path, arguments: &[OsString]) -> Result<Child> {
 impl Running {
     /// TCP says when it listens; a UDP-only tracker shows it by its open socket.
     fn wait_until_it_listens(&mut self, subject: Subject) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        self.wait_until(Duration::from_secs(10), subject.name(), || match subject {
+            Subject::AquaticUdp | Subject::AquaticUdpUring => {
+                // 3001 is 0BB9 in the kernel's table.
+                let table = fs::read_to_string("/proc/net/udp").unwrap_or_default();
+                table.contains("0100007F:0BB9")
+            }
+            _ => TcpStream::connect(subject.address()).is_ok(),
+        })
+    }
+
+    fn wait_until(
+        &mut self,
+        patience: Duration,
+        name: &str,
+        is_ready: impl Fn() -> bool,
+    ) -> Result<()> {
+        let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             for child in &mut self.children {
                 if let Some(status) = child.try_wait()? {
                     let log = fs::read_to_string(root().join("target/bench/tracker.log"))?;
-                    bail!("{} ended at once ({status}): {log}", subject.name());
+                    bail!("{name} ended at once ({status}): {log}");
                 }
             }
-            let ready = match subject {
-                Subject::AquaticUdp | Subject::AquaticUdpUring => {
-                    // 3001 is 0BB9 in the kernel's table.
-                    fs::read_to_string("/proc/net/udp")?.contains("0100007F:0BB9")
-                }
-                _ => TcpStream::connect(subject.address()).is_ok(),
-            };
-            if ready {
+            if is_ready() {
                 sleep(Duration::from_millis(300));
                 return Ok(());
             }
             sleep(Duration::from_millis(20));
         }
-        bail!("{} does not listen on {} after 10 s", subject.name(), subject.address())
+        bail!("{name} does not listen after {patience:?}")
     }
 
     /// The number of the tracker's process: taskset and sh have become it.

@@ -1,6 +1,6 @@
 //! What the load testers' command lines have in common.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,10 @@ pub(super) struct Any {
     /// The tracker's process on this machine: what it uses, and what it has started, is told, too.
     #[arg(long, value_name = "NUMBER")]
     pub(super) pid: Option<u32>,
+    /// Keys of a private tracker's users, one on a line, all of one length. Peers have them in turn, each in
+    /// the place of `{key}` in the URL.
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
     /// A tracker to start, and to end behind the load, with its words: behind a `--`.
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid")]
     tracker: Vec<String>,
@@ -159,14 +163,14 @@ impl Any {
         Ok(Some(started))
     }
 
-    /// Whether this tracker may be put under load.
-    pub(super) fn admits(&self, url: &Url) -> Result<()> {
+    /// The URL with its users' keys, if this tracker may be put under load.
+    pub(super) fn admit(&self, url: Url) -> Result<Url> {
         ensure!(
             url.is_private() || self.i_own_this_tracker,
             "{url} is outside this machine and its private networks: \
              say --i-own-this-tracker if it is yours to load"
         );
-        Ok(())
+        url.with_keys(&self.keys.as_deref().map_or(Ok(Vec::new()), keys)?)
     }
 }
 
@@ -202,6 +206,16 @@ impl Course {
             pid: any.pid,
         }
     }
+}
+
+/// The first word of each line, as in tidegate's own files of keys.
+fn keys(path: &Path) -> Result<Vec<String>> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let entries = text.lines().filter_map(|line| line.split('#').next()?.split_whitespace().next());
+    let keys: Vec<String> = entries.map(String::from).collect();
+    ensure!(!keys.is_empty(), "{}: no keys", path.display());
+    Ok(keys)
 }
 
 /// Writes the info hashes of all torrents, one a line.

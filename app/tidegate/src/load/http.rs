@@ -69,8 +69,7 @@ impl Http {
     }
 
     pub(super) fn options(&self) -> Result<Options> {
-        let url = Url::http(&self.url)?;
-        self.any.admits(&url)?;
+        let url = self.any.admit(Url::http(&self.url)?)?;
         let sources = self.sources.of(&url)?;
         ensure!(
             self.crowd.peers >= self.connections,

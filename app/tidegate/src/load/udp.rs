@@ -81,8 +81,7 @@ impl Udp {
     }
 
     pub(super) fn options(&self) -> Result<Options> {
-        let url = Url::udp(&self.url)?;
-        self.any.admits(&url)?;
+        let url = self.any.admit(Url::udp(&self.url)?)?;
         let sources = self.sources.of(&url)?;
         ensure!(
             self.crowd.peers >= self.workers * self.sockets,

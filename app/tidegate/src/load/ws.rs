@@ -108,8 +108,7 @@ impl Ws {
     }
 
     pub(super) fn options(&self) -> Result<Options> {
-        let url = Url::web(&self.url)?;
-        self.any.admits(&url)?;
+        let url = self.any.admit(Url::web(&self.url)?)?;
         let sources = self.sources.of(&url)?;
         let usual = if self.idle { Options::idle(url) } else { Options::busy(url) };
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
+use swarm::prefetch;
 use types::{InfoHash, ParseInfoHashError, limits};
 
 /// An immutable set of info hashes.
@@ -78,6 +79,13 @@ impl HashList {
         let bounds = self.starts.get(bucket).zip(self.starts.get(bucket + 1));
         let entries = bounds.and_then(|(from, to)| self.entries.get(*from as usize..*to as usize));
         entries.is_some_and(|entries| entries.binary_search(hash).is_ok())
+    }
+
+    /// Asks for the memory that [`HashList::contains`] will need first.
+    #[inline]
+    pub(crate) fn approach(&self, hash: &InfoHash) {
+        let bucket = leading_bits(hash).checked_shr(self.shift).unwrap_or(0) as usize;
+        self.starts.get(bucket).into_iter().for_each(prefetch);
     }
 
     /// How many hashes it holds.

@@ -9,7 +9,7 @@ use super::KeyRules;
 
 /// How often a key has announced of late: what a bucket holds that a minute empties.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Pace {
+struct Pace {
     /// When it was last changed.
     at: Tick,
     /// Sixtieths of an announce, so that a second takes a whole number of them.
@@ -21,7 +21,7 @@ const ANNOUNCE: u32 = 60;
 
 impl Pace {
     /// Counts an announce, unless there were `per_min` already in the last minute.
-    pub(super) fn take(&mut self, now: Tick, per_min: u16) -> bool {
+    fn take(&mut self, now: Tick, per_min: u16) -> bool {
         let per_min = u32::from(per_min);
         let debt = self.debt.saturating_sub(now.since(self.at).saturating_mul(per_min));
         *self = Self { at: self.at.max(now), debt };
@@ -33,10 +33,12 @@ impl Pace {
     }
 }
 
-/// The torrents and addresses of a key's peers, each known by 32 bits of a keyed hash: of two that have
-/// the same bits, which is one pair in four billion, one does not count.
+/// What a key's holder may do, and does. Torrents and addresses of his peers are known by 32 bits of a keyed
+/// hash each: of two that have the same bits, which is one pair in four billion, one does not count.
 #[derive(Default)]
 pub(super) struct Bounded {
+    pub(super) rules: KeyRules,
+    pace: Pace,
     /// How many peers each torrent has.
     torrents: BTreeMap<u32, u32>,
     /// How many peers each address has.
@@ -44,37 +46,42 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
+    /// Whether it matters which peers there are.
+    pub(super) fn counts_peers(&self) -> bool {
+        let KeyRules { peers_per_torrent, torrents, addresses, .. } = self.rules;
+        peers_per_torrent > 0 || torrents > 0 || addresses > 0
+    }
+
+    /// Counts an announce, unless there are too many.
+    pub(super) fn keep_pace(&mut self, now: Tick) -> Result<(), Refusal> {
+        let per_min = self.rules.announces_per_minute;
+        if per_min > 0 && !self.pace.take(now, per_min) {
+            return Err(Refusal::KeyRate);
+        }
+        Ok(())
+    }
+
     /// Counts a peer, unless it is one too many.
-    pub(super) fn enter(
-        &mut self,
-        rules: &KeyRules,
-        torrent: u32,
-        address: u32,
-    ) -> Result<(), Refusal> {
+    pub(super) fn enter(&mut self, torrent: u32, address: u32) -> Result<(), Refusal> {
         match self.torrents.get(&torrent) {
-            Some(peers) if is_reached(rules.peers_per_torrent.into(), *peers as usize) => {
+            Some(peers) if is_reached(self.rules.peers_per_torrent.into(), *peers as usize) => {
                 return Err(Refusal::KeyPeers);
             }
-            None if is_reached(rules.torrents, self.torrents.len()) => {
+            None if is_reached(self.rules.torrents, self.torrents.len()) => {
                 return Err(Refusal::KeyTorrents);
             }
             _ => {}
         }
-        self.admit_address(rules, address)?;
+        self.admit_address(address)?;
         add(&mut self.torrents, torrent);
         add(&mut self.addresses, address);
         Ok(())
     }
 
     /// Counts a known peer at its other address, unless that is one too many.
-    pub(super) fn change_address(
-        &mut self,
-        rules: &KeyRules,
-        old: u32,
-        new: u32,
-    ) -> Result<(), Refusal> {
+    pub(super) fn change_address(&mut self, old: u32, new: u32) -> Result<(), Refusal> {
         subtract(&mut self.addresses, old);
-        let admitted = self.admit_address(rules, new);
+        let admitted = self.admit_address(new);
         add(&mut self.addresses, if admitted.is_ok() { new } else { old });
         admitted
     }
@@ -85,9 +92,9 @@ impl Bounded {
         subtract(&mut self.addresses, address);
     }
 
-    fn admit_address(&self, rules: &KeyRules, address: u32) -> Result<(), Refusal> {
+    fn admit_address(&self, address: u32) -> Result<(), Refusal> {
         let is_new = !self.addresses.contains_key(&address);
-        if is_new && is_reached(rules.addresses.into(), self.addresses.len()) {
+        if is_new && is_reached(self.rules.addresses.into(), self.addresses.len()) {
             return Err(Refusal::KeyAddresses);
         }
         Ok(())

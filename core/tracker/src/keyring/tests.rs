@@ -12,6 +12,14 @@ fn ring() -> Keyring {
     Keyring::new([1; 16])
 }
 
+impl Keyring {
+    /// Both halves.
+    fn enter(&self, now: Tick, text: &[u8], asked: Asked) -> Result<KeyName, Refusal> {
+        let name = self.seek(text);
+        self.admit(now, name, asked).map(|()| name)
+    }
+}
+
 fn key(number: u32) -> UserKey {
     UserKey::parse(format!("key-number-{number:08}")).unwrap()
 }
@@ -52,7 +60,7 @@ impl Said {
 }
 
 fn announce(ring: &Keyring, now: Tick, key: &UserKey, said: &Said) -> Result<(), Refusal> {
-    let name = ring.admit(now, key.as_bytes(), Asked::Announce)?;
+    let name = ring.enter(now, key.as_bytes(), Asked::Announce)?;
     let tag = ring.approach(name, &said.torrent, &said.peer);
     ring.account(now, name, tag, &said.report())
 }
@@ -72,7 +80,7 @@ fn totals(ring: &Keyring) -> BTreeMap<KeyId, KeyTotals> {
 fn strangers_learn_that_a_key_is_unknown_and_nothing_else() {
     let ring = ring();
     ring.put(KeyId(1), key(1), KeyRules { expires: Some(Tick(100)), ..KeyRules::default() });
-    let admit = |now, text: &[u8]| ring.admit(Tick(now), text, Asked::Announce).err();
+    let admit = |now, text: &[u8]| ring.enter(Tick(now), text, Asked::Announce).err();
     assert_eq!(admit(99, key(1).as_bytes()), None);
     assert_eq!(admit(100, key(1).as_bytes()), Some(Refusal::KeyExpired));
     for text in
@@ -87,7 +95,7 @@ fn strangers_learn_that_a_key_is_unknown_and_nothing_else() {
 #[test]
 fn a_number_has_one_key_and_a_key_one_number() {
     let ring = ring();
-    let admits = |number| ring.admit(Tick(0), key(number).as_bytes(), Asked::Scrape).is_ok();
+    let admits = |number| ring.enter(Tick(0), key(number).as_bytes(), Asked::Scrape).is_ok();
     ring.put(KeyId(7), key(1), KeyRules::default());
     ring.put(KeyId(7), key(2), KeyRules::default());
     assert!(!admits(1) && admits(2));
@@ -102,14 +110,14 @@ fn first_uses_are_told_once() {
     let ring = ring();
     (0..3).for_each(|number| _ = ring.put(KeyId(number), key(number), KeyRules::default()));
     for number in [1, 2, 1] {
-        ring.admit(Tick(0), key(number).as_bytes(), Asked::Announce).unwrap();
+        ring.enter(Tick(0), key(number).as_bytes(), Asked::Announce).unwrap();
     }
     let mut used = Vec::new();
     ring.take_first_uses(&mut used);
     used.sort_unstable();
     assert_eq!(used, [KeyId(1), KeyId(2)]);
     ring.put(KeyId(1), key(1), KeyRules { torrents: 1, ..KeyRules::default() });
-    ring.admit(Tick(0), key(1).as_bytes(), Asked::Announce).unwrap();
+    ring.enter(Tick(0), key(1).as_bytes(), Asked::Announce).unwrap();
     used.clear();
     ring.take_first_uses(&mut used);
     assert_eq!(used, [], "other rules make no other key");
@@ -119,7 +127,7 @@ fn first_uses_are_told_once() {
 fn only_announces_count_against_the_pace() {
     let ring = ring();
     ring.put(KeyId(1), key(1), KeyRules { announces_per_minute: 2, ..KeyRules::default() });
-    let ask = |now, asked| ring.admit(Tick(now), key(1).as_bytes(), asked).err();
+    let ask = |now, asked| ring.enter(Tick(now), key(1).as_bytes(), asked).err();
     let asks = [Asked::Announce, Asked::Scrape, Asked::Announce, Asked::Announce, Asked::Scrape];
     let expected = [None, None, None, Some(Refusal::KeyRate), None];
     assert_eq!(asks.map(|asked| ask(5, asked)), expected);

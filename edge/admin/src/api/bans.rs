@@ -1,5 +1,6 @@
 //! `/bans`: networks that are not served.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -7,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracker::Network;
 use types::limits::BANS_MAX;
-use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema, SchemaFormat, Type};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{
+    AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, SchemaFormat, Type,
+};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
@@ -22,12 +26,15 @@ use crate::records::tables::bans::{self, BanRow};
 
 /// Bans on a page.
 const PAGE_MAX: u32 = 1000;
+/// Bans in one request.
+const MANY_MAX: usize = 1000;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{BansRead, BansWrite};
     vec![
         route("GET /bans", BansRead, "Bans in force, page by page", list),
         route("POST /bans", BansWrite, "Ban a network", create),
+        route("POST /bans/bulk", BansWrite, "Ban up to a thousand networks at once", create_many),
         route("DELETE /bans/{*network}", BansWrite, "End the ban of a network", remove),
     ]
 }
@@ -74,6 +81,30 @@ struct BanWish {
     expires: Option<i64>,
 }
 
+/// What shall be banned, all of it or nothing.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct BanWishes {
+    /// Addresses, or networks in CIDR notation.
+    #[schema(schema_with = networks_schema)]
+    networks: Vec<String>,
+    #[schema(max_length = 100)]
+    #[serde(default)]
+    reason: String,
+    /// Seconds since 1970 at which they end; absent: never.
+    #[schema(minimum = 0, maximum = 253402300799i64)]
+    expires: Option<i64>,
+}
+
+/// What has come of it.
+#[derive(Serialize, ToSchema)]
+struct BanCount {
+    /// Networks that were named, repeats counted once.
+    named: u64,
+    /// Bans that there are in all.
+    total: u64,
+}
+
 /// Which page.
 #[derive(Deserialize, IntoParams)]
 struct Which {
@@ -116,6 +147,15 @@ fn network_schema() -> Schema {
         .item(format("ipv4"))
         .item(format("ipv6"))
         .description(Some("An address, or a network in CIDR notation"))
+        .into()
+}
+
+/// Some of them.
+fn networks_schema() -> Schema {
+    ArrayBuilder::new()
+        .items(RefOr::T(network_schema()))
+        .min_items(Some(1))
+        .max_items(Some(MANY_MAX))
         .into()
 }
 
@@ -169,6 +209,45 @@ async fn create(
     let data = json!({ "network": row.network, "reason": row.reason, "automatic": false, "expires": row.expires });
     api.hub.tell(EventKind::Ban, data);
     Ok(Created(row.into()))
+}
+
+/// For lists that others keep. They are no events: nobody wants a thousand of them.
+async fn create_many(
+    State(api): State<Shared>,
+    caller: Caller,
+    Body(wishes): Body<BanWishes>,
+) -> Result<Json<BanCount>, Problem> {
+    check_name("reason", &wishes.reason)?;
+    check_end(wishes.expires)?;
+    if wishes.networks.is_empty() || wishes.networks.len() > MANY_MAX {
+        return Err(Problem::bad_request(format!("networks: 1 to {MANY_MAX} are due")));
+    }
+    let parse = |text: &String| {
+        Network::parse(text).map_err(|due| Problem::bad_request(format!("networks: {text}: {due}")))
+    };
+    let networks: BTreeSet<Network> =
+        wishes.networks.iter().map(parse).collect::<Result<_, _>>()?;
+    if api.tracker().bans().len() + networks.len() > BANS_MAX {
+        return Err(Problem::conflict(format!("{BANS_MAX} bans are the most")));
+    }
+    let (named, created) = (networks.len() as u64, api.now());
+    let row = |network: &Network| BanRow {
+        network: network.to_string(),
+        reason: wishes.reason.clone(),
+        automatic: false,
+        created,
+        expires: wishes.expires,
+    };
+    let rows: Vec<BanRow> = networks.iter().map(row).collect();
+    let (shared, expires) = (Arc::clone(&api), wishes.expires);
+    let put = move |(): &()| {
+        let until = expires.map(|time| shared.moment().tick_at(time));
+        let bans: Vec<_> = networks.into_iter().map(|network| (network, until)).collect();
+        shared.tracker().bans().put(&bans);
+    };
+    api.records().change(move |db| bans::put(db, &rows), put).await?;
+    api.audit(&caller, format_args!("banned {named} networks"));
+    Ok(Json(BanCount { named, total: api.tracker().bans().len() as u64 }))
 }
 
 async fn remove(

@@ -294,7 +294,8 @@ impl Desk {
             if announce.event == Event::Stopped {
                 self.checker.expect_one_more();
             }
-            client::announce_target(&mut self.target, &url.target, &announce, 0);
+            let target = url.target(self.population.number(place));
+            client::announce_target(&mut self.target, target, &announce, 0);
         } else {
             self.hashes.clear();
             for _ in 0..*scrape_torrents {
@@ -302,7 +303,7 @@ impl Desk {
                 self.hashes.push(self.population.habits().info_hash(torrent));
             }
             // That there is such a path was made sure of before.
-            let _ = client::scrape_target(&mut self.target, &url.target, &self.hashes);
+            let _ = client::scrape_target(&mut self.target, url.target(first), &self.hashes);
         }
         connection.request.clear();
         client::get(&mut connection.request, &url.host, &self.target, *close);

@@ -8,6 +8,7 @@ use super::hostile::Hostile;
 use crate::mix::{Asked, Mix};
 use crate::population::{Member, Population};
 use crate::random::Random;
+use crate::url::Url;
 
 /// Datagrams of one length, one behind the other.
 #[derive(Default)]
@@ -37,8 +38,8 @@ impl Train {
 pub(super) struct Requests {
     mix: Mix,
     scrape_torrents: usize,
-    /// What announces say of the URL (BEP 41).
-    url_data: Vec<u8>,
+    /// Announces say its path and query (BEP 41).
+    url: Url,
     hostile: Option<(Hostile, u8)>,
     /// Hostile requests that are due, in hundredths.
     hostile_due: u32,
@@ -61,7 +62,7 @@ impl Requests {
         Self {
             mix: options.mix,
             scrape_torrents: options.scrape_torrents.max(1) as usize,
-            url_data: url_data(&options.url.target).into(),
+            url: options.url.clone(),
             hostile: options.hostile,
             hostile_due: 0,
             population,
@@ -105,7 +106,7 @@ impl Requests {
         let (announce, member) = self.population.announce(place, &mut self.random);
         let id = flights.take_off(slot, Flight { asked: Asked::Announce, member, due_ns });
         let [_, train, ..] = &mut self.trains;
-        let url_data = &self.url_data;
+        let url_data = url_data(self.url.target(self.population.number(place)));
         train.add(|out| client::announce(out, origin.connection_id, id, &announce, url_data));
         announce.event == Event::Stopped
     }

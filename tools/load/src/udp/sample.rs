@@ -83,7 +83,7 @@ impl Asker {
             socket,
             connection_id: 0,
             template,
-            url_data: super::requests::url_data(&options.url.target).into(),
+            url_data: super::requests::url_data(options.url.target(0)).into(),
             is_v6: options.url.address().is_ipv6(),
             random,
             begun: Instant::now(),

@@ -1,6 +1,6 @@
 //! The load against small trackers on loopback: an honest one, and others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -129,6 +129,27 @@ fn options(url: Url) -> Options {
 
 fn load(options: &Options) -> Report {
     run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+#[test]
+fn each_peer_has_a_key() {
+    let (url, seen) = honest("127.0.0.1:0");
+    let keys = ["0123456789abcdef", "fedcba9876543210"].map(String::from);
+    let url = Url::udp(&format!("{url}/{{key}}")).unwrap().with_keys(&keys).unwrap();
+    load(&Options { sockets: 3, ..options(url) });
+    let mut keys_of_peers = BTreeMap::new();
+    for request in seen.lock().unwrap().iter() {
+        if let Ok(Request::Connected { call: Call::Announce { announce, options }, .. }) =
+            decode(request)
+        {
+            let mut room = [0; 64];
+            let url = String::from_utf8(options.url_data(&mut room).to_vec()).unwrap();
+            assert!(keys.iter().any(|key| url == format!("/announce/{key}")), "{url}");
+            assert_eq!(keys_of_peers.entry(announce.peer_id.0).or_insert(url.clone()), &url);
+        }
+    }
+    let both: BTreeSet<String> = keys_of_peers.into_values().collect();
+    assert_eq!(both.len(), 2);
 }
 
 #[test]

@@ -67,6 +67,11 @@ impl Crowd {
         self.population.len() as usize
     }
 
+    /// Path and query as the peer at this place has them.
+    pub(super) fn target(&self, place: usize) -> &str {
+        self.url.target(self.population.number(place as u32))
+    }
+
     /// Whether the next request is a scrape.
     pub(super) fn is_to_scrape(&mut self) -> bool {
         self.mix.draw(&mut self.random) == Asked::Scrape

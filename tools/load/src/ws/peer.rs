@@ -62,7 +62,7 @@ impl Peer {
     pub(super) fn new(index: usize, turn: &mut Turn<'_>) -> Self {
         let crowd = &mut *turn.crowd;
         let key = crowd.handshake_key();
-        ws::client::request(turn.out, &crowd.url.host, &crowd.url.target, &key);
+        ws::client::request(turn.out, &crowd.url.host, crowd.target(index), &key);
         Self {
             place: index,
             id: PeerId::default(),

@@ -82,6 +82,12 @@ fn entries_bans_tokens_and_downloads_are_there_the_next_time() {
     api.expect(204, &format!("PUT /lists/deny/{}", hash(0xdd)), None);
     api.expect(204, &format!("PUT /torrents/{}/freeze", hash(0xcc)), None);
     api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.0/24" })));
+    let many = |networks: &[&str]| json!({ "networks": networks, "reason": "list" });
+    let put = api.expect(200, "POST /bans/bulk", Some(&many(&["198.51.100.7", "2001:db8::/32"])));
+    assert_eq!((&put["named"], &put["total"]), (&json!(2), &json!(3)));
+    for bad in [many(&[]), many(&["203.0.113.0/24", "nowhere"]), many(&["::1"; 1001])] {
+        api.expect(400, "POST /bans/bulk", Some(&bad));
+    }
     let token = api.expect(201, "POST /tokens", Some(&json!({ "name": "n", "scopes": ["*"] })));
     let secret = token["secret"].as_str().unwrap();
     // A download: a leecher that completes.

@@ -1,0 +1,296 @@
+//! The management API of a tracker that is busy: `cargo xtask bench api [--runs N] [--seconds N] [--write]`.
+//!
+//! 1. Each run imports a million entries into an empty allow list, in one request.
+//! 2. Single torrents are allowed one by one. When such a change is acknowledged, every worker must serve
+//!    the torrent: it is announced to all of them at once.
+//! 3. A million torrents are announced. Then `tidegate load` keeps the tracker at 80 % of its maximum while
+//!    pages of 100 torrents and the statistics are asked for, and without: the longest an announce has
+//!    waited says what a page costs others.
+//!
+//! Tracker on core 0, everything else on core 1.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::api_client::ApiClient;
+use super::load::{json_figure, pinned};
+use super::private::{Numbers, hash_lines};
+use super::subject::{Running, serve};
+use super::{Plan, machine, median};
+use crate::command::{command, output};
+use crate::workspace::{release, root};
+
+const ADDRESS: &str = "127.0.0.1:3014";
+const ADMIN: &str = "127.0.0.1:3015";
+const ENTRIES: u32 = 1_000_000;
+/// Torrents that are allowed one by one.
+const CHANGES: u32 = 200;
+/// Sockets that announce what has been allowed: the kernel spreads them over the workers.
+const SOCKETS: usize = 32;
+/// That part of the maximum is the load under which pages are asked for.
+const LOAD: f64 = 0.8;
+/// So many torrents are there, at least, when pages are asked for.
+const TORRENTS: f64 = 1e6;
+/// Peers of the load, spread evenly: nearly all torrents get one.
+const CROWD: [&str; 6] = ["--torrents", "1150000", "--peers", "3000000", "--spread", "uniform"];
+/// Seconds in which nearly all peers have announced.
+const FILL_S: u32 = 60;
+/// Between two pages, or two looks at the statistics.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What was found, by name.
+struct Figures(Vec<(String, f64)>);
+
+pub(super) fn bench(plan: &Plan) -> Result<()> {
+    output(command(&["taskset", "-a", "-p", "-c", "1", &std::process::id().to_string()]))?;
+    let mut figures = Figures(Vec::new());
+    for _ in 0..plan.runs {
+        let folder = fresh_folder()?;
+        let more = format!("[access]\nmode = \"allow\"\n[state]\ndir = {folder:?}\n");
+        let _tracker = start(2, &more)?;
+        import(&mut figures)?;
+        change(&mut figures)?;
+    }
+    pages(plan, &mut figures)?;
+    println!("\n{}", figures.medians());
+    if plan.write {
+        let text = format!(
+            "{}# cargo xtask bench api --runs {} --seconds {}\nfigure,value\n{}",
+            machine::describe()?,
+            plan.runs,
+            plan.seconds,
+            figures.lines()
+        );
+        let name = format!("bench/record/{}-api.csv", machine::day()?);
+        fs::write(root().join(&name), text)?;
+        println!("written: {name}");
+    }
+    Ok(())
+}
+
+fn start(workers: u32, more: &str) -> Result<Running> {
+    let admin =
+        format!("[admin]\nlisten = [\"{ADMIN}\"]\nrequests_per_s = 0\n[log]\nlevel = \"warn\"\n");
+    serve(ADDRESS, workers, &(admin + more))
+}
+
+/// For records; empty.
+fn fresh_folder() -> Result<PathBuf> {
+    let path = root().join("target/bench/api");
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path)?;
+    Ok(path)
+}
+
+fn import(figures: &mut Figures) -> Result<()> {
+    let lines = hash_lines(&mut Numbers(1), ENTRIES);
+    let mut api = ApiClient::new(ADMIN)?;
+    let begun = Instant::now();
+    let answer = api.expect(200, "POST /api/v1/lists/allow", &lines)?;
+    let taken = begun.elapsed().as_secs_f64();
+    ensure!(json_figure(&answer, "total")? == f64::from(ENTRIES), "not all are there: {answer}");
+    figures.add("import, entries/s", f64::from(ENTRIES) / taken);
+    Ok(())
+}
+
+/// Allows torrents, and announces each to all workers when that is acknowledged.
+fn change(figures: &mut Figures) -> Result<()> {
+    let mut api = ApiClient::new(ADMIN)?;
+    let mut clients = (0..SOCKETS).map(|_| Client::new()).collect::<Result<Vec<_>>>()?;
+    let mut times_ms = Vec::new();
+    for number in 0..CHANGES {
+        let hash: [u8; 20] = std::array::from_fn(|at| (number >> (8 * (at % 4))) as u8 ^ 0x5a);
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        ensure!(!clients[0].is_served(&hash)?, "served before it is allowed");
+        let begun = Instant::now();
+        api.expect(204, &format!("PUT /api/v1/lists/allow/{hex}"), "")?;
+        times_ms.push(begun.elapsed().as_secs_f64() * 1e3);
+        for client in &mut clients {
+            ensure!(client.is_served(&hash)?, "acknowledged, and a worker does not know it");
+        }
+    }
+    figures.add("change in force, ms, median", part(&mut times_ms, 0.5));
+    figures.add("change in force, ms, longest", part(&mut times_ms, 1.0));
+    Ok(())
+}
+
+/// A client over UDP that waits for each answer.
+struct Client {
+    socket: UdpSocket,
+    connection_id: [u8; 8],
+}
+
+impl Client {
+    fn new() -> Result<Self> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.connect(ADDRESS)?;
+        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+        // BEP 15: magic, action 0, transaction id; back come action, transaction id, connection id.
+        let mut request = 0x0417_2710_1980_u64.to_be_bytes().to_vec();
+        request.extend([0; 8]);
+        socket.send(&request)?;
+        let mut answer = [0; 16];
+        ensure!(socket.recv(&mut answer)? == 16, "no connection id");
+        let [.., a, b, c, d, e, f, g, h] = answer;
+        Ok(Self { socket, connection_id: [a, b, c, d, e, f, g, h] })
+    }
+
+    /// Whether an announce is answered, and not refused.
+    fn is_served(&mut self, hash: &[u8; 20]) -> Result<bool> {
+        let mut request = self.connection_id.to_vec();
+        request.extend([0, 0, 0, 1, 0, 0, 0, 0]);
+        request.extend(hash);
+        request.extend(b"-XX0001-000000000000");
+        // Downloaded, left and uploaded; event, address, key, number of peers; port.
+        request.extend([0; 24]);
+        request.extend([0; 16]);
+        request.extend(6881_u16.to_be_bytes());
+        self.socket.send(&request)?;
+        let mut answer = [0; 2048];
+        self.socket.recv(&mut answer).context("an announce was not answered")?;
+        Ok(answer[..4] == [0, 0, 0, 1])
+    }
+}
+
+/// Pages of torrents under load.
+fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
+    let tracker = start(1, "")?;
+    load(&tracker, FILL_S, &[])?;
+    let mut api = ApiClient::new(ADMIN)?;
+    let torrents = json_figure(&api.expect(200, "GET /api/v1/torrents?limit=1", "")?, "total")?;
+    ensure!(torrents >= TORRENTS, "{torrents} torrents only");
+    println!("{torrents} torrents");
+    let most = json_figure(&load(&tracker, plan.seconds, &[])?, "responses_per_s")?;
+    let rate = (most * LOAD).round().to_string();
+    figures.add("maximum, responses/s", most);
+    for _ in 0..plan.runs {
+        for asks in [Asks::Nothing, Asks::Pages, Asks::Statistics] {
+            let is_over = AtomicBool::new(false);
+            let (json, mut times_ms) = thread::scope(|scope| -> Result<_> {
+                let asker = scope.spawn(|| asks.go_on(&is_over));
+                let json = load(&tracker, plan.seconds, &["--rate", &rate]);
+                is_over.store(true, Ordering::Relaxed);
+                let times = asker.join().map_err(|_| anyhow::anyhow!("the asker panicked"))??;
+                Ok((json?, times))
+            })?;
+            if !times_ms.is_empty() {
+                let name = asks.name();
+                figures.add(&format!("{name}, ms, median"), part(&mut times_ms, 0.5));
+                figures.add(&format!("{name}, ms, 99 of 100"), part(&mut times_ms, 0.99));
+                figures.add(&format!("{name}, ms, longest"), part(&mut times_ms, 1.0));
+            }
+            for (place, words) in
+                [("p50", "median"), ("p99", "99 %"), ("p99_9", "99.9 %"), ("max", "longest")]
+            {
+                let figure =
+                    json_figure(json.split_once("latency_us").context("no latency")?.1, place)?;
+                figures.add(&format!("announces beside {}, us, {words}", asks.name()), figure);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn load(tracker: &Running, seconds: u32, more: &[&str]) -> Result<String> {
+    let mut command = pinned();
+    command.arg(release().join("tidegate")).args(["load", "udp"]).arg(format!("udp://{ADDRESS}"));
+    command.args(CROWD).args(["--warm-up", "1", "--seconds", &seconds.to_string(), "--json"]);
+    command.args(["--pid", &tracker.pid().to_string()]).args(more);
+    output(command)
+}
+
+/// What the API is asked for.
+#[derive(Clone, Copy)]
+enum Asks {
+    Nothing,
+    Pages,
+    Statistics,
+}
+
+impl Asks {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Pages => "pages",
+            Self::Statistics => "statistics",
+        }
+    }
+
+    /// Asks until it is over, and gives how long answers took, milliseconds.
+    fn go_on(self, is_over: &AtomicBool) -> Result<Vec<f64>> {
+        let mut api = ApiClient::new(ADMIN)?;
+        let (mut times, mut cursor) = (Vec::new(), String::new());
+        // The first page waits for the list of all torrents to be made.
+        let mut is_first = true;
+        while !is_over.load(Ordering::Relaxed) {
+            let request = match self {
+                Self::Nothing => return Ok(times),
+                Self::Pages => format!("GET /api/v1/torrents?sort=leechers&limit=100{cursor}"),
+                Self::Statistics => "GET /api/v1/stats".into(),
+            };
+            let begun = Instant::now();
+            let answer = api.expect(200, &request, "")?;
+            if !std::mem::take(&mut is_first) {
+                times.push(begun.elapsed().as_secs_f64() * 1e3);
+            }
+            let next =
+                answer.split_once("\"next\":\"").and_then(|(_, rest)| rest.split('"').next());
+            cursor = next.map_or_else(String::new, |next| format!("&cursor={next}"));
+            sleep(PAUSE);
+        }
+        Ok(times)
+    }
+}
+
+impl Figures {
+    fn add(&mut self, name: &str, value: f64) {
+        println!("{name:<44} {value:>12.3}");
+        self.0.push((name.to_owned(), value));
+    }
+
+    /// In the order in which they came, and of each name one.
+    fn medians(&self) -> String {
+        let mut text = "medians\n".to_owned();
+        let mut told = Vec::new();
+        for (name, _) in &self.0 {
+            if !told.contains(&name) {
+                let of_name = self.0.iter().filter(|(other, _)| other == name);
+                let value = median(of_name.map(|(_, value)| *value).collect());
+                let _ = writeln!(text, "{name:<44} {value:>12.3}");
+                told.push(name);
+            }
+        }
+        text
+    }
+
+    fn lines(&self) -> String {
+        let line = |(name, value): &(String, f64)| format!("\"{name}\",{value:.3}\n");
+        self.0.iter().map(line).collect()
+    }
+}
+
+/// The time that this part of all are not longer than.
+fn part(times: &mut [f64], part: f64) -> f64 {
+    times.sort_by(f64::total_cmp);
+    let at = (times.len() as f64 * part).ceil() as usize;
+    times.get(at.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_times() {
+        let mut times: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        assert_eq!([0.5, 0.99, 1.0].map(|of| part(&mut times, of)), [100.0, 198.0, 200.0]);
+        assert!(part(&mut [], 0.5).is_nan());
+    }
+}
