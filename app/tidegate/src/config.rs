@@ -4,7 +4,9 @@
 mod acme;
 mod keys;
 mod listeners;
+mod log;
 mod read;
+mod sections;
 mod show;
 mod tables;
 
@@ -21,6 +23,7 @@ use keys::{KEYS, Key};
 
 pub(crate) use acme::{AcmeConfig, Challenge};
 pub(crate) use listeners::{DoorConfig, Group, Transport, doors};
+pub(crate) use log::{LogConfig, Repeat};
 pub(crate) use read::{Problem, Settings, load};
 pub(crate) use show::{init, list, show};
 
@@ -53,6 +56,7 @@ pub(crate) struct Config {
     /// Whether it speaks TLS.
     pub(crate) admin_tls: bool,
     pub(crate) requests_per_s: u32,
+    pub(crate) wrong_tokens_per_min: u32,
     pub(crate) cors_origins: Vec<String>,
     pub(crate) webhook_ports: Vec<u16>,
     /// Where durable records are; `None` is nowhere.
@@ -62,8 +66,7 @@ pub(crate) struct Config {
     pub(crate) group: String,
     pub(crate) sandbox: bool,
     pub(crate) drain_s: u32,
-    pub(crate) log_level: tracing::Level,
-    pub(crate) log_json: bool,
+    pub(crate) log: LogConfig,
 }
 
 impl Config {
@@ -80,6 +83,7 @@ impl Config {
         });
         listeners::check_addresses(settings, &groups, &admin, &mut problems);
         let acme = AcmeConfig::from_settings(settings, &mut problems);
+        let log = LogConfig::from_settings(settings, &mut problems);
         let config = Self {
             groups,
             doors,
@@ -111,6 +115,7 @@ impl Config {
             admin_listen: admin,
             admin_tls: settings.flag("admin.tls"),
             requests_per_s: settings.int("admin.requests_per_s"),
+            wrong_tokens_per_min: settings.int("admin.wrong_tokens_per_min"),
             cors_origins: origins(settings, &mut problems),
             webhook_ports: ports(settings, &mut problems),
             state_dir: Some(settings.text("state.dir"))
@@ -121,9 +126,7 @@ impl Config {
             group: settings.text("process.group").into(),
             sandbox: settings.text("process.sandbox") == "auto",
             drain_s: settings.int("process.drain_s"),
-            // The key's choices are exactly the levels.
-            log_level: settings.text("log.level").parse().unwrap_or(tracing::Level::INFO),
-            log_json: settings.text("log.format") == "json",
+            log,
         };
         config.cross_check(settings, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(unique(problems)) }

@@ -22,6 +22,8 @@ mod listeners;
 mod lists;
 #[path = "outside/loading.rs"]
 mod loading;
+#[path = "outside/logs.rs"]
+mod logs;
 #[path = "outside/private.rs"]
 mod private;
 #[path = "outside/process.rs"]

@@ -43,6 +43,7 @@ use types::Tick;
 use crate::control::Command;
 use crate::events::Hub;
 use crate::images::Moment;
+use crate::log_levels::AUDIT;
 use crate::overview::Overview;
 use crate::recorder::Recorder;
 use crate::records::{Records, Writer, tables};
@@ -68,6 +69,8 @@ pub struct ApiOptions {
     pub cors_origins: Vec<String>,
     /// Requests that one token may make in a second; 0 is no bound.
     pub requests_per_s: u32,
+    /// Wrong tokens that may come from one address in a minute.
+    pub wrong_tokens_per_min: u32,
     /// Ports of other machines that webhooks may go to.
     pub webhook_ports: Vec<u16>,
     /// A token that may do everything, from outside the records.
@@ -121,7 +124,7 @@ impl Api {
             Ok((tokens, fresh, tables::webhooks::all(connection)?))
         };
         let (tokens, fresh, hooks) = read().map_err(|error| means.records.fault(&error))?;
-        let gate = Gate::new(tokens, options.requests_per_s);
+        let gate = Gate::new(tokens, &options);
         let webhooks = Webhooks::new(hooks);
         let overview = Arc::new(Overview::new(Arc::clone(&means.figures.tracker)));
         let api = Self {
@@ -190,7 +193,7 @@ impl Api {
     /// Writes down who has changed what. Secrets are never part of it.
     fn audit(&self, caller: &Caller, action: std::fmt::Arguments<'_>) {
         let (token, name, from) = (caller.token, caller.name.as_str(), caller.from);
-        info!(target: "tidegate::audit", "token {token} ({name:?}) at {from}: {action}");
+        info!(target: AUDIT, "token {token} ({name:?}) at {from}: {action}");
     }
 
     /// Does what happens beside requests, for ever.

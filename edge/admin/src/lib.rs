@@ -12,6 +12,7 @@ mod control;
 mod dashboard;
 mod events;
 mod images;
+mod log_levels;
 mod log_tail;
 mod metrics;
 pub mod overview;
@@ -39,6 +40,7 @@ pub use api::{Api, ApiOptions, Deliver, Means, Post, is_token};
 pub use control::{Command, Reloaded, Setting};
 pub use events::{Event, EventKind, Hub};
 pub use images::{Collector, Moment, fill};
+pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
 pub use records::{OpenError, Records};
 

@@ -46,33 +46,6 @@ pub(crate) enum Kind {
     Tables(&'static [&'static str]),
 }
 
-/// What each section is about, in the order in which `config init` writes them.
-pub(crate) const SECTIONS: &[(&str, &str)] = &[
-    ("udp", "UDP trackers (BEP 15)."),
-    ("http", "HTTP trackers (BEP 3)."),
-    ("tls", "HTTPS, and WebTorrent over it (wss). The keys of [http] hold for it, too."),
-    (
-        "tls.acme",
-        "Certificates from an authority, as from Let's Encrypt: obtained, and renewed in time.\n\
-         docs/operating.md tells more.",
-    ),
-    ("tracker", "What clients are told, whatever the protocol."),
-    ("access", "Which torrents are served, and to whom. Gates announces and scrapes alike."),
-    (
-        "limits",
-        "What the tracker may take, and what clients may take of it, by prefix of their address.",
-    ),
-    (
-        "bans",
-        "For what a client's prefix ([limits]) is banned by itself; 0 is never. Exempt are those of\n\
-         limits.exempt. docs/operating.md tells more.",
-    ),
-    ("admin", "Metrics, health and the management API: docs/api.md tells how to get in."),
-    ("state", "What outlives the process: what the API has made, and counts."),
-    ("process", "Who the tracker is once it has bound its ports, and how it ends."),
-    ("log", "What is written to standard error."),
-];
-
 const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
     Key { name, kind, default, live: false, own: false, help }
 }
@@ -533,8 +506,13 @@ pub(crate) const KEYS: &[Key] = &[
         "admin.requests_per_s",
         Kind::Int(0, RATE_MAX),
         "100",
-        "API requests that one token may make in a second, twice as many at once; 0 is no limit, for\n\
-         wrong tokens neither.",
+        "API requests that one token may make in a second, twice as many at once; 0 is no limit.",
+    ),
+    key(
+        "admin.wrong_tokens_per_min",
+        Kind::Int(1, RATE_MAX),
+        "60",
+        "Wrong tokens that may come from one address, beyond 20 at once, before nothing from there is looked at.",
     ),
     key(
         "admin.cors_origins",
@@ -586,11 +564,19 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     live(
         "log.level",
-        Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
+        Kind::Text,
         r#""info""#,
-        "error, warn, info, debug or trace.",
+        "error, warn, info, debug or trace; and others for some areas, as in \"info,front=debug\". Areas:\n\
+         serve, reload, acme, front, api, audit, webhooks, records, libraries: docs/operating.md.",
     ),
     key("log.format", Kind::Choice(&["text", "json"]), r#""text""#, "text or json."),
+    live(
+        "log.repeats_max",
+        Kind::Int(0, RATE_MAX),
+        "100",
+        "Lines of the same kind in repeats_s; of more, one line tells how many were left out. 0 is no bound.",
+    ),
+    live("log.repeats_s", Kind::Int(1, DAY_S), "10", "For how long lines of the same kind count."),
 ];
 
 /// The key of that name.

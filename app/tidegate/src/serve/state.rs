@@ -87,6 +87,7 @@ pub(super) fn start(
     let options = ApiOptions {
         cors_origins: config.cors_origins.clone(),
         requests_per_s: config.requests_per_s,
+        wrong_tokens_per_min: config.wrong_tokens_per_min,
         webhook_ports: config.webhook_ports.clone(),
         token: given_token()?,
     };

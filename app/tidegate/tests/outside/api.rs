@@ -77,7 +77,7 @@ impl Caller {
     }
 
     /// The body of an answer that must have this status.
-    fn expect(&self, status: u16, request: &str, body: Option<&Value>) -> Value {
+    pub(crate) fn expect(&self, status: u16, request: &str, body: Option<&Value>) -> Value {
         let (found, answer) = self.ask(request, body);
         assert_eq!(found, status, "{request}: {answer}");
         answer
