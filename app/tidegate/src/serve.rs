@@ -46,6 +46,8 @@ use workers::{Ended, Workers};
 
 /// How often files are looked at for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
+/// How long the main thread sleeps while it waits for nothing else than the records.
+const SHORT_REST: Duration = Duration::from_millis(10);
 /// How long threads may take to stop beyond the time that answers have to leave.
 const STOP_TIME: Duration = Duration::from_secs(3);
 
@@ -322,8 +324,13 @@ impl Serving {
     fn run(mut self, happenings: &Receiver<Happening>) -> Result<()> {
         let mut looked = Instant::now();
         let end = loop {
+            // What waits will be acknowledged, so the new process must find it.
+            if self.upgrader.is_wanted() && self.records.is_idle() {
+                self.upgrade();
+            }
             self.supervisor.watch(|| self.workers.beats());
-            if let Ok(happening) = happenings.recv_timeout(self.supervisor.rest())
+            let rest = if self.upgrader.is_wanted() { SHORT_REST } else { self.supervisor.rest() };
+            if let Ok(happening) = happenings.recv_timeout(rest)
                 && let Some(end) = self.meet(happening)
             {
                 break end;
@@ -348,7 +355,11 @@ impl Serving {
             Happening::Signal(SIGUSR2) => {
                 // What is acknowledged from now on the new process would not know.
                 self.records.pause(true);
-                self.upgrader.begin(&self.happen);
+                if !self.upgrader.want() {
+                    warn!("SIGUSR2: an upgrade is under way already");
+                } else if !self.records.is_idle() {
+                    info!("SIGUSR2: changes that wait are recorded before the upgrade");
+                }
             }
             Happening::Signal(signal) => return Some(End::Signal(signal)),
             Happening::Read(outcome) => {
@@ -372,6 +383,13 @@ impl Serving {
             Happening::Command(command) => self.obey(command),
         }
         None
+    }
+
+    fn upgrade(&mut self) {
+        if let Err(error) = self.upgrader.begin(&self.happen) {
+            error!("not upgraded: {error:#}");
+            self.records.pause(false);
+        }
     }
 
     fn obey(&mut self, command: Command) {
