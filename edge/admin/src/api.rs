@@ -29,7 +29,7 @@ mod webhooks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -87,6 +87,8 @@ pub struct Means {
     pub control: Box<dyn Fn(Command) + Send + Sync>,
     /// The tracker's time.
     pub clock: Box<dyn Fn() -> Tick + Send + Sync>,
+    /// Seconds since 1970 by the machine's clock, which may be set back.
+    pub time: Box<dyn Fn() -> i64 + Send + Sync>,
     /// Sends a webhook's post.
     pub deliver: Deliver,
 }
@@ -166,9 +168,13 @@ impl Api {
 
     /// Seconds since 1970; never less than before.
     fn now(&self) -> i64 {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let now = self.time();
         self.latest.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    /// Seconds since 1970, as others have them, too.
+    fn time(&self) -> i64 {
+        (self.means.time)()
     }
 
     fn tracker(&self) -> &Tracker {

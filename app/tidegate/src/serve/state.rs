@@ -99,6 +99,7 @@ pub(super) fn start(
             let _ = happen.send(Happening::Command(command));
         }),
         clock: Box::new(move || clock.now()),
+        time: Box::new(move || moment(clock).time),
         deliver: courier(config)?,
     };
     let (api, token) = Api::new(means, options, &writer)?;

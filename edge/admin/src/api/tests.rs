@@ -1,3 +1,5 @@
+mod sockets;
+
 use std::fs;
 use std::path::Path;
 

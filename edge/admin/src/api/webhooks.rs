@@ -78,6 +78,11 @@ impl Webhooks {
         Self { rows: RwLock::new(rows), ..Self::default() }
     }
 
+    fn has(&self, id: i64) -> bool {
+        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        rows.iter().any(|row| row.id == id)
+    }
+
     fn rows(&self) -> Vec<WebhookRow> {
         self.rows.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -282,7 +287,11 @@ async fn carry(api: &Api, row: &WebhookRow, event: &Event) {
     let counts = &api.webhooks;
     let body = serde_json::to_string(event).unwrap_or_default();
     for pause_s in PAUSES_S.into_iter().map(Some).chain([None]) {
-        let signature = sign(&row.secret, api.now(), &body);
+        // It may have been removed meanwhile.
+        if !counts.has(row.id) {
+            return;
+        }
+        let signature = sign(&row.secret, api.time(), &body);
         let post = Post { url: row.url.clone(), body: body.clone(), signature };
         let why = match (api.means.deliver)(post).await {
             Ok(200..=299) => {
