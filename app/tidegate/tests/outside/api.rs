@@ -4,6 +4,10 @@
 mod durable;
 #[path = "api/hostile.rs"]
 mod hostile;
+#[path = "api/many.rs"]
+mod many;
+#[path = "api/webhooks.rs"]
+mod webhooks;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,7 @@
 //! TLS as curl and openssl see it, with certificates that openssl made.
 
+#[path = "tls/admin.rs"]
+mod admin;
 #[path = "tls/certificates.rs"]
 mod certificates;
 #[path = "tls/checked.rs"]

@@ -65,7 +65,7 @@ fn a_kill_costs_nothing_that_was_acknowledged() {
     assert!(acknowledged.is_subset(&keys(&api)));
 }
 
-fn keys(api: &Caller) -> BTreeSet<String> {
+pub(super) fn keys(api: &Caller) -> BTreeSet<String> {
     let (mut keys, mut cursor) = (BTreeSet::new(), String::new());
     loop {
         let page = api.expect(200, &format!("GET /keys?limit=1000{cursor}"), None);

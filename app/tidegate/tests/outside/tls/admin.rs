@@ -1,0 +1,93 @@
+//! The admin listener over TLS.
+
+use std::io::Read;
+use std::net::TcpStream;
+
+use super::*;
+use crate::api::TOKEN;
+use crate::process::{PATIENCE, config, tidegate};
+use crate::talk::try_http;
+
+/// A process that ends with its test.
+struct Ends(std::process::Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn it_speaks_tls_alone_and_takes_other_certificates() {
+    let directory = Directory::new();
+    make_authority(&directory);
+    make(&directory, "host", ECDSA, "30");
+    let path = |name: &str| directory.path(name).display().to_string();
+    let (port, admin) = (free_port(), free_port());
+    let more = format!(
+        "tls = true\n[tls]\nlisten = []\ncertificates = [{{ chain = \"{}\", key = \"{}\" }}]\n",
+        path("host.pem"),
+        path("host.key")
+    );
+    let file = directory.write("tidegate.toml", &config(port, admin, &more));
+    let mut command = tidegate(&["--config"]);
+    let command = command.arg(file).env("TIDEGATE_ADMIN_TOKEN", TOKEN);
+    let _process = Ends(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let resolve = format!("host.test:{admin}:127.0.0.1");
+    let curl = |scheme: &str, target: &str, options: &[&str]| {
+        let url = format!("{scheme}://host.test:{admin}{target}");
+        let words = ["curl", "--silent", "--show-error", "--cacert", "ca.pem", "--resolve"];
+        let format = ["-w", "%{http_code}", "--max-time", "60"];
+        let output =
+            ask(&directory, &[&words[..], &[&resolve], &format, options, &[&url]].concat(), "");
+        stdout(&output)
+    };
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while curl("https", "/health/ready", &[]) != "ready\n200" {
+        assert!(std::time::Instant::now() < deadline, "it does not serve");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let bearer = format!("Authorization: Bearer {TOKEN}");
+    let authorized = ["-H", bearer.as_str()];
+    assert!(curl("https", "/metrics", &[]).ends_with("200"));
+    assert!(curl("https", "/api/v1/stats", &authorized).ends_with("200"));
+    assert!(curl("https", "/api/v1/stats", &[]).ends_with("401"));
+    let made = curl("https", "/api/v1/keys", &[&authorized[..], &["--json", "{}"]].concat());
+    assert!(made.ends_with("201"), "{made}");
+    // Nobody is answered in the clear, and who trusts somebody else is not taken in.
+    let address = ([127, 0, 0, 1], admin).into();
+    let plain = try_http(address, "/health/ready");
+    assert!(plain.is_err(), "{plain:?}");
+    make(&directory, "stranger", ECDSA, "30");
+    assert_eq!(curl("https", "/health/ready", &["--cacert", "stranger.pem"]), "000");
+    // Who does not finish the handshake keeps nobody waiting.
+    let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for mut stream in &silent {
+        // The beginning of a ClientHello.
+        stream.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
+    }
+    assert_eq!(curl("https", "/health/ready", &[]), "ready\n200");
+    drop(silent);
+    // Another certificate is presented from then on.
+    let serial = || {
+        let address = format!("127.0.0.1:{admin}");
+        let words = ["openssl", "s_client", "-connect", &address, "-servername", "host.test"];
+        let text = stdout(&ask(&directory, &words, ""));
+        let start = text.find("-----BEGIN").unwrap_or_else(|| panic!("{text}"));
+        stdout(&ask(&directory, &["openssl", "x509", "-noout", "-serial"], &text[start..]))
+    };
+    let first = serial();
+    make(&directory, "host", ECDSA, "60");
+    let post = ["-X", "POST"];
+    let reloaded = curl("https", "/api/v1/certificates/reload", &[&authorized[..], &post].concat());
+    assert_eq!(reloaded, "204");
+    assert_ne!(serial(), first);
+    // Versions and words that make no sense end the connection, not the listener.
+    let mut garbage = TcpStream::connect(address).unwrap();
+    garbage.set_read_timeout(Some(PATIENCE)).unwrap();
+    garbage.write_all(&[0xa5; 4096]).unwrap();
+    // An alert, or nothing, and the end.
+    let _ = garbage.read_to_end(&mut Vec::new());
+    assert_eq!(curl("https", "/health/ready", &[]), "ready\n200");
+}
