@@ -2,6 +2,7 @@
 //! shown and written from the same table ([`show()`]), and here turned into what the rooms take.
 
 mod acme;
+mod key;
 mod keys;
 mod listeners;
 mod log;
@@ -9,6 +10,7 @@ mod read;
 mod sections;
 mod show;
 mod tables;
+mod trace;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,13 +21,15 @@ use net::Engine;
 use net::tls::CertificateFiles;
 use tracker::{BanRules, Limits, Networks, Policy, Rate};
 
-use keys::{KEYS, Key};
+use key::Key;
+use keys::KEYS;
 
 pub(crate) use acme::{AcmeConfig, Challenge};
 pub(crate) use listeners::{DoorConfig, Group, Transport, doors};
 pub(crate) use log::{LogConfig, Repeat};
 pub(crate) use read::{Problem, Settings, load};
 pub(crate) use show::{init, list, show};
+pub(crate) use trace::TraceConfig;
 
 /// Everything that serving needs, checked.
 #[derive(Clone, Debug)]
@@ -66,6 +70,8 @@ pub(crate) struct Config {
     pub(crate) group: String,
     pub(crate) sandbox: bool,
     pub(crate) drain_s: u32,
+    /// Where traces go, if anywhere.
+    pub(crate) trace: Option<TraceConfig>,
     pub(crate) log: LogConfig,
 }
 
@@ -83,6 +89,7 @@ impl Config {
         });
         listeners::check_addresses(settings, &groups, &admin, &mut problems);
         let acme = AcmeConfig::from_settings(settings, &mut problems);
+        let trace = TraceConfig::from_settings(settings, &mut problems);
         let log = LogConfig::from_settings(settings, &mut problems);
         let config = Self {
             groups,
@@ -126,6 +133,7 @@ impl Config {
             group: settings.text("process.group").into(),
             sandbox: settings.text("process.sandbox") == "auto",
             drain_s: settings.int("process.drain_s"),
+            trace,
             log,
         };
         config.cross_check(settings, &mut problems);

@@ -6,6 +6,7 @@
 //! look alive to whoever watches it.
 
 mod confine;
+mod courier;
 mod listeners;
 mod log;
 mod reload;

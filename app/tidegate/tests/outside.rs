@@ -30,6 +30,8 @@ mod private;
 mod process;
 #[path = "outside/proxies.rs"]
 mod proxies;
+#[path = "outside/receiver.rs"]
+mod receiver;
 #[path = "outside/sandbox.rs"]
 mod sandbox;
 #[path = "outside/serving.rs"]
@@ -38,6 +40,8 @@ mod serving;
 mod talk;
 #[path = "outside/tls.rs"]
 mod tls;
+#[path = "outside/traces.rs"]
+mod traces;
 #[path = "outside/upgrade.rs"]
 mod upgrade;
 #[path = "outside/watched.rs"]

@@ -47,10 +47,11 @@ use crate::log_levels::AUDIT;
 use crate::overview::Overview;
 use crate::recorder::Recorder;
 use crate::records::{Records, Writer, tables};
+use crate::traces::{self, TraceOptions, Traces};
 use crate::{Figures, OpenError};
 
 pub use auth::is_token;
-pub(crate) use auth::{From, Gate, Refused};
+pub(crate) use auth::{Admitted, From, Gate, Refused};
 pub use webhooks::{Deliver, Post};
 
 use auth::Caller;
@@ -91,6 +92,8 @@ pub struct Means {
     pub time: Box<dyn Fn() -> i64 + Send + Sync>,
     /// Sends a webhook's post.
     pub deliver: Deliver,
+    /// Where spans go, if they are wanted.
+    pub traces: Option<TraceOptions>,
 }
 
 /// The API, ready to be served.
@@ -103,6 +106,7 @@ pub struct Api {
     recorder: Recorder,
     overview: Arc<Overview>,
     webhooks: Webhooks,
+    traces: Option<Traces>,
     /// The latest time that was seen: what has expired stays so when the clock goes back.
     latest: AtomicI64,
     /// Held by whoever changes settings: they are read, tried and written in one go.
@@ -128,6 +132,7 @@ impl Api {
         let (tokens, fresh, hooks) = read().map_err(|error| means.records.fault(&error))?;
         let gate = Gate::new(tokens, &options);
         let webhooks = Webhooks::new(hooks);
+        let traces = means.traces.clone().map(Traces::new);
         let overview = Arc::new(Overview::new(Arc::clone(&means.figures.tracker)));
         let api = Self {
             means,
@@ -138,6 +143,7 @@ impl Api {
             recorder: Recorder::default(),
             overview,
             webhooks,
+            traces,
             latest: AtomicI64::new(0),
             settings: tokio::sync::Mutex::default(),
         };
@@ -155,6 +161,10 @@ impl Api {
 
     pub(crate) fn webhooks(&self) -> &Webhooks {
         &self.webhooks
+    }
+
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.traces.as_ref()
     }
 
     pub(crate) fn records(&self) -> &Records {
@@ -204,7 +214,14 @@ impl Api {
 
     /// Does what happens beside requests, for ever.
     pub(crate) async fn work(self: Arc<Self>) {
-        tokio::join!(webhooks::work(&self), events::pump(&self), self.record());
+        let (webhooks, events) = (webhooks::work(&self), events::pump(&self));
+        tokio::join!(webhooks, events, self.record(), self.send_traces());
+    }
+
+    async fn send_traces(&self) {
+        if let Some(traces) = &self.traces {
+            traces.work(self.means.figures.version).await;
+        }
     }
 
     /// Takes a sample each second, and lets go of lists that nobody looks at.
@@ -257,7 +274,7 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
     let kind = [("content-type", "application/json")];
     router = router.route("/openapi.json", get(move || async move { (kind, document) }));
     let origins: Arc<[String]> = api.options.cors_origins.clone().into();
-    Router::new()
+    let router = Router::new()
         .nest(PREFIX, router)
         .merge(session::router())
         .fallback(|| async {
@@ -265,8 +282,12 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
         })
         .method_not_allowed_fallback(|| async { Problem::method() })
         .layer(from_fn_with_state(Arc::clone(api), session::carry))
-        .layer(from_fn(move |request, next| cors::share(Arc::clone(&origins), request, next)))
-        .with_state(Arc::clone(api))
+        .layer(from_fn(move |request, next| cors::share(Arc::clone(&origins), request, next)));
+    let router = match api.traces {
+        Some(_) => router.layer(from_fn_with_state(Arc::clone(api), traces::follow)),
+        None => router,
+    };
+    router.with_state(Arc::clone(api))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod metrics;
 pub mod overview;
 mod recorder;
 pub mod records;
+mod traces;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,6 +44,7 @@ pub use images::{Collector, Moment, fill};
 pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
 pub use records::{OpenError, Records};
+pub use traces::TraceOptions;
 
 use bounded::{BOUNDS, Bounded, Bounds};
 

@@ -218,6 +218,12 @@ fn render_api(page: &mut Page, api: &Api) {
         "Events told to streams and webhooks.",
         api.hub().told(),
     );
+    if let Some(traces) = api.traces() {
+        page.head("trace_spans_total", "counter", "Spans of traces, by what came of them.");
+        for (label, count) in [("sent", &traces.sent), ("dropped", &traces.dropped)] {
+            page.plain("trace_spans_total", &format!("result=\"{label}\""), load(count));
+        }
+    }
     page.head("webhook_posts_total", "counter", "Posts of webhooks, by what came of them.");
     for (label, count) in [
         ("delivered", &webhooks.delivered),

@@ -3,62 +3,8 @@
 
 use types::limits;
 
+use super::key::{Key, Kind, key, live, own};
 use super::listeners::Transport;
-
-/// A key of the configuration.
-#[derive(Debug)]
-pub(crate) struct Key {
-    /// `section.key`; a section below another one has a dot in its name.
-    pub(crate) name: &'static str,
-    /// What values it takes.
-    pub(crate) kind: Kind,
-    /// Its default, as TOML.
-    pub(crate) default: &'static str,
-    /// Whether a reload puts it in force.
-    pub(crate) live: bool,
-    /// Whether a `[[listener]]` may have its own.
-    pub(crate) own: bool,
-    /// What it does: the comment that `config init` writes, without the hash signs.
-    pub(crate) help: &'static str,
-}
-
-impl Key {
-    /// The section that it stands in.
-    pub(crate) fn section(&self) -> &'static str {
-        self.name.rsplit_once('.').map_or("", |(section, _)| section)
-    }
-}
-
-/// What values a key takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    /// A whole number from the first to the second.
-    Int(u32, u32),
-    /// true or false.
-    Flag,
-    /// Any text.
-    Text,
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// A list of texts.
-    List,
-    /// A list of tables, each with these keys, whose values are texts.
-    Tables(&'static [&'static str]),
-}
-
-const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
-    Key { name, kind, default, live: false, own: false, help }
-}
-
-/// The same for a key that a reload puts in force.
-const fn live(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
-    Key { name, kind, default, live: true, own: false, help }
-}
-
-/// The same for a key that a `[[listener]]` may have, too.
-const fn own(key: Key) -> Key {
-    Key { own: true, ..key }
-}
 
 /// What a `[[listener]]` must have.
 pub(crate) const PROTOCOL: Key = key(
@@ -562,12 +508,25 @@ pub(crate) const KEYS: &[Key] = &[
         "5",
         "Seconds that answers may take to leave when the tracker stops or is upgraded.",
     ),
+    key(
+        "trace.endpoint",
+        Kind::Text,
+        r#""""#,
+        "The URL of a collector that takes OTLP over HTTP, as \"http://127.0.0.1:4318/v1/traces\"; empty\n\
+         is off.",
+    ),
+    key(
+        "trace.sample_per_million",
+        Kind::Int(0, 1_000_000),
+        "100000",
+        "Requests to the API that are traced, of a million that belong to no trace yet.",
+    ),
     live(
         "log.level",
         Kind::Text,
         r#""info""#,
         "error, warn, info, debug or trace; and others for some areas, as in \"info,front=debug\". Areas:\n\
-         serve, reload, acme, front, api, audit, webhooks, records, libraries: docs/operating.md.",
+         serve, reload, acme, front, api, audit, webhooks, records, traces, libraries: docs/operating.md.",
     ),
     key("log.format", Kind::Choice(&["text", "json"]), r#""text""#, "text or json."),
     live(

@@ -8,7 +8,8 @@ use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{KEYS, Key, Kind, find};
+use super::key::{Key, Kind};
+use super::keys::{KEYS, find};
 use super::sections::SECTIONS;
 use super::tables::{self, Table};
 

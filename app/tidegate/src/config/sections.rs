@@ -24,5 +24,6 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("admin", "Metrics, health and the management API: docs/api.md tells how to get in."),
     ("state", "What outlives the process: what the API has made, and counts."),
     ("process", "Who the tracker is once it has bound its ports, and how it ends."),
+    ("trace", "Traces of requests to the API, for a collector. docs/operating.md tells more."),
     ("log", "What is written to standard error."),
 ];

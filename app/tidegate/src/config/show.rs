@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{KEYS, Key, Kind, LISTEN, PROTOCOL};
+use super::key::{Key, Kind};
+use super::keys::{KEYS, LISTEN, PROTOCOL};
 use super::read::{Origin, Settings, Value};
 use super::sections::SECTIONS;
 use super::tables::Table;

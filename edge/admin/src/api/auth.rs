@@ -103,6 +103,10 @@ impl FromRequestParts<Shared> for Caller {
 
 impl Input for Caller {}
 
+/// Says of an answer that it is to somebody who was let in, by that token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admitted(pub(crate) i64);
+
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct From(pub(crate) SocketAddr);
@@ -269,7 +273,8 @@ pub(super) async fn guard(
             gate.admitted.fetch_add(1, Ordering::Relaxed);
             let token = caller.token;
             request.extensions_mut().insert(caller);
-            let answer = next.run(request).await;
+            let mut answer = next.run(request).await;
+            answer.extensions_mut().insert(Admitted(token));
             let status = answer.status().as_u16();
             debug!("{method} {path} by token {token} at {from}: {status}");
             Ok(answer)

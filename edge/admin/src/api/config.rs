@@ -65,7 +65,7 @@ struct Level {
     #[schema(
         example = "info,front=debug",
         max_length = 1000,
-        pattern = "^((serve|reload|acme|front|api|audit|webhooks|records|libraries)=)?(error|warn|info|debug|trace)(,((serve|reload|acme|front|api|audit|webhooks|records|libraries)=)?(error|warn|info|debug|trace))*$"
+        pattern = "^((serve|reload|acme|front|api|audit|webhooks|records|traces|libraries)=)?(error|warn|info|debug|trace)(,((serve|reload|acme|front|api|audit|webhooks|records|traces|libraries)=)?(error|warn|info|debug|trace))*$"
     )]
     level: String,
 }

@@ -46,13 +46,13 @@ pub(super) fn routes() -> Vec<Route> {
 /// Something to be posted.
 #[derive(Clone, Debug)]
 pub struct Post {
-    /// Where to; its port is among [`super::ApiOptions::webhook_ports`].
+    /// Where to; of a webhook, its port is among [`super::ApiOptions::webhook_ports`].
     pub url: String,
     /// JSON.
     pub body: String,
-    /// The header `Tidegate-Signature`: `t=SECONDS,sha256=HEX`, where HEX is the HMAC-SHA256 of
+    /// The header `Tidegate-Signature` of webhooks: `t=SECONDS,sha256=HEX`, where HEX is the HMAC-SHA256 of
     /// `SECONDS.BODY` under the webhook's secret.
-    pub signature: String,
+    pub signature: Option<String>,
 }
 
 /// Posts, and gives the status of the answer, or why there is none.
@@ -291,7 +291,7 @@ async fn carry(api: &Api, row: &WebhookRow, event: &Event) {
         if !counts.has(row.id) {
             return;
         }
-        let signature = sign(&row.secret, api.time(), &body);
+        let signature = Some(sign(&row.secret, api.time(), &body));
         let post = Post { url: row.url.clone(), body: body.clone(), signature };
         let why = match (api.means.deliver)(post).await {
             Ok(200..=299) => {

@@ -173,7 +173,7 @@ fn who_wants_different_things_of_one_entry_gets_one_of_them_everywhere() {
         let (api, entry, key) = (&api, &entry, &key);
         move || {
             for round in 0..20 {
-                let put = (lane + round) % 2 == 0;
+                let put = (lane + round).is_multiple_of(2);
                 let good = [200, 201, 204, 404, 409];
                 let ask = |request: &str, body: Option<&Value>| {
                     let (status, answer) = api.ask(request, body);

@@ -63,6 +63,7 @@ impl World {
             clock: Box::new(move || ticks.moment().tick),
             time: Box::new(move || times.moment().time),
             deliver: Arc::new(|_| Box::pin(async { Ok(204) })),
+            traces: None,
         };
         let token = Some(TOKEN.into());
         let options = ApiOptions { token, wrong_tokens_per_min: 60_000, ..ApiOptions::default() };
