@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::load::{Habits, Plan, Spread, Started, Url};
+use ::load::{Habits, Pest, Plan, Spread, Started, Url};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, value_parser};
 use ipnet::IpNet;
@@ -73,6 +73,25 @@ pub(super) struct Telling {
     /// A line a second on standard error, even if it is no terminal.
     #[arg(long)]
     pub(super) progress: bool,
+}
+
+/// Hostile connections beside the load.
+#[derive(Args)]
+pub(super) struct Pests {
+    /// Hostile connections besides: slowloris, garbage, oversize, half, silent.
+    #[arg(long, value_name = "KIND")]
+    hostile: Option<Pest>,
+    /// How many of them.
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "hostile",
+          value_parser = value_parser!(u32).range(1..=1_000_000))]
+    hostile_connections: u32,
+}
+
+impl Pests {
+    /// Their kind, and how many.
+    pub(super) fn chosen(&self) -> Option<(Pest, u32)> {
+        self.hostile.map(|kind| (kind, self.hostile_connections))
+    }
 }
 
 /// How long a run takes, and what is told of it.

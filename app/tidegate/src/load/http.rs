@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::load::http::{self, Options};
-use ::load::{Mix, Pest, Url};
+use ::load::{Mix, Url};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
-use super::arguments::{Any, Course, Crowd, Sources, rate};
+use super::arguments::{Any, Course, Crowd, Pests, Sources, rate};
 use super::{conclude, interruption, watch, wrong_use};
 
 /// Many peers behind connections, with one request at a time on each. In the closed loop a request
@@ -42,13 +42,8 @@ pub(crate) struct Http {
     scrape_torrents: u32,
     #[command(flatten)]
     crowd: Crowd,
-    /// Hostile connections besides: slowloris, garbage, oversize, half, silent.
-    #[arg(long, value_name = "KIND")]
-    hostile: Option<Pest>,
-    /// How many of them.
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "hostile",
-          value_parser = value_parser!(u32).range(1..=1_000_000))]
-    hostile_connections: u32,
+    #[command(flatten)]
+    pests: Pests,
     /// After so many milliseconds a request is lost, and its connection is closed.
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = value_parser!(u32).range(1..=60_000))]
     timeout_ms: u32,
@@ -96,7 +91,7 @@ impl Http {
             sources,
             timeout: Duration::from_millis(self.timeout_ms.into()),
             check_every: self.course.telling.check_every,
-            hostile: self.hostile.map(|kind| (kind, self.hostile_connections)),
+            hostile: self.pests.chosen(),
         })
     }
 }

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::load::ws::{self, Options, Rhythm};
-use ::load::{Habits, Mix, Pest, Plan, Spread, Url};
+use ::load::{Habits, Mix, Plan, Spread, Url};
 use anyhow::Result;
 use clap::{Args, value_parser};
 
-use super::arguments::{Any, Sources, Telling, rate, write_hashes};
+use super::arguments::{Any, Pests, Sources, Telling, rate, write_hashes};
 use super::{conclude, interruption, watch, wrong_use};
 
 /// Every connection is a peer of one torrent. A busy one announces with offers, answers the offers it
@@ -71,13 +71,8 @@ pub(crate) struct Ws {
     /// Seconds between an idle peer's pings; 0 = none.
     #[arg(long, value_name = "N", default_value_t = 30)]
     ping: u32,
-    /// Hostile connections besides: slowloris, garbage, oversize, half, silent.
-    #[arg(long, value_name = "KIND")]
-    hostile: Option<Pest>,
-    /// How many of them.
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "hostile",
-          value_parser = value_parser!(u32).range(1..=1_000_000))]
-    hostile_connections: u32,
+    #[command(flatten)]
+    pests: Pests,
     /// After so many milliseconds a request is lost.
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = value_parser!(u32).range(1..=60_000))]
     timeout_ms: u32,
@@ -152,7 +147,7 @@ impl Ws {
             sources,
             timeout: Duration::from_millis(self.timeout_ms.into()),
             check_every: self.telling.check_every,
-            hostile: self.hostile.map(|kind| (kind, self.hostile_connections)),
+            hostile: self.pests.chosen(),
             ..usual
         })
     }
