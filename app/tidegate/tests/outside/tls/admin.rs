@@ -69,25 +69,31 @@ fn it_speaks_tls_alone_and_takes_other_certificates() {
     }
     assert_eq!(curl("https", "/health/ready", &[]), "ready\n200");
     drop(silent);
-    // Another certificate is presented from then on.
-    let serial = || {
-        let address = format!("127.0.0.1:{admin}");
-        let words = ["openssl", "s_client", "-connect", &address, "-servername", "host.test"];
-        let text = stdout(&ask(&directory, &words, ""));
-        let start = text.find("-----BEGIN").unwrap_or_else(|| panic!("{text}"));
-        stdout(&ask(&directory, &["openssl", "x509", "-noout", "-serial"], &text[start..]))
-    };
-    let first = serial();
-    make(&directory, "host", ECDSA, "60");
-    let post = ["-X", "POST"];
-    let reloaded = curl("https", "/api/v1/certificates/reload", &[&authorized[..], &post].concat());
-    assert_eq!(reloaded, "204");
-    assert_ne!(serial(), first);
-    // Versions and words that make no sense end the connection, not the listener.
+    others_are_presented(&directory, admin, || {
+        let post = ["-X", "POST"];
+        let target = "/api/v1/certificates/reload";
+        assert_eq!(curl("https", target, &[&authorized[..], &post].concat()), "204");
+    });
+    // Words that make no sense end the connection, not the listener.
     let mut garbage = TcpStream::connect(address).unwrap();
     garbage.set_read_timeout(Some(PATIENCE)).unwrap();
     garbage.write_all(&[0xa5; 4096]).unwrap();
     // An alert, or nothing, and the end.
     let _ = garbage.read_to_end(&mut Vec::new());
     assert_eq!(curl("https", "/health/ready", &[]), "ready\n200");
+}
+
+/// Another certificate is presented from `reload` on.
+fn others_are_presented(directory: &Directory, port: u16, reload: impl FnOnce()) {
+    let serial = || {
+        let address = format!("127.0.0.1:{port}");
+        let words = ["openssl", "s_client", "-connect", &address, "-servername", "host.test"];
+        let text = stdout(&ask(directory, &words, ""));
+        let start = text.find("-----BEGIN").unwrap_or_else(|| panic!("{text}"));
+        stdout(&ask(directory, &["openssl", "x509", "-noout", "-serial"], &text[start..]))
+    };
+    let first = serial();
+    make(directory, "host", ECDSA, "60");
+    reload();
+    assert_ne!(serial(), first);
 }
