@@ -24,12 +24,16 @@ mod listeners;
 mod lists;
 #[path = "outside/loading.rs"]
 mod loading;
+#[path = "outside/logs.rs"]
+mod logs;
 #[path = "outside/private.rs"]
 mod private;
 #[path = "outside/process.rs"]
 mod process;
 #[path = "outside/proxies.rs"]
 mod proxies;
+#[path = "outside/receiver.rs"]
+mod receiver;
 #[path = "outside/sandbox.rs"]
 mod sandbox;
 #[path = "outside/serving.rs"]
@@ -40,6 +44,8 @@ mod talk;
 mod tls;
 #[path = "outside/top.rs"]
 mod top;
+#[path = "outside/traces.rs"]
+mod traces;
 #[path = "outside/upgrade.rs"]
 mod upgrade;
 #[path = "outside/watched.rs"]

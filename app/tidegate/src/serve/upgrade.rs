@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use net::process::{Inherited, Launcher, monotonic};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::Happening;
 
@@ -129,6 +129,8 @@ pub(super) struct Upgrader {
     legacy: Legacy,
     /// The way to a new process that does not serve yet.
     attempt: Option<UnixStream>,
+    /// Whether one is to be started.
+    is_wanted: bool,
 }
 
 impl Upgrader {
@@ -137,18 +139,25 @@ impl Upgrader {
         sockets: Vec<(&'static str, OwnedFd)>,
         legacy: Legacy,
     ) -> Self {
-        Self { launcher, sockets, legacy, attempt: None }
+        Self { launcher, sockets, legacy, attempt: None, is_wanted: false }
+    }
+
+    /// Remembers that a new process is to be started; gives whether none is wanted or starting already.
+    pub(super) fn want(&mut self) -> bool {
+        self.attempt.is_none() && !std::mem::replace(&mut self.is_wanted, true)
+    }
+
+    /// Whether [`Self::begin`] is due.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted
     }
 
     /// Starts a new process. What becomes of it happens as [`Happening::Successor`].
-    pub(super) fn begin(&mut self, happen: &Sender<Happening>) {
-        if self.attempt.is_some() {
-            return warn!("SIGUSR2: an upgrade is under way already");
-        }
-        match self.launch(happen) {
-            Ok(()) => info!("SIGUSR2: upgrading; a new process starts with the same sockets"),
-            Err(error) => error!("not upgraded: {error:#}"),
-        }
+    pub(super) fn begin(&mut self, happen: &Sender<Happening>) -> Result<()> {
+        self.is_wanted = false;
+        self.launch(happen)?;
+        info!("SIGUSR2: upgrading; a new process starts with the same sockets");
+        Ok(())
     }
 
     fn launch(&mut self, happen: &Sender<Happening>) -> Result<()> {
