@@ -328,6 +328,10 @@ impl Serving {
             // What waits will be acknowledged, so the new process must find it.
             if self.upgrader.is_wanted() && self.records.is_idle() {
                 self.upgrade();
+            } else if self.upgrader.is_overdue() {
+                error!("not upgraded: the disk of the records does not answer");
+                self.upgrader.give_up();
+                self.records.pause(false);
             }
             self.supervisor.watch(|| self.workers.beats());
             let rest = if self.upgrader.is_wanted() { SHORT_REST } else { self.supervisor.rest() };

@@ -197,7 +197,7 @@ fn who_listens_but_never_reads_holds_nobody_up_and_is_closed() {
     const EVENTS: u64 = 24_000;
     const STEP: u64 = 1000;
     // Long enough for a busy machine to write to whoever reads.
-    let world = World::start(Duration::from_secs(10));
+    let world = World::start(Duration::from_secs(15));
     let mut deaf: Vec<_> = (0..4).map(|_| world.send("GET /events", TOKEN, None)).collect();
     let mut reader = BufReader::new(world.send("GET /events", TOKEN, None));
     let mut line = String::new();
