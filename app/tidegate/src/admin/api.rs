@@ -119,7 +119,8 @@ impl Api {
             let answer = tokio::time::timeout(UPLOAD_TIME, self.pool.request(request)).await;
             let answer = match answer.map_err(|_| self.silent())? {
                 Ok(answer) => answer,
-                Err(error) => return Err(fault.take().unwrap_or_else(|| self.unreachable(&error))),
+                Err(error) if error.is_connect() => return Err(self.unreachable(&error)),
+                Err(error) => return Err(fault.take().unwrap_or_else(|| self.cut_off(&error))),
             };
             let answer = self.verdict(answer, StatusCode::is_success).await?;
             let (status, bytes) = (answer.status(), self.whole(answer).await?);
@@ -266,6 +267,15 @@ impl Api {
     fn broken(&self, error: &(dyn StdError + 'static)) -> Stop {
         let why = root(error);
         Stop::Failed(format!("{}: the connection broke: {why}", self.url()))
+    }
+
+    /// While a list was sent.
+    fn cut_off(&self, error: &(dyn StdError + 'static)) -> Stop {
+        let (url, why) = (self.url(), root(error));
+        Stop::Failed(format!(
+            "{url}: the connection broke while the list was sent: {why} \
+             (5 million entries at a time are the most, and 75 seconds for them)"
+        ))
     }
 
     fn silent(&self) -> Stop {
