@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -29,6 +30,11 @@ use crate::waiter::Waiter;
 const BUFFER: usize = 64 * 1024;
 /// A request that leaves later than that after it was due is overdue.
 const OVERDUE: Duration = Duration::from_millis(1);
+/// With so many connections in a closed loop, answers that come few at a time are let gather for a moment:
+/// the tracker has enough to do meanwhile, and each waking costs as much as a request.
+const GATHER: (usize, Duration) = (32, Duration::from_micros(50));
+/// Few are less than that part of the connections.
+const FEW: usize = 8;
 /// How long a tracker whose machine says that nobody listens may be silent.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 /// How long an open loop waits at the most before it looks at hostile connections again.
@@ -50,6 +56,8 @@ pub(super) struct Http {
     start: Instant,
     timeout: Duration,
     is_fresh: bool,
+    /// Few answers came last time.
+    was_little: bool,
 }
 
 /// Where requests are written and answers are read.
@@ -117,6 +125,7 @@ impl Http {
             start: Instant::now(),
             timeout: options.timeout,
             is_fresh: true,
+            was_little: false,
         })
     }
 
@@ -230,9 +239,15 @@ impl Worker for Http {
         }
         self.keep_schedule(found);
         let (wake, before) = (self.wake(until), Instant::now());
+        if std::mem::take(&mut self.was_little) {
+            thread::sleep(GATHER.1);
+        }
         self.waiter.wait(wake, self.schedule.is_some()).context("cannot wait for sockets")?;
         found.waited += before.elapsed();
         let ready = std::mem::take(&mut self.waiter.ready);
+        self.was_little = self.schedule.is_none()
+            && self.connections.len() >= GATHER.0
+            && ready.len() < self.connections.len() / FEW;
         for event in &ready {
             let pests = self.pests.as_mut();
             if !pests.is_some_and(|pests| pests.hear(event.number, found)) {
