@@ -2,14 +2,13 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::tls::Trust;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, EXPECT, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
@@ -119,7 +118,8 @@ impl Api {
             let answer = tokio::time::timeout(UPLOAD_TIME, self.pool.request(request)).await;
             let answer = match answer.map_err(|_| self.silent())? {
                 Ok(answer) => answer,
-                Err(error) => return Err(fault.take().unwrap_or_else(|| self.unreachable(&error))),
+                Err(error) if error.is_connect() => return Err(self.unreachable(&error)),
+                Err(error) => return Err(fault.take().unwrap_or_else(|| self.cut_off(&error))),
             };
             let answer = self.verdict(answer, StatusCode::is_success).await?;
             let (status, bytes) = (answer.status(), self.whole(answer).await?);
@@ -249,23 +249,32 @@ impl Api {
     }
 
     fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> Stop {
-        let why = root(error);
-        let hint = match () {
-            () if why.contains("UnknownIssuer") => {
-                ": --ca FILE names the authority that has issued it"
-            }
-            () if why.contains("InvalidContentType") => ": is it http:// there, and not https://?",
-            () => "",
-        };
-        if error.is_connect() {
-            return Stop::Failed(format!("{} cannot be reached: {why}{hint}", self.url()));
+        if !error.is_connect() {
+            return self.broken(error);
         }
-        self.broken(error)
+        let why = root(error);
+        let hint = if why.contains("UnknownIssuer") {
+            ": --ca FILE names the authority that has issued it"
+        } else if why.contains("InvalidContentType") {
+            ": is it http:// there, and not https://?"
+        } else {
+            ""
+        };
+        Stop::Failed(format!("{} cannot be reached: {why}{hint}", self.url()))
     }
 
     fn broken(&self, error: &(dyn StdError + 'static)) -> Stop {
         let why = root(error);
         Stop::Failed(format!("{}: the connection broke: {why}", self.url()))
+    }
+
+    /// While a list was sent.
+    fn cut_off(&self, error: &(dyn StdError + 'static)) -> Stop {
+        let (url, why) = (self.url(), root(error));
+        Stop::Failed(format!(
+            "{url}: the connection broke while the list was sent: {why} \
+             (5 million entries at a time are the most, and 75 seconds for them)"
+        ))
     }
 
     fn silent(&self) -> Stop {
@@ -280,11 +289,9 @@ impl Api {
     }
 }
 
-const JSON: hyper::header::HeaderValue =
-    hyper::header::HeaderValue::from_static("application/json");
-const TEXT: hyper::header::HeaderValue = hyper::header::HeaderValue::from_static("text/plain");
-const CONTINUE: hyper::header::HeaderValue =
-    hyper::header::HeaderValue::from_static("100-continue");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain");
+const CONTINUE: HeaderValue = HeaderValue::from_static("100-continue");
 
 /// What an error comes from in the end.
 fn root(mut error: &(dyn StdError + 'static)) -> String {
@@ -303,21 +310,6 @@ pub(super) fn escape(text: &str) -> String {
         _ => format!("%{byte:02X}"),
     });
     escaped.collect()
-}
-
-/// Reads a token from a file.
-pub(super) fn token_in(file: &PathBuf) -> Result<String, Stop> {
-    let text = std::fs::read_to_string(file);
-    let text = text.map_err(|error| {
-        Stop::Use(format!("--token-file: {}: cannot be read: {error}", file.display()))
-    })?;
-    let token = text.trim();
-    if !admin::is_token(token) {
-        let file = file.display();
-        let due = "tg_ and 32 letters and digits are due, and nothing else";
-        return Err(Stop::Use(format!("--token-file: {file}: {due}")));
-    }
-    Ok(token.into())
 }
 
 impl From<WrongUse> for Stop {

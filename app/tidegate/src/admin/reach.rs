@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use hyper::Uri;
 
-use super::api::{Place, Stop, token_in};
+use super::api::{Place, Stop};
 
 /// Where a token may stand that nobody else sees; what serves has its own there, too.
 const TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
@@ -16,8 +16,7 @@ const TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
 /// In the help of each command.
 pub(super) const HEAD: &str = "The API";
 
-/// The token is read from a file or from the variable TIDEGATE_ADMIN_TOKEN: everybody on a machine may look
-/// at the arguments of its processes.
+/// How the API is reached.
 #[derive(Args)]
 pub(crate) struct Reach {
     /// Where the API is; without it, on the admin listener of the configuration (http://127.0.0.1:6970).
@@ -68,6 +67,22 @@ impl Reach {
         let due = || Stop::Use(format!("{TOKEN}: tg_ and 32 letters and digits are due"));
         token.map(Some).ok_or_else(due)
     }
+}
+
+/// Reads a token from a file.
+fn token_in(file: &Path) -> Result<String, Stop> {
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| {
+        Stop::Use(format!("--token-file: {}: cannot be read: {error}", file.display()))
+    })?;
+    let token = text.trim();
+    if admin::is_token(token) {
+        return Ok(token.into());
+    }
+    let file = file.display();
+    Err(Stop::Use(format!(
+        "--token-file: {file}: tg_ and 32 letters and digits are due, and nothing else"
+    )))
 }
 
 /// The URL without what follows its host and path.
