@@ -344,12 +344,16 @@ impl Turn<'_> {
     /// `/announce` (BEP 41). What comes of the key is heard when all of the batch have asked.
     //= bep41#url-data-use
     fn claim(&self, options: &Options<'_>) -> Result<Claim, Refusal> {
-        let mut room = [0; limits::URL_DATA_MAX];
-        let mut key = None;
-        if !options.is_empty() {
-            let url = url::read(options.url_data(&mut room));
-            key = user_key(self.tracker, self.door, url.key, url.query);
+        match options.sole_url_data() {
+            Some(url) => self.claim_by(url),
+            None if options.is_empty() => self.claim_by(b""),
+            None => self.claim_by(options.url_data(&mut [0; limits::URL_DATA_MAX])),
         }
+    }
+
+    fn claim_by(&self, url: &[u8]) -> Result<Claim, Refusal> {
+        let url = url::read(url);
+        let key = user_key(self.tracker, self.door, url.key, url.query);
         self.tracker.claim(self.door, self.now, self.ip, Asked::Announce, key)
     }
 

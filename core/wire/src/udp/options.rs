@@ -49,6 +49,17 @@ impl<'a> Options<'a> {
         self.iter().any(|option| option.is_err())
     }
 
+    /// Path and query that the client announces to, if they are one piece, as nearly always.
+    #[inline]
+    pub fn sole_url_data(&self) -> Option<&'a [u8]> {
+        let mut pieces = self.iter().filter_map(|option| match option {
+            Ok(Option41::UrlData(piece)) => Some(piece),
+            _ => None,
+        });
+        let first = pieces.next()?;
+        pieces.next().is_none().then_some(first)
+    }
+
     /// Path and query that the client announces to, its pieces put together. One piece, as nearly
     /// always, is given as it lies in the datagram; several are copied into `room`, and what does not
     /// fit there is dropped. Empty if there is none.

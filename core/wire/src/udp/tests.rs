@@ -270,6 +270,9 @@ fn url_pieces_are_put_together() {
     assert_eq!(read(&bytes).1.url_data(&mut room[..300]), &url[..300]);
     let short = announce_bytes(&ANNOUNCE, b"/announce?passkey=x");
     assert_eq!(read(&short).1.url_data(&mut room), b"/announce?passkey=x");
+    assert_eq!(read(&short).1.sole_url_data(), Some(b"/announce?passkey=x".as_slice()));
+    assert_eq!(read(&bytes).1.sole_url_data(), None, "several pieces");
+    assert_eq!(read(&announce_bytes(&ANNOUNCE, b"")).1.sole_url_data(), None);
     assert!(read(&announce_bytes(&ANNOUNCE, b"")).1.url_data(&mut room).is_empty());
 }
 
