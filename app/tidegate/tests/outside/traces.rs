@@ -115,7 +115,7 @@ fn a_collector_that_is_gone_or_hangs_costs_spans_and_nothing_else() {
     api.expect(200, "GET /stats", None);
     tracker
         .wait_until("given up", |it| it.metric(&format!("{SPANS}{{result=\"dropped\"}}")) == 1.0);
-    assert!(tracker.stderr().contains("WARN traces: 1 spans are given up"), "{}", tracker.stderr());
+    tracker.has_said("WARN traces: 1 spans are given up");
     let collector = Receiver::listen(port, &[Never]);
     api.expect(200, "GET /stats", None);
     collector.wait_for(1);
