@@ -40,8 +40,9 @@ const LOAD: f64 = 0.8;
 const TORRENTS: f64 = 1e6;
 /// Peers of the load, spread evenly: nearly all torrents get one.
 const CROWD: [&str; 6] = ["--torrents", "1150000", "--peers", "3000000", "--spread", "uniform"];
-/// Seconds in which nearly all peers have announced.
-const FILL_S: u32 = 60;
+/// How long crowds announce, one after the other, until there are enough torrents.
+const FILL_S: u32 = 15;
+const FILLS_MAX: u32 = 40;
 /// Between two pages, or two looks at the statistics.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -162,9 +163,14 @@ impl Client {
 /// Pages of torrents under load.
 fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
     let tracker = start(1, "")?;
-    load(&tracker, FILL_S, &[])?;
     let mut api = ApiClient::new(ADMIN)?;
-    let torrents = json_figure(&api.expect(200, "GET /api/v1/torrents?limit=1", "")?, "total")?;
+    let mut torrents = 0.0;
+    for seed in 1..=FILLS_MAX {
+        if torrents < TORRENTS {
+            load(&tracker, FILL_S, &["--seed", &seed.to_string()])?;
+            torrents = json_figure(&api.expect(200, "GET /api/v1/stats", "")?, "torrents")?;
+        }
+    }
     ensure!(torrents >= TORRENTS, "{torrents} torrents only");
     println!("{torrents} torrents");
     let most = json_figure(&load(&tracker, plan.seconds, &[])?, "responses_per_s")?;

@@ -145,7 +145,8 @@ fn each_peer_has_a_key() {
             let mut room = [0; 64];
             let url = String::from_utf8(options.url_data(&mut room).to_vec()).unwrap();
             assert!(keys.iter().any(|key| url == format!("/announce/{key}")), "{url}");
-            assert_eq!(keys_of_peers.entry(announce.peer_id.0).or_insert(url.clone()), &url);
+            let before = keys_of_peers.insert(announce.peer_id.0, url.clone());
+            assert!(before.is_none_or(|before| before == url));
         }
     }
     let both: BTreeSet<String> = keys_of_peers.into_values().collect();

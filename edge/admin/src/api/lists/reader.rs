@@ -38,6 +38,11 @@ enum Place {
 /// A v2 hash has 64 digits; what is longer is none.
 const HASH_MAX: usize = 64;
 
+/// Bytes of the first line, its end included.
+fn line_len(text: &[u8]) -> usize {
+    text.iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| at + 1)
+}
+
 impl Reader {
     pub(super) fn text() -> Self {
         Self { format: Format::Text, hashes: Vec::new(), begun: Vec::new(), line: 1 }
@@ -54,7 +59,30 @@ impl Reader {
 
     /// Takes the next piece, or says what is wrong with it.
     pub(super) fn read(&mut self, piece: &[u8]) -> Result<(), String> {
-        piece.iter().try_for_each(|byte| self.byte(*byte))
+        let mut rest = piece;
+        while !rest.is_empty() {
+            rest = match self.plain_line(rest) {
+                Some(behind) => behind,
+                None => {
+                    let (line, behind) = rest.split_at(line_len(rest));
+                    line.iter().try_for_each(|byte| self.byte(*byte))?;
+                    behind
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Takes a line that is a v1 hash and nothing else, as most are; gives what is behind it.
+    fn plain_line<'a>(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
+        if self.format != Format::Text || !self.begun.is_empty() {
+            return None;
+        }
+        let (line, rest) = text.split_first_chunk::<40>()?;
+        let rest = rest.strip_prefix(b"\n")?;
+        self.hashes.push(InfoHash::from_hex(line).ok()?);
+        self.line += 1;
+        Some(rest)
     }
 
     /// All hashes, if the body may end here.

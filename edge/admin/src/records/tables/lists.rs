@@ -1,6 +1,6 @@
 //! Sets of info hashes that the API has made: access entries, frozen torrents.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, params, params_from_iter};
 use types::InfoHash;
 
 /// Which list: of the two that gate, or of the torrents that are frozen.
@@ -10,6 +10,9 @@ pub(crate) enum List {
     Deny,
     Frozen,
 }
+
+/// Entries in a statement.
+const ROWS: usize = 64;
 
 impl List {
     fn table(self) -> &'static str {
@@ -27,9 +30,19 @@ pub(crate) fn insert(
     list: List,
     hashes: &[InfoHash],
 ) -> Result<usize, rusqlite::Error> {
-    let sql = format!("INSERT OR IGNORE INTO {} VALUES (?1)", list.table());
-    let mut insert = connection.prepare(&sql)?;
-    hashes.iter().try_fold(0, |count, hash| Ok(count + insert.execute(params![hash.0])?))
+    // Many in a statement: to begin and to end one takes as long as to add one.
+    let statement = |rows: usize| {
+        let rows = vec!["(?)"; rows].join(",");
+        connection.prepare(&format!("INSERT OR IGNORE INTO {} VALUES {rows}", list.table()))
+    };
+    let (many, rest) = hashes.as_chunks::<ROWS>();
+    let mut count = 0;
+    let mut insert = statement(ROWS)?;
+    for hashes in many {
+        count += insert.execute(params_from_iter(hashes.iter().map(|hash| hash.0)))?;
+    }
+    let mut insert = statement(1)?;
+    rest.iter().try_fold(count, |count, hash| Ok(count + insert.execute(params![hash.0])?))
 }
 
 /// Removes entries. Gives how many were there.
