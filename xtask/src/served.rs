@@ -29,7 +29,7 @@ impl Served {
         let state = folder.join("state");
         let config = format!(
             "[udp]\nlisten = []\n[http]\nlisten = [\"{announce}\"]\n[admin]\nlisten = [\"{admin}\"]\n\
-             requests_per_s = 0\nwebhook_ports = [\"443\"]\n[state]\ndir = {state:?}\n{more}"
+             requests_per_s = 0\nwrong_tokens_per_min = 1000000\nwebhook_ports = [\"443\"]\n[state]\ndir = {state:?}\n{more}"
         );
         let path = folder.join("tidegate.toml");
         fs::write(&path, config)?;

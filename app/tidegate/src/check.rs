@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
 use client::tls::{self, Trust};
@@ -16,6 +16,7 @@ use client::{Item, Options, Report, Torrent, Url, Verdict};
 use serde_json::{Value, json};
 
 use crate::ask::{self, Way, WrongUse, printable};
+use crate::dates;
 
 /// Of each tracker, at every address, all things are looked at that a client depends on, and each gets
 /// a verdict. What is announced is a torrent that nobody has, by two clients that leave again. The exit
@@ -94,7 +95,12 @@ impl Check {
             }
         });
         if self.watch.is_some() && !self.way.json && !self.quiet && matches!(printed, Ok(true)) {
-            let line = format!("{}: {} of {} failed\n", utc_now(), round.failed, urls.len());
+            let line = format!(
+                "{}: {} of {} failed\n",
+                dates::utc(dates::now()),
+                round.failed,
+                urls.len()
+            );
             printed = ask::print(&line);
         }
         round.is_unread = !printed?;
@@ -208,7 +214,7 @@ fn json(report: &Report) -> Value {
     json!({
         "url": report.url,
         "verdict": report.verdict().word(),
-        "at": utc_now(),
+        "at": dates::utc(dates::now()),
         "ms": ask::milliseconds(report.took),
         "items": report.items.iter().map(item).collect::<Vec<_>>(),
     })
@@ -228,44 +234,4 @@ fn text(report: &Report) -> String {
         let _ = writeln!(text, "  {verdict:<7}  {name:<13}  {}", printable(&item.text));
     }
     text
-}
-
-/// The time, as RFC 3339 has it.
-fn utc_now() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    utc(now.as_secs())
-}
-
-/// Seconds since 1970 as a date: with years that begin in March, leap days come last.
-fn utc(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year + era * 400 + next;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, date) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_399, "2000-02-28T23:59:59Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (951_868_800, "2000-03-01T00:00:00Z"),
-            (1_709_164_800, "2024-02-29T00:00:00Z"),
-            (1_735_689_599, "2024-12-31T23:59:59Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            assert_eq!(utc(seconds), date);
-        }
-    }
 }

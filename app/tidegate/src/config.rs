@@ -2,11 +2,15 @@
 //! shown and written from the same table ([`show()`]), and here turned into what the rooms take.
 
 mod acme;
+mod key;
 mod keys;
 mod listeners;
+mod log;
 mod read;
+mod sections;
 mod show;
 mod tables;
+mod trace;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,12 +21,15 @@ use net::Engine;
 use net::tls::CertificateFiles;
 use tracker::{BanRules, Limits, Networks, Policy, Rate};
 
-use keys::{KEYS, Key};
+use key::Key;
+use keys::KEYS;
 
 pub(crate) use acme::{AcmeConfig, Challenge};
 pub(crate) use listeners::{DoorConfig, Group, Transport, doors};
+pub(crate) use log::{LogConfig, Repeat};
 pub(crate) use read::{Problem, Settings, load};
 pub(crate) use show::{init, list, show};
+pub(crate) use trace::TraceConfig;
 
 /// Everything that serving needs, checked.
 #[derive(Clone, Debug)]
@@ -53,6 +60,7 @@ pub(crate) struct Config {
     /// Whether it speaks TLS.
     pub(crate) admin_tls: bool,
     pub(crate) requests_per_s: u32,
+    pub(crate) wrong_tokens_per_min: u32,
     pub(crate) cors_origins: Vec<String>,
     pub(crate) webhook_ports: Vec<u16>,
     /// Where durable records are; `None` is nowhere.
@@ -62,8 +70,9 @@ pub(crate) struct Config {
     pub(crate) group: String,
     pub(crate) sandbox: bool,
     pub(crate) drain_s: u32,
-    pub(crate) log_level: tracing::Level,
-    pub(crate) log_json: bool,
+    /// Where traces go, if anywhere.
+    pub(crate) trace: Option<TraceConfig>,
+    pub(crate) log: LogConfig,
 }
 
 impl Config {
@@ -80,6 +89,8 @@ impl Config {
         });
         listeners::check_addresses(settings, &groups, &admin, &mut problems);
         let acme = AcmeConfig::from_settings(settings, &mut problems);
+        let trace = TraceConfig::from_settings(settings, &mut problems);
+        let log = LogConfig::from_settings(settings, &mut problems);
         let config = Self {
             groups,
             doors,
@@ -111,6 +122,7 @@ impl Config {
             admin_listen: admin,
             admin_tls: settings.flag("admin.tls"),
             requests_per_s: settings.int("admin.requests_per_s"),
+            wrong_tokens_per_min: settings.int("admin.wrong_tokens_per_min"),
             cors_origins: origins(settings, &mut problems),
             webhook_ports: ports(settings, &mut problems),
             state_dir: Some(settings.text("state.dir"))
@@ -121,9 +133,8 @@ impl Config {
             group: settings.text("process.group").into(),
             sandbox: settings.text("process.sandbox") == "auto",
             drain_s: settings.int("process.drain_s"),
-            // The key's choices are exactly the levels.
-            log_level: settings.text("log.level").parse().unwrap_or(tracing::Level::INFO),
-            log_json: settings.text("log.format") == "json",
+            trace,
+            log,
         };
         config.cross_check(settings, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(unique(problems)) }

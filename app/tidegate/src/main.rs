@@ -2,11 +2,13 @@
 //!
 //! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
 //! keeps it running; [`mod@load`] puts a tracker under load, [`mod@compare`] several in turn;
-//! [`announce`], [`scrape`] and [`check`] ask trackers what a client would.
+//! [`announce`], [`scrape`] and [`check`] ask trackers what a client would; [`mod@admin`] and [`top`] ask
+//! a tidegate over its management API.
 #![forbid(unsafe_code)]
 
 mod access;
 mod acme;
+mod admin;
 mod announce;
 mod ask;
 mod bench;
@@ -14,9 +16,11 @@ mod certificates;
 mod check;
 mod compare;
 mod config;
+mod dates;
 mod load;
 mod scrape;
 mod serve;
+mod top;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -59,6 +63,10 @@ enum Task {
     },
     /// Compare trackers: throughput, latency, memory.
     Compare(compare::Compare),
+    /// The management API of a tidegate that serves.
+    Admin(admin::Admin),
+    /// The figures of a tidegate that serves, live in a terminal.
+    Top(top::Top),
     /// Measure a part of tidegate by itself.
     Bench {
         #[command(subcommand)]
@@ -100,6 +108,8 @@ fn main() -> ExitCode {
         Task::Check(check) => return ask::exit(check.run()),
         Task::Load { load } => return with_code(load::run(&load)),
         Task::Compare(compare) => return with_code(compare::run(&compare)),
+        Task::Admin(admin) => return admin::run(&admin, file),
+        Task::Top(top) => return top::run(&top, file),
         Task::Bench { bench } => return with_code(bench::run(&bench)),
     };
     match done {

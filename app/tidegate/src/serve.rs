@@ -6,15 +6,16 @@
 //! look alive to whoever watches it.
 
 mod confine;
+mod courier;
 mod listeners;
+mod log;
 mod reload;
 mod state;
 mod supervisor;
-mod tail;
 mod upgrade;
 mod workers;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,8 +31,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
-use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::prelude::*;
 use tracker::counters::Board;
 use tracker::{Keys, Options, StoreOptions, Tracker};
 
@@ -40,6 +39,7 @@ use crate::acme::{self, Shelf};
 use crate::certificates;
 use crate::config::{AcmeConfig, Config, Settings, Transport};
 use listeners::{Bound, bind};
+use log::Log;
 use reload::{Asked, Outcome, Reading, Reloader};
 use supervisor::Supervisor;
 use upgrade::{Legacy, Predecessor, Upgrader};
@@ -47,6 +47,8 @@ use workers::{Ended, Workers};
 
 /// How often files are looked at for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
+/// How long the main thread sleeps while it waits for nothing else than the records.
+const SHORT_REST: Duration = Duration::from_millis(10);
 /// How long threads may take to stop beyond the time that answers have to leave.
 const STOP_TIME: Duration = Duration::from_secs(3);
 
@@ -68,7 +70,7 @@ pub(crate) fn serve(
     mut settings: Settings,
     mut config: Config,
 ) -> Result<()> {
-    let log = start_log(&config);
+    let mut log = Log::start(&config);
     // Before anything else is opened: what was handed over is known only by its numbers.
     let mut inherited = Inherited::from_environment(listeners::NAMES)?;
     if let Err(error) = process::raise_descriptor_limit() {
@@ -96,7 +98,7 @@ pub(crate) fn serve(
     let overrides = state::settings(&writer)?;
     if reload::take_api(&overrides, &mut settings, &mut config) {
         reload::put_in_force(&config, &tracker, &mut users)?;
-        log(config.log_level);
+        log.configure(&config.log);
     }
     let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
     let upgrader = Upgrader::new(launcher, bound.descriptors()?, legacy);
@@ -108,7 +110,6 @@ pub(crate) fn serve(
     let shared = (&tracker, &certificates, clock);
     let (mut workers, api, token) = start_workers(bound, &config, shared, state, happen.clone())?;
     let acme = start_acme(&mut workers, &config, &certificates)?;
-    let (reading, level) = (Reading::default(), config.log_level);
     let reloader = Reloader {
         file,
         settings,
@@ -120,10 +121,9 @@ pub(crate) fn serve(
         acme,
         log,
         sandbox,
-        reading,
+        reading: Reading::default(),
         overrides,
         asked: Asked::default(),
-        level,
         hub: Arc::clone(api.hub()),
     };
     print(&(lines + &first_token(token.as_deref())))?;
@@ -172,23 +172,6 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
         problems.push(format!("process.user: {error}"));
     }
     problems
-}
-
-fn start_log(config: &Config) -> reload::LogLevel {
-    let level = LevelFilter::from_level(config.log_level);
-    let (filter, handle) = tracing_subscriber::reload::Layer::new(level);
-    let output = tracing_subscriber::fmt::layer().with_writer(io::stderr);
-    let registry = tracing_subscriber::registry().with(filter).with(tail::Tail);
-    if config.log_json {
-        registry.with(output.json()).init();
-    } else {
-        let colours = io::stderr().is_terminal();
-        registry.with(output.with_target(false).with_ansi(colours)).init();
-    }
-    Box::new(move |level| {
-        // Fails only once the subscriber is gone, with the process.
-        let _ = handle.reload(LevelFilter::from_level(level));
-    })
 }
 
 /// Hands signals to the main thread. A second one to stop does not wait for anything.
@@ -342,14 +325,24 @@ impl Serving {
     fn run(mut self, happenings: &Receiver<Happening>) -> Result<()> {
         let mut looked = Instant::now();
         let end = loop {
+            // What waits will be acknowledged, so the new process must find it.
+            if self.upgrader.is_wanted() && self.records.is_idle() {
+                self.upgrade();
+            } else if self.upgrader.is_overdue() {
+                error!("not upgraded: the disk of the records does not answer");
+                self.upgrader.give_up();
+                self.records.pause(false);
+            }
             self.supervisor.watch(|| self.workers.beats());
-            if let Ok(happening) = happenings.recv_timeout(self.supervisor.rest())
+            let rest = if self.upgrader.is_wanted() { SHORT_REST } else { self.supervisor.rest() };
+            if let Ok(happening) = happenings.recv_timeout(rest)
                 && let Some(end) = self.meet(happening)
             {
                 break end;
             }
             if looked.elapsed() >= WATCH_PERIOD {
                 self.reloader.follow_files(&self.happen);
+                self.reloader.log.tell_left_out(false);
                 looked = Instant::now();
             }
         };
@@ -367,7 +360,11 @@ impl Serving {
             Happening::Signal(SIGUSR2) => {
                 // What is acknowledged from now on the new process would not know.
                 self.records.pause(true);
-                self.upgrader.begin(&self.happen);
+                if !self.upgrader.want() {
+                    warn!("SIGUSR2: an upgrade is under way already");
+                } else if !self.records.is_idle() {
+                    info!("SIGUSR2: changes that wait are recorded before the upgrade");
+                }
             }
             Happening::Signal(signal) => return Some(End::Signal(signal)),
             Happening::Read(outcome) => {
@@ -393,6 +390,13 @@ impl Serving {
         None
     }
 
+    fn upgrade(&mut self) {
+        if let Err(error) = self.upgrader.begin(&self.happen) {
+            error!("not upgraded: {error:#}");
+            self.records.pause(false);
+        }
+    }
+
     fn obey(&mut self, command: Command) {
         let happen = &self.happen;
         match command {
@@ -409,12 +413,10 @@ impl Serving {
             Command::ReloadFiles(reply) => {
                 self.reloader.reload_files_for(happen, Asked::to_know(reply));
             }
-            Command::LogLevel(level, reply) => {
-                if let Some(level) = level.and_then(|level| level.parse().ok()) {
-                    self.reloader.set_log_level(level);
-                }
-                let level = self.reloader.level.to_string().to_lowercase();
-                drop(reply.send(level));
+            Command::LogLevels(levels, reply) => {
+                let log = &mut self.reloader.log;
+                levels.into_iter().for_each(|levels| log.set_levels(levels));
+                drop(reply.send(log.levels().clone()));
             }
         }
     }
@@ -441,6 +443,7 @@ impl Serving {
         if !left.is_empty() {
             warn!("stopping without {}, still busy after {} s", left.join(", "), time.as_secs());
         }
+        self.reloader.log.tell_left_out(true);
         match end {
             End::Failed(ended) => bail!("{} ended by itself: {}", ended.name, ended.reason),
             End::Signal(_) | End::HandedOver(_) => Ok(()),

@@ -4,6 +4,8 @@
 
 #[path = "outside/activation.rs"]
 mod activation;
+#[path = "outside/admin.rs"]
+mod admin;
 #[path = "outside/api.rs"]
 mod api;
 #[path = "outside/asking.rs"]
@@ -22,12 +24,16 @@ mod listeners;
 mod lists;
 #[path = "outside/loading.rs"]
 mod loading;
+#[path = "outside/logs.rs"]
+mod logs;
 #[path = "outside/private.rs"]
 mod private;
 #[path = "outside/process.rs"]
 mod process;
 #[path = "outside/proxies.rs"]
 mod proxies;
+#[path = "outside/receiver.rs"]
+mod receiver;
 #[path = "outside/sandbox.rs"]
 mod sandbox;
 #[path = "outside/serving.rs"]
@@ -36,6 +42,10 @@ mod serving;
 mod talk;
 #[path = "outside/tls.rs"]
 mod tls;
+#[path = "outside/top.rs"]
+mod top;
+#[path = "outside/traces.rs"]
+mod traces;
 #[path = "outside/upgrade.rs"]
 mod upgrade;
 #[path = "outside/watched.rs"]

@@ -29,7 +29,7 @@ mod webhooks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -43,13 +43,15 @@ use types::Tick;
 use crate::control::Command;
 use crate::events::Hub;
 use crate::images::Moment;
+use crate::log_levels::AUDIT;
 use crate::overview::Overview;
 use crate::recorder::Recorder;
 use crate::records::{Records, Writer, tables};
+use crate::traces::{self, TraceOptions, Traces};
 use crate::{Figures, OpenError};
 
 pub use auth::is_token;
-pub(crate) use auth::{From, Gate, Refused};
+pub(crate) use auth::{Admitted, From, Gate, Refused};
 pub use webhooks::{Deliver, Post};
 
 use auth::Caller;
@@ -68,6 +70,8 @@ pub struct ApiOptions {
     pub cors_origins: Vec<String>,
     /// Requests that one token may make in a second; 0 is no bound.
     pub requests_per_s: u32,
+    /// Wrong tokens that may come from one address in a minute.
+    pub wrong_tokens_per_min: u32,
     /// Ports of other machines that webhooks may go to.
     pub webhook_ports: Vec<u16>,
     /// A token that may do everything, from outside the records.
@@ -84,8 +88,12 @@ pub struct Means {
     pub control: Box<dyn Fn(Command) + Send + Sync>,
     /// The tracker's time.
     pub clock: Box<dyn Fn() -> Tick + Send + Sync>,
+    /// Seconds since 1970 by the machine's clock, which may be set back.
+    pub time: Box<dyn Fn() -> i64 + Send + Sync>,
     /// Sends a webhook's post.
     pub deliver: Deliver,
+    /// Where spans go, if they are wanted.
+    pub traces: Option<TraceOptions>,
 }
 
 /// The API, ready to be served.
@@ -98,6 +106,7 @@ pub struct Api {
     recorder: Recorder,
     overview: Arc<Overview>,
     webhooks: Webhooks,
+    traces: Option<Traces>,
     /// The latest time that was seen: what has expired stays so when the clock goes back.
     latest: AtomicI64,
     /// Held by whoever changes settings: they are read, tried and written in one go.
@@ -121,8 +130,9 @@ impl Api {
             Ok((tokens, fresh, tables::webhooks::all(connection)?))
         };
         let (tokens, fresh, hooks) = read().map_err(|error| means.records.fault(&error))?;
-        let gate = Gate::new(tokens, options.requests_per_s);
+        let gate = Gate::new(tokens, &options);
         let webhooks = Webhooks::new(hooks);
+        let traces = means.traces.clone().map(Traces::new);
         let overview = Arc::new(Overview::new(Arc::clone(&means.figures.tracker)));
         let api = Self {
             means,
@@ -133,6 +143,7 @@ impl Api {
             recorder: Recorder::default(),
             overview,
             webhooks,
+            traces,
             latest: AtomicI64::new(0),
             settings: tokio::sync::Mutex::default(),
         };
@@ -152,6 +163,10 @@ impl Api {
         &self.webhooks
     }
 
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.traces.as_ref()
+    }
+
     pub(crate) fn records(&self) -> &Records {
         &self.means.records
     }
@@ -163,9 +178,13 @@ impl Api {
 
     /// Seconds since 1970; never less than before.
     fn now(&self) -> i64 {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let now = self.time();
         self.latest.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    /// Seconds since 1970, as others have them, too.
+    fn time(&self) -> i64 {
+        (self.means.time)()
     }
 
     fn tracker(&self) -> &Tracker {
@@ -190,12 +209,19 @@ impl Api {
     /// Writes down who has changed what. Secrets are never part of it.
     fn audit(&self, caller: &Caller, action: std::fmt::Arguments<'_>) {
         let (token, name, from) = (caller.token, caller.name.as_str(), caller.from);
-        info!(target: "tidegate::audit", "token {token} ({name:?}) at {from}: {action}");
+        info!(target: AUDIT, "token {token} ({name:?}) at {from}: {action}");
     }
 
     /// Does what happens beside requests, for ever.
     pub(crate) async fn work(self: Arc<Self>) {
-        tokio::join!(webhooks::work(&self), events::pump(&self), self.record());
+        let (webhooks, events) = (webhooks::work(&self), events::pump(&self));
+        tokio::join!(webhooks, events, self.record(), self.send_traces());
+    }
+
+    async fn send_traces(&self) {
+        if let Some(traces) = &self.traces {
+            traces.work(self.means.figures.version).await;
+        }
     }
 
     /// Takes a sample each second, and lets go of lists that nobody looks at.
@@ -248,7 +274,7 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
     let kind = [("content-type", "application/json")];
     router = router.route("/openapi.json", get(move || async move { (kind, document) }));
     let origins: Arc<[String]> = api.options.cors_origins.clone().into();
-    Router::new()
+    let router = Router::new()
         .nest(PREFIX, router)
         .merge(session::router())
         .fallback(|| async {
@@ -256,8 +282,12 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
         })
         .method_not_allowed_fallback(|| async { Problem::method() })
         .layer(from_fn_with_state(Arc::clone(api), session::carry))
-        .layer(from_fn(move |request, next| cors::share(Arc::clone(&origins), request, next)))
-        .with_state(Arc::clone(api))
+        .layer(from_fn(move |request, next| cors::share(Arc::clone(&origins), request, next)));
+    let router = match api.traces {
+        Some(_) => router.layer(from_fn_with_state(Arc::clone(api), traces::follow)),
+        None => router,
+    };
+    router.with_state(Arc::clone(api))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
+use crate::log_levels::LogLevels;
+
 /// An order, with where the answer goes. Who has given up waiting does not hear it.
 pub enum Command {
     /// Say what is configured.
@@ -24,8 +26,8 @@ pub enum Command {
     },
     /// Read lists and certificates again.
     ReloadFiles(oneshot::Sender<Result<(), Vec<String>>>),
-    /// Set the level of the log until the next reload, if there is one; and say what it is.
-    LogLevel(Option<String>, oneshot::Sender<String>),
+    /// Set the levels of the log until the next reload, if there are some; and say what they are.
+    LogLevels(Option<LogLevels>, oneshot::Sender<LogLevels>),
 }
 
 /// A key of the configuration.

@@ -12,11 +12,13 @@ mod control;
 mod dashboard;
 mod events;
 mod images;
+mod log_levels;
 mod log_tail;
 mod metrics;
 pub mod overview;
 mod recorder;
 pub mod records;
+mod traces;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,8 +41,10 @@ pub use api::{Api, ApiOptions, Deliver, Means, Post, is_token};
 pub use control::{Command, Reloaded, Setting};
 pub use events::{Event, EventKind, Hub};
 pub use images::{Collector, Moment, fill};
+pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
 pub use records::{OpenError, Records};
+pub use traces::TraceOptions;
 
 use bounded::{BOUNDS, Bounded, Bounds};
 

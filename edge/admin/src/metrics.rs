@@ -13,6 +13,7 @@ use types::{Family, Refusal, Tick};
 
 use super::Figures;
 use super::api::{Api, Refused};
+use super::log_tail::LOG_TAIL;
 use super::records::Failure;
 
 /// All metrics as they are now.
@@ -169,6 +170,8 @@ fn render_process(page: &mut Page, figures: &Figures) {
     let failures = status.reload_failures.load(Ordering::Relaxed);
     let help = "Reloads that failed, so that what was in force stayed.";
     page.single("reload_failures_total", "counter", help, failures);
+    let help = "Lines of the log that were too many of their kind.";
+    page.single("log_lines_left_out_total", "counter", help, LOG_TAIL.left_out());
     page.single("uptime_seconds", "gauge", "Seconds since the start.", process.uptime_s);
     page.single("process_cpu_seconds_total", "counter", "CPU time used.", process.cpu_s);
     let help = "Memory resident.";
@@ -215,6 +218,12 @@ fn render_api(page: &mut Page, api: &Api) {
         "Events told to streams and webhooks.",
         api.hub().told(),
     );
+    if let Some(traces) = api.traces() {
+        page.head("trace_spans_total", "counter", "Spans of traces, by what came of them.");
+        for (label, count) in [("sent", &traces.sent), ("dropped", &traces.dropped)] {
+            page.plain("trace_spans_total", &format!("result=\"{label}\""), load(count));
+        }
+    }
     page.head("webhook_posts_total", "counter", "Posts of webhooks, by what came of them.");
     for (label, count) in [
         ("delivered", &webhooks.delivered),

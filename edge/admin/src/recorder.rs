@@ -66,6 +66,8 @@ struct Course {
     last: Option<Reading>,
     /// At the last tables.
     table: Option<Reading>,
+    /// What they were.
+    tables: Option<Arc<Told>>,
     taken: u64,
 }
 
@@ -111,34 +113,35 @@ impl Recorder {
         if let Some(last) = &course.last {
             let sample = sample(figures, last, &reading);
             course.keep(sample);
-            self.tell("sample", || rounded(&sample).to_string());
+            // Where nobody listens there is nothing to write.
+            if self.told.receiver_count() > 0 {
+                let data = rounded(&sample).to_string();
+                let _ = self.told.send(Arc::new(Told { name: "sample", data }));
+            }
         }
         let has_waited =
             |table: &Reading| reading.at.duration_since(table.at).as_secs() >= TABLES_S;
         if course.table.as_ref().is_none_or(has_waited) {
-            let before = course.table.take();
-            self.tell("tables", || tables(figures, &listeners, before.as_ref(), &reading));
-            course.table = Some(reading.clone());
+            let before = course.table.replace(reading.clone());
+            let data = tables(figures, &listeners, before.as_ref(), &reading);
+            let told = Arc::new(Told { name: "tables", data });
+            course.tables = Some(Arc::clone(&told));
+            // Where nobody listens there is nobody to tell.
+            let _ = self.told.send(told);
         }
         course.last = Some(reading);
     }
 
     /// What has been, and what will be told after it.
-    pub(crate) fn listen(&self) -> (Told, broadcast::Receiver<Arc<Told>>) {
+    pub(crate) fn listen(&self) -> (Vec<Arc<Told>>, broadcast::Receiver<Arc<Told>>) {
         let course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock, so that no sample is missed or comes twice.
         let receiver = self.told.subscribe();
         let rows = |samples: &VecDeque<Sample>| samples.iter().map(rounded).collect::<Vec<_>>();
         let (seconds, minutes) = (rows(&course.seconds), rows(&course.minutes));
         let data = json!({ "fields": FIELDS, "seconds": seconds, "minutes": minutes });
-        (Told { name: "history", data: data.to_string() }, receiver)
-    }
-
-    /// Where nobody listens there is nothing to write.
-    fn tell(&self, name: &'static str, data: impl FnOnce() -> String) {
-        if self.told.receiver_count() > 0 {
-            let _ = self.told.send(Arc::new(Told { name, data: data() }));
-        }
+        let history = Arc::new(Told { name: "history", data: data.to_string() });
+        ([history].into_iter().chain(course.tables.clone()).collect(), receiver)
     }
 }
 
@@ -296,7 +299,8 @@ mod tests {
         let recorder = Recorder::default();
         recorder.record(&figures);
         let (history, mut told) = recorder.listen();
-        let history: Value = serde_json::from_str(&history.data).unwrap();
+        assert_eq!([history[0].name, history[1].name], ["history", "tables"]);
+        let history: Value = serde_json::from_str(&history[0].data).unwrap();
         assert_eq!(history["fields"].as_array().unwrap().len(), FIELDS.len());
         assert_eq!(history["seconds"], json!([]), "there is nothing to compare with yet");
         ledger.now.request(Family::V4, Kind::Announce);

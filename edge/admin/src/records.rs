@@ -17,7 +17,7 @@ pub(crate) mod tables;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,7 +44,8 @@ pub struct Records {
     jobs: SyncSender<Job>,
     readers: Mutex<Vec<Connection>>,
     health: Arc<Health>,
-    is_paused: AtomicBool,
+    /// Whether changes are refused. Held while one is sent: none gets in behind a pause.
+    is_paused: Mutex<bool>,
 }
 
 /// What the operator can see of the records' state.
@@ -80,7 +81,7 @@ impl Records {
         let (jobs, queue) = sync_channel(QUEUE_MAX);
         let health = Arc::<Health>::default();
         let writer = Writer::new(connection, queue, Arc::clone(&health));
-        let (readers, is_paused) = (Mutex::default(), AtomicBool::default());
+        let (readers, is_paused) = (Mutex::default(), Mutex::default());
         Ok((Self { file, jobs, readers, health, is_paused }, writer))
     }
 
@@ -101,11 +102,9 @@ impl Records {
         change: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
         apply: impl FnOnce(&T) + Send + 'static,
     ) -> Result<T, Failure> {
-        if self.is_paused.load(Ordering::Relaxed) {
-            return Err(Failure::Upgrading);
-        }
         let (reply, answer) = oneshot::channel();
-        self.send(Job::Change(Box::new(Pending::new(change, apply, reply))))?;
+        let task = Job::Change(Box::new(Pending::new(change, apply, reply)));
+        self.send_unless_paused(task)?;
         // The writer is gone only with the process.
         answer.await.unwrap_or(Err(Failure::Stopped))
     }
@@ -139,9 +138,15 @@ impl Records {
     }
 
     /// Refuses changes from now on, or takes them again: what is acknowledged while another process reads
-    /// the records to take over would not be in force there.
+    /// the records to take over would not be in force there. Those that wait already are still made:
+    /// [`Self::is_idle`] says when.
     pub fn pause(&self, is_paused: bool) {
-        self.is_paused.store(is_paused, Ordering::Relaxed);
+        *self.paused() = is_paused;
+    }
+
+    /// Whether nothing waits for the writer.
+    pub fn is_idle(&self) -> bool {
+        self.health.waiting.load(Ordering::Acquire) == 0
     }
 
     /// Has the writer write what is left, and end. Whoever waits on the receiver hears when it has.
@@ -155,6 +160,15 @@ impl Records {
     /// What an error of SQLite's, at the start, means to the operator.
     pub(crate) fn fault(&self, error: &rusqlite::Error) -> OpenError {
         OpenError { file: self.file.clone(), reason: failure::Reason::new(error) }
+    }
+
+    fn send_unless_paused(&self, job: Job) -> Result<(), Failure> {
+        let paused = self.paused();
+        if *paused { Err(Failure::Upgrading) } else { self.send(job) }
+    }
+
+    fn paused(&self) -> std::sync::MutexGuard<'_, bool> {
+        self.is_paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn send(&self, job: Job) -> Result<(), Failure> {

@@ -36,10 +36,10 @@ use tokio::time::{Instant, interval, sleep};
 use tracker::counters::{Drop, Ledger};
 use tracker::{DoorNumber, Networks, Random, Seat, Tracker};
 
-use crate::Clock;
 use crate::client::Caller;
 use crate::stream::{Socket, reason};
 use crate::web::{Place, Upgraded, Web, WebListener, WebOptions, WebParts};
+use crate::{Clock, tell};
 use connection::{Connection, Connections};
 use desk::{Client, Desk, DeskListener, Next, Turn};
 
@@ -308,6 +308,7 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
     });
     let goes_on = first.and_then(|turn| go_on(shared, stream, client, seat, turn));
     if let Err(error) = &goes_on {
+        tell::broken("http", client.caller.ip(), error);
         shared.count_drop(listener, reason(error));
     }
     if !goes_on.unwrap_or(false) {

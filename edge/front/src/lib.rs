@@ -8,6 +8,7 @@ mod client;
 mod clock;
 pub mod http;
 mod stream;
+mod tell;
 pub mod udp;
 pub mod web;
 

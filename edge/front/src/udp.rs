@@ -24,8 +24,8 @@ use wire::proxy::simple;
 use wire::udp::{self, AnnounceHead, Call, InfoHashes, Noise, Options, Request};
 use wire::url;
 
-use crate::Clock;
 use crate::client::{is_near, user_key};
+use crate::{Clock, tell};
 
 /// What one worker does with datagrams.
 pub struct UdpFront {
@@ -380,6 +380,7 @@ impl Turn<'_> {
 
     /// Says why, except to who asks too much, or is banned: that would take as much as serving.
     fn refuse(&mut self, refusal: Refusal, transaction_id: u32, reply: &mut [u8]) {
+        tell::refused("udp", self.ip, refusal);
         if refusal == Refusal::Banned {
             return self.counters.drop(Drop::Banned);
         }
@@ -399,7 +400,9 @@ impl Turn<'_> {
     /// request, and the operator should hear of it.
     fn drop(&mut self, reason: Drop, request: &[u8]) {
         let is_wrapped = simple::unwrap(request).is_some();
-        self.counters.drop(if is_wrapped { Drop::UntrustedProxy } else { reason });
+        let reason = if is_wrapped { Drop::UntrustedProxy } else { reason };
+        tell::dropped("udp", self.ip, reason);
+        self.counters.drop(reason);
         if self.offenders.is_some() {
             self.tracker.offended(self.now, self.ip, BanReason::BadConnectionIds);
         }
@@ -447,6 +450,9 @@ impl Answers for Replies<'_> {
     }
 
     fn refuse(&mut self, ask: usize, refusal: Refusal) {
+        if let Some(pending) = self.pending.get(ask) {
+            tell::refused("udp", self.batch.from(pending.slot).ip(), refusal);
+        }
         self.counters.refuse(refusal);
         self.counters.response(self.family(ask), Kind::Other);
         self.go_on(ask, |slot, pending| {

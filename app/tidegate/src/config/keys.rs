@@ -3,89 +3,8 @@
 
 use types::limits;
 
+use super::key::{Key, Kind, key, live, own};
 use super::listeners::Transport;
-
-/// A key of the configuration.
-#[derive(Debug)]
-pub(crate) struct Key {
-    /// `section.key`; a section below another one has a dot in its name.
-    pub(crate) name: &'static str,
-    /// What values it takes.
-    pub(crate) kind: Kind,
-    /// Its default, as TOML.
-    pub(crate) default: &'static str,
-    /// Whether a reload puts it in force.
-    pub(crate) live: bool,
-    /// Whether a `[[listener]]` may have its own.
-    pub(crate) own: bool,
-    /// What it does: the comment that `config init` writes, without the hash signs.
-    pub(crate) help: &'static str,
-}
-
-impl Key {
-    /// The section that it stands in.
-    pub(crate) fn section(&self) -> &'static str {
-        self.name.rsplit_once('.').map_or("", |(section, _)| section)
-    }
-}
-
-/// What values a key takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    /// A whole number from the first to the second.
-    Int(u32, u32),
-    /// true or false.
-    Flag,
-    /// Any text.
-    Text,
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// A list of texts.
-    List,
-    /// A list of tables, each with these keys, whose values are texts.
-    Tables(&'static [&'static str]),
-}
-
-/// What each section is about, in the order in which `config init` writes them.
-pub(crate) const SECTIONS: &[(&str, &str)] = &[
-    ("udp", "UDP trackers (BEP 15)."),
-    ("http", "HTTP trackers (BEP 3)."),
-    ("tls", "HTTPS, and WebTorrent over it (wss). The keys of [http] hold for it, too."),
-    (
-        "tls.acme",
-        "Certificates from an authority, as from Let's Encrypt: obtained, and renewed in time.\n\
-         docs/operating.md tells more.",
-    ),
-    ("tracker", "What clients are told, whatever the protocol."),
-    ("access", "Which torrents are served, and to whom. Gates announces and scrapes alike."),
-    (
-        "limits",
-        "What the tracker may take, and what clients may take of it, by prefix of their address.",
-    ),
-    (
-        "bans",
-        "For what a client's prefix ([limits]) is banned by itself; 0 is never. Exempt are those of\n\
-         limits.exempt. docs/operating.md tells more.",
-    ),
-    ("admin", "Metrics, health and the management API: docs/api.md tells how to get in."),
-    ("state", "What outlives the process: what the API has made, and counts."),
-    ("process", "Who the tracker is once it has bound its ports, and how it ends."),
-    ("log", "What is written to standard error."),
-];
-
-const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
-    Key { name, kind, default, live: false, own: false, help }
-}
-
-/// The same for a key that a reload puts in force.
-const fn live(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
-    Key { name, kind, default, live: true, own: false, help }
-}
-
-/// The same for a key that a `[[listener]]` may have, too.
-const fn own(key: Key) -> Key {
-    Key { own: true, ..key }
-}
 
 /// What a `[[listener]]` must have.
 pub(crate) const PROTOCOL: Key = key(
@@ -533,8 +452,13 @@ pub(crate) const KEYS: &[Key] = &[
         "admin.requests_per_s",
         Kind::Int(0, RATE_MAX),
         "100",
-        "API requests that one token may make in a second, twice as many at once; 0 is no limit, for\n\
-         wrong tokens neither.",
+        "API requests that one token may make in a second, twice as many at once; 0 is no limit.",
+    ),
+    key(
+        "admin.wrong_tokens_per_min",
+        Kind::Int(1, RATE_MAX),
+        "60",
+        "Wrong tokens that may come from one address, beyond 20 at once, before nothing from there is looked at.",
     ),
     key(
         "admin.cors_origins",
@@ -584,13 +508,34 @@ pub(crate) const KEYS: &[Key] = &[
         "5",
         "Seconds that answers may take to leave when the tracker stops or is upgraded.",
     ),
+    key(
+        "trace.endpoint",
+        Kind::Text,
+        r#""""#,
+        "The URL of a collector that takes OTLP over HTTP, as \"http://127.0.0.1:4318/v1/traces\"; empty\n\
+         is off.",
+    ),
+    key(
+        "trace.sample_per_million",
+        Kind::Int(0, 1_000_000),
+        "100000",
+        "Requests to the API that are traced, of a million that belong to no trace yet.",
+    ),
     live(
         "log.level",
-        Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
+        Kind::Text,
         r#""info""#,
-        "error, warn, info, debug or trace.",
+        "error, warn, info, debug or trace; and others for some areas, as in \"info,front=debug\". Areas:\n\
+         serve, reload, acme, front, api, audit, webhooks, records, traces, libraries: docs/operating.md.",
     ),
     key("log.format", Kind::Choice(&["text", "json"]), r#""text""#, "text or json."),
+    live(
+        "log.repeats_max",
+        Kind::Int(0, RATE_MAX),
+        "100",
+        "Lines of the same kind in repeats_s; of more, one line tells how many were left out. 0 is no bound.",
+    ),
+    live("log.repeats_s", Kind::Int(1, DAY_S), "10", "For how long lines of the same kind count."),
 ];
 
 /// The key of that name.

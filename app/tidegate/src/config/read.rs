@@ -8,7 +8,9 @@ use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{KEYS, Key, Kind, SECTIONS, find};
+use super::key::{Key, Kind};
+use super::keys::{KEYS, find};
+use super::sections::SECTIONS;
 use super::tables::{self, Table};
 
 /// A key's value.

@@ -4,8 +4,10 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{KEYS, Key, Kind, LISTEN, PROTOCOL, SECTIONS};
+use super::key::{Key, Kind};
+use super::keys::{KEYS, LISTEN, PROTOCOL};
 use super::read::{Origin, Settings, Value};
+use super::sections::SECTIONS;
 use super::tables::Table;
 
 /// A file with every key at its default, and what it does. Writing to a `String` cannot fail.

@@ -4,7 +4,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use types::limits;
 
-use super::keys::{self, Key, find};
+use super::key::Key;
+use super::keys::{self, find};
 use super::listeners::Transport;
 use super::read::{File, Origin, Problem, Settings, Value, is_section, unknown, unknown_section};
 

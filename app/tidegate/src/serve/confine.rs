@@ -27,6 +27,7 @@ fn allowed(config: &Config, file: Option<&Path>) -> Allowed {
     let acme = config.acme.as_ref();
     let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
     ports.extend(&config.webhook_ports);
+    ports.extend(config.trace.as_ref().map(|trace| trace.port));
     // Who connects to hosts looks up where they are.
     let resolver = (!ports.is_empty()).then_some(Path::new(RESOLVER));
     if !ports.is_empty() {

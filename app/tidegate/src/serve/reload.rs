@@ -15,17 +15,15 @@ use net::process::Sandbox;
 use net::tls::{Certificate, Certificates};
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
-use tracing::{Level, error, info, warn};
+use tracing::{error, info, warn};
 use tracker::Tracker;
 
+use super::log::Log;
 use super::{Happening, confine};
 use crate::access::{self, Access, Users};
 use crate::acme;
 use crate::certificates;
 use crate::config::{self, AcmeConfig, Config, Problem, Settings};
-
-/// Sets the level of the log.
-pub(super) type LogLevel = Box<dyn Fn(Level)>;
 
 /// What is in force, and how to replace it.
 pub(super) struct Reloader {
@@ -39,15 +37,13 @@ pub(super) struct Reloader {
     pub(super) certificates: Arc<Certificates>,
     /// Tells the thread that obtains certificates what to obtain.
     pub(super) acme: watch::Sender<Option<AcmeConfig>>,
-    pub(super) log: LogLevel,
+    pub(super) log: Log,
     pub(super) sandbox: Option<Arc<Sandbox>>,
     pub(super) reading: Reading,
     /// What the API has set.
     pub(super) overrides: Vec<(String, Value)>,
     /// Who waits for what comes of it.
     pub(super) asked: Asked,
-    /// The log's level now, which may be another than the configuration's.
-    pub(super) level: Level,
     /// Where it is told.
     pub(super) hub: Arc<Hub>,
 }
@@ -118,12 +114,6 @@ impl Reloader {
     /// What is configured.
     pub(super) fn list(&self) -> Vec<Setting> {
         config::list(&self.settings)
-    }
-
-    /// Sets the log's level until the next reload.
-    pub(super) fn set_log_level(&mut self, level: Level) {
-        (self.log)(level);
-        self.level = level;
     }
 
     /// Reads everything again, and answers.
@@ -297,7 +287,7 @@ impl Reloader {
             acme.clone_from(&config.acme);
             is_other
         });
-        self.set_log_level(config.log_level);
+        self.log.configure(&config.log);
         let list =
             |names: &[String]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
         info!("reloaded; changed: {}; lists: {lists}", list(&live));

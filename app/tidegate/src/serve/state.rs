@@ -1,30 +1,20 @@
 //! Durable records and the management API: opened before anything is served, closed last.
 
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use admin::records::Writer;
-use admin::{Api, ApiOptions, Collector, Command, Deliver, Means, Moment, Post, Records};
-use anyhow::{Context, Result, anyhow, bail};
+use admin::{Api, ApiOptions, Collector, Command, Means, Moment, Records};
+use anyhow::{Context, Result, bail};
 use front::Clock;
-use http_body_util::Full;
-use hyper::Request;
-use hyper::body::Bytes;
-use hyper_rustls::HttpsConnectorBuilder;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use rustls::ClientConfig;
-use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
 use tracing::warn;
 use tracker::Tracker;
 
-use super::Happening;
 use super::workers::Workers;
+use super::{Happening, courier};
 use crate::acme::{cache, owner};
 use crate::config::Config;
 
@@ -32,10 +22,6 @@ use crate::config::Config;
 const NAME: &str = "state.dir";
 /// A token for the API from outside: for machines that are set up by programs.
 const TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
-/// How long a webhook may take to answer.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How long it may take to be reached.
-const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// Does what only root may.
 pub(super) fn prepare(config: &Config) -> Result<()> {
@@ -87,9 +73,11 @@ pub(super) fn start(
     let options = ApiOptions {
         cors_origins: config.cors_origins.clone(),
         requests_per_s: config.requests_per_s,
+        wrong_tokens_per_min: config.wrong_tokens_per_min,
         webhook_ports: config.webhook_ports.clone(),
         token: given_token()?,
     };
+    let (deliver, traces) = courier::hire(config)?;
     let means = Means {
         figures: workers.shared_figures(),
         records,
@@ -98,7 +86,9 @@ pub(super) fn start(
             let _ = happen.send(Happening::Command(command));
         }),
         clock: Box::new(move || clock.now()),
-        deliver: courier(config)?,
+        time: Box::new(move || moment(clock).time),
+        deliver,
+        traces,
     };
     let (api, token) = Api::new(means, options, &writer)?;
     let api = Arc::new(api);
@@ -142,52 +132,4 @@ fn given_token() -> Result<Option<String>> {
         Some(token) => Ok(Some(token)),
         None => bail!("{TOKEN}: tg_ and 32 letters and digits are due"),
     }
-}
-
-/// Posts webhooks, over TLS if their URLs say so.
-fn courier(config: &Config) -> Result<Deliver> {
-    if config.webhook_ports.is_empty() {
-        return Ok(Arc::new(|_| Box::pin(async { Err("[admin] webhook_ports is empty".into()) })));
-    }
-    let roots = client::tls::authorities(None)?;
-    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
-    let builder = builder.with_safe_default_protocol_versions()?;
-    let tls = builder.with_root_certificates(roots).with_no_client_auth();
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(CONNECT_TIME));
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    let connector = connector.enable_http1().wrap_connector(tcp);
-    let pool: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
-    Ok(Arc::new(move |post| {
-        let pool = pool.clone();
-        let sent: Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> =
-            Box::pin(async move {
-                let request = request(post).map_err(|error| error.to_string())?;
-                let answer = tokio::time::timeout(ANSWER_TIME, pool.request(request)).await;
-                let answer = answer.map_err(|_| String::from("no answer in time"))?;
-                // What it says beside the status is nobody's business.
-                answer.map(|answer| answer.status().as_u16()).map_err(|error| reason(&error))
-            });
-        sent
-    }))
-}
-
-fn request(post: Post) -> Result<Request<Full<Bytes>>> {
-    let request = Request::post(post.url)
-        .header("content-type", "application/json")
-        .header("user-agent", concat!("tidegate/", env!("CARGO_PKG_VERSION")))
-        .header("tidegate-signature", post.signature);
-    request.body(Full::from(post.body)).map_err(|error| anyhow!(error))
-}
-
-/// An error with what it comes from.
-fn reason(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(": {error}");
-        source = error.source();
-    }
-    text
 }

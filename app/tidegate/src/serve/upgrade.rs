@@ -18,11 +18,11 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use net::process::{Inherited, Launcher, monotonic};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::Happening;
 
@@ -30,6 +30,8 @@ use super::Happening;
 const STREAM: &str = "upgrade";
 /// How long the new process may take until it serves. Lists of millions of hashes take seconds.
 const START_TIME: Duration = Duration::from_secs(300);
+/// How long changes may take to be recorded before that.
+const RECORD_TIME: Duration = Duration::from_secs(120);
 /// How long the old process may take to say a word, which it does at once.
 const WORD_TIME: Duration = Duration::from_secs(30);
 
@@ -129,6 +131,8 @@ pub(super) struct Upgrader {
     legacy: Legacy,
     /// The way to a new process that does not serve yet.
     attempt: Option<UnixStream>,
+    /// Since when one is to be started.
+    wanted: Option<Instant>,
 }
 
 impl Upgrader {
@@ -137,18 +141,34 @@ impl Upgrader {
         sockets: Vec<(&'static str, OwnedFd)>,
         legacy: Legacy,
     ) -> Self {
-        Self { launcher, sockets, legacy, attempt: None }
+        Self { launcher, sockets, legacy, attempt: None, wanted: None }
+    }
+
+    /// Remembers that a new process is to be started; gives whether none is wanted or starting already.
+    pub(super) fn want(&mut self) -> bool {
+        if self.attempt.is_some() || self.wanted.is_some() {
+            return false;
+        }
+        self.wanted = Some(Instant::now());
+        true
+    }
+
+    /// Whether [`Self::begin`] is due.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.is_some()
+    }
+
+    /// Whether it has been for too long.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.wanted.is_some_and(|since| since.elapsed() >= RECORD_TIME)
     }
 
     /// Starts a new process. What becomes of it happens as [`Happening::Successor`].
-    pub(super) fn begin(&mut self, happen: &Sender<Happening>) {
-        if self.attempt.is_some() {
-            return warn!("SIGUSR2: an upgrade is under way already");
-        }
-        match self.launch(happen) {
-            Ok(()) => info!("SIGUSR2: upgrading; a new process starts with the same sockets"),
-            Err(error) => error!("not upgraded: {error:#}"),
-        }
+    pub(super) fn begin(&mut self, happen: &Sender<Happening>) -> Result<()> {
+        self.wanted = None;
+        self.launch(happen)?;
+        info!("SIGUSR2: upgrading; a new process starts with the same sockets");
+        Ok(())
     }
 
     fn launch(&mut self, happen: &Sender<Happening>) -> Result<()> {
@@ -181,6 +201,7 @@ impl Upgrader {
 
     /// There is no new process, or it is not wanted any more.
     pub(super) fn give_up(&mut self) {
+        self.wanted = None;
         self.answer("stop\n");
     }
 

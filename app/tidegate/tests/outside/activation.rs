@@ -54,7 +54,7 @@ fn sockets_are_taken_over_and_nothing_is_lost_between_two_processes() {
             format!("udp {}: 2 workers share 1 of the sockets handed over", tracker.v4()),
             format!("http {}: 2 workers share 1 of the sockets handed over", tracker.v4()),
         ] {
-            assert!(tracker.stderr().contains(&said), "{}", tracker.stderr());
+            tracker.has_said(&said);
         }
         tracker.signal("-TERM");
         assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());

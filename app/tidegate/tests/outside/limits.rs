@@ -46,7 +46,7 @@ fn a_signal_changes_the_rates() {
         drops(it, "udp", "request_rate") > 0.0
     };
     tracker.wait_until("a datagram is dropped", dropped);
-    assert!(tracker.stderr().contains("limits.announces_per_s"), "{}", tracker.stderr());
+    tracker.has_said("limits.announces_per_s");
     reload(&tracker, "");
     assert!(!is_limited(&tracker));
 }

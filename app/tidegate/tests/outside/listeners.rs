@@ -96,7 +96,7 @@ fn each_has_its_lists_and_a_reload_changes_them() {
     tracker.wait_until("followed", |_| entries(&labels("udp"), "allow") == 2.0);
     assert_eq!(answers(0xbb), "yyyyyy");
     let said = "access lists: 2 allowed, 1 denied";
-    assert!(tracker.stderr().contains(said), "{}", tracker.stderr());
+    tracker.has_said(said);
 
     // What it says is changed by a reload, but it neither comes nor goes.
     let late = free_port();

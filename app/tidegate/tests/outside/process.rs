@@ -221,6 +221,11 @@ impl Tracker {
         self.stderr.lock().unwrap().clone()
     }
 
+    /// Waits until it has said this: what it writes may come later than what it answers.
+    pub(crate) fn has_said(&self, text: &str) {
+        self.wait_until(text, |tracker| tracker.stderr().contains(text));
+    }
+
     pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self) {

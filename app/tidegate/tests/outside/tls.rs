@@ -1,5 +1,7 @@
 //! TLS as curl and openssl see it, with certificates that openssl made.
 
+#[path = "tls/admin.rs"]
+mod admin;
 #[path = "tls/certificates.rs"]
 mod certificates;
 #[path = "tls/checked.rs"]
@@ -45,8 +47,13 @@ fn make_authority(directory: &Directory) {
 
 /// Makes `NAME.pem` and `NAME.key`, good for so many days, issued by the authority.
 fn make(directory: &Directory, name: &str, kind: &[&str], days: &str) {
+    issue(directory, name, &format!("DNS:{name}.test"), (kind, days));
+}
+
+/// The same for a host that has this name or address.
+fn issue(directory: &Directory, name: &str, host: &str, (kind, days): (&[&str], &str)) {
     let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
-    let host = format!("subjectAltName=DNS:{name}.test");
+    let host = format!("subjectAltName={host}");
     let issuer = ["req", "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", days];
     let subject = ["-subj", "/CN=host", "-addext", &host, "-addext", "basicConstraints=CA:FALSE"];
     let files = ["-noenc", "-keyout", &key, "-out", &chain];

@@ -108,9 +108,9 @@ fn a_new_configuration_comes_with_a_new_process() {
     tracker.upgrade();
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1234);
     let said = format!("not listened on any more: UDP {} (`udp`)", tracker.v6());
-    assert!(tracker.stderr().contains(&said), "{}", tracker.stderr());
+    tracker.has_said(&said);
     let said = format!("udp {}: 3 workers share 2 of the sockets", tracker.v4());
-    assert!(tracker.stderr().contains(&said), "{}", tracker.stderr());
+    tracker.has_said(&said);
     http_announce(tracker.v6(), 0xaa, 1002);
 }
 
@@ -134,7 +134,7 @@ fn what_cannot_start_leaves_the_old_process_serving() {
     tracker.configure("[tracker]\ninterval_s = \"no\"\n");
     tracker.signal("-USR2");
     serves_on("the new process ended before it served");
-    assert!(tracker.stderr().contains("tracker.interval_s = `\"no\"`"), "{}", tracker.stderr());
+    tracker.has_said("tracker.interval_s = `\"no\"`");
     tracker.configure("");
     fs::remove_file(&link).unwrap();
     tracker.signal("-USR2");

@@ -10,7 +10,7 @@ const LINES = 300
 export default async function log (main, { may, isHere }) {
   const events = h('div', { class: 'log', tabindex: '0', role: 'log', 'aria-label': 'Events' })
   const lines = h('div', { class: 'log', tabindex: '0', role: 'log', 'aria-label': 'Log' })
-  const level = h('select', { 'aria-label': 'Level of the log' }, ['error', 'warn', 'info', 'debug', 'trace'].map(name => h('option', {}, name)))
+  const level = h('input', { 'aria-label': 'Level of the log', title: 'As in info,front=debug', size: '24', spellcheck: 'false' })
   const wanted = new Set(KINDS.slice(2))
   const kinds = KINDS.map(kind => h('label', { class: 'row' }, h('input', {
     type: 'checkbox',
@@ -41,7 +41,7 @@ export default async function log (main, { may, isHere }) {
   if (!may('config:read')) return () => stop()
   level.value = (await api.get('/log/level')).level
   level.addEventListener('change', async () => {
-    try { await api.put('/log/level', { level: level.value }); toast(`Logging ${level.value} and above.`) } catch (problem) { toast(problem.message, true) }
+    try { await api.put('/log/level', { level: level.value }); toast(`Logging ${level.value}.`) } catch (problem) { toast(problem.message, true) }
   })
   let after = 0
   async function tail () {
@@ -49,7 +49,7 @@ export default async function log (main, { may, isHere }) {
     if (!isHere()) return
     for (const line of fresh) {
       after = line.id
-      add(lines, h('span', { class: 'soft' }, clock(line.time)), h('span', { class: line.level }, `${line.level} ${line.target.replace(/^tidegate_?/, '')}`), h('span', {}, line.text))
+      add(lines, h('span', { class: 'soft' }, clock(line.time)), h('span', { class: line.level }, `${line.level} ${line.area}`), h('span', {}, line.text))
     }
   }
   await tail()

@@ -11,16 +11,17 @@ use std::time::Instant;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
-use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
+use tracing::debug;
 
-use super::Shared;
 use super::describe::Input;
 use super::problem::Problem;
 use super::scope::{Scope, Scopes};
+use super::{ApiOptions, Shared};
 use crate::records::tables::tokens::TokenRow;
 
 /// What every token begins with, so that scanners for leaked secrets can know it.
@@ -30,8 +31,8 @@ const LEN: usize = 32;
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /// Tokens there may be: each is compared with at each request.
 pub(super) const TOKENS_MAX: usize = 1000;
-/// Wrong tokens from one address at once, and how many more in a second.
-const FAILURES: Pace = Pace { burst: 20.0, per_s: 1.0 };
+/// Wrong tokens from one address at once, whatever may come in a minute.
+const FAILURES_BURST: f64 = 20.0;
 /// Addresses that are remembered for them. When there are more, the calmest are forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
@@ -58,6 +59,10 @@ impl Refused {
         "failures",
         "rate",
     ];
+
+    fn label(self) -> &'static str {
+        Self::LABELS.get(self as usize).copied().unwrap_or_default()
+    }
 
     pub(super) fn problem(self, scope: Scope) -> Problem {
         match self {
@@ -98,6 +103,10 @@ impl FromRequestParts<Shared> for Caller {
 
 impl Input for Caller {}
 
+/// Says of an answer that it is to somebody who was let in, by that token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admitted(pub(crate) i64);
+
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct From(pub(crate) SocketAddr);
@@ -110,6 +119,8 @@ pub(crate) struct Gate {
     asked: Mutex<Buckets<i64>>,
     /// Requests of one token in a second; 0 is no bound.
     requests_per_s: u32,
+    /// Wrong tokens from one address.
+    failures_max: Pace,
     /// Requests not let in, by [`Refused`].
     pub(crate) refused: [AtomicU64; Refused::LABELS.len()],
     /// Requests let in.
@@ -117,8 +128,14 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(super) fn new(tokens: Vec<TokenRow>, requests_per_s: u32) -> Self {
-        Self { tokens: RwLock::new(tokens), requests_per_s, ..Self::default() }
+    pub(super) fn new(tokens: Vec<TokenRow>, options: &ApiOptions) -> Self {
+        let per_s = f64::from(options.wrong_tokens_per_min) / 60.0;
+        Self {
+            tokens: RwLock::new(tokens),
+            requests_per_s: options.requests_per_s,
+            failures_max: Pace { burst: FAILURES_BURST, per_s },
+            ..Self::default()
+        }
     }
 
     /// Puts another token in force.
@@ -157,14 +174,14 @@ impl Gate {
         now: i64,
     ) -> Result<Caller, Refused> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.requests_per_s > 0 && !failures.has_left(from, FAILURES) {
+        if !failures.has_left(from, self.failures_max) {
             return Err(Refused::Failures);
         }
         let found = header.ok_or(Refused::Missing).and_then(|header| self.find(header, now));
         let token = match found {
             Ok(token) => token,
             Err(refused) => {
-                failures.take(from, FAILURES);
+                failures.take(from, self.failures_max);
                 return Err(refused);
             }
         };
@@ -247,13 +264,23 @@ pub(super) async fn guard(
     let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.0.0.ip());
     let header = request.headers().get(AUTHORIZATION).map(|header| header.as_bytes());
     let gate = &shared.gate;
+    // The route's path, not the request's: what somebody puts there by mistake may be a secret.
+    let path = request.extensions().get::<MatchedPath>();
+    let path = path.map_or("", MatchedPath::as_str).to_owned();
+    let method = request.method().clone();
     match gate.admit(header, from, scope, shared.now()) {
         Ok(caller) => {
             gate.admitted.fetch_add(1, Ordering::Relaxed);
+            let token = caller.token;
             request.extensions_mut().insert(caller);
-            Ok(next.run(request).await)
+            let mut answer = next.run(request).await;
+            answer.extensions_mut().insert(Admitted(token));
+            let status = answer.status().as_u16();
+            debug!("{method} {path} by token {token} at {from}: {status}");
+            Ok(answer)
         }
         Err(refused) => {
+            debug!("{method} {path} at {from}: {}", refused.label());
             if let Some(count) = gate.refused.get(refused as usize) {
                 count.fetch_add(1, Ordering::Relaxed);
             }
@@ -263,7 +290,7 @@ pub(super) async fn guard(
 }
 
 /// How much may come.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Pace {
     burst: f64,
     per_s: f64,
@@ -316,6 +343,10 @@ mod tests {
     const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn gate(token: &str, scopes: &str, expires: Option<i64>) -> Gate {
+        gate_with(token, scopes, expires, 3)
+    }
+
+    fn gate_with(token: &str, scopes: &str, expires: Option<i64>, requests_per_s: u32) -> Gate {
         let row = TokenRow {
             id: 7,
             digest: fingerprint(token),
@@ -324,7 +355,9 @@ mod tests {
             created: 0,
             expires,
         };
-        Gate::new(vec![row], 3)
+        let options =
+            ApiOptions { requests_per_s, wrong_tokens_per_min: 1, ..ApiOptions::default() };
+        Gate::new(vec![row], &options)
     }
 
     #[test]
@@ -363,16 +396,19 @@ mod tests {
     #[test]
     fn who_guesses_is_not_looked_at_and_others_are() {
         let token = draw().unwrap();
-        let gate = gate(&token, "*", None);
-        let good = format!("Bearer {token}");
-        let ask = |header: &str, from| {
-            gate.admit(Some(header.as_bytes()), from, Scope::All, 0).map(|_| ())
-        };
-        for _ in 0..FAILURES.burst as u32 {
-            assert_eq!(ask("Bearer x", HOME), Err(Refused::Malformed));
+        // Whether requests are bounded or not.
+        for requests_per_s in [3, 0] {
+            let gate = gate_with(&token, "*", None, requests_per_s);
+            let good = format!("Bearer {token}");
+            let ask = |header: &str, from| {
+                gate.admit(Some(header.as_bytes()), from, Scope::All, 0).map(|_| ())
+            };
+            let wrong: Vec<_> = (0..100).map(|_| ask("Bearer x", HOME)).collect();
+            assert_eq!(wrong.first(), Some(&Err(Refused::Malformed)));
+            assert!(wrong.contains(&Err(Refused::Failures)));
+            assert_eq!(ask(&good, HOME), Err(Refused::Failures));
+            assert_eq!(ask(&good, [10, 0, 0, 1].into()), Ok(()));
         }
-        assert_eq!(ask(&good, HOME), Err(Refused::Failures));
-        assert_eq!(ask(&good, [10, 0, 0, 1].into()), Ok(()));
     }
 
     #[test]
@@ -391,7 +427,7 @@ mod tests {
     fn buckets_are_bounded() {
         let mut buckets = Buckets::default();
         for key in 0..3 * ADDRESSES_MAX {
-            buckets.take(key, FAILURES);
+            buckets.take(key, Pace { burst: 20.0, per_s: 1.0 });
         }
         assert!(buckets.0.len() <= ADDRESSES_MAX);
     }

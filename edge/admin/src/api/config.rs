@@ -15,6 +15,7 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use crate::control::{Command, Reloaded, Setting};
+use crate::log_levels::LogLevels;
 use crate::log_tail::{LOG_TAIL, LogLine};
 use crate::records::tables::settings;
 
@@ -57,23 +58,20 @@ struct Settings {
 #[schema(example = json!({ "tracker.interval_s": 900 }))]
 struct Wishes(BTreeMap<String, Value>);
 
-/// How much is logged.
+/// How much is logged: a level, and others for some areas, as in `info,front=debug`.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Level {
-    level: LevelName,
+    #[schema(
+        example = "info,front=debug",
+        max_length = 1000,
+        pattern = "^((serve|reload|acme|front|api|audit|webhooks|records|traces|libraries)=)?(error|warn|info|debug|trace)(,((serve|reload|acme|front|api|audit|webhooks|records|traces|libraries)=)?(error|warn|info|debug|trace))*$"
+    )]
+    level: String,
 }
 
-#[derive(Clone, Copy, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum LevelName {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
+/// Characters of a level: more than naming each area takes.
+const LEVEL_MAX: usize = 1000;
 /// The largest number of a line: what every language's numbers hold.
 const LINE_MAX: u64 = (1 << 53) - 1;
 
@@ -163,8 +161,8 @@ async fn log(Query(After { after }): Query<After>) -> Result<Json<Log>, Problem>
 }
 
 async fn level(State(api): State<Shared>) -> Result<Json<Level>, Problem> {
-    let level = api.order(|reply| Command::LogLevel(None, reply)).await?;
-    Ok(Json(Level { level: level_of(&level) }))
+    let levels = api.order(|reply| Command::LogLevels(None, reply)).await?;
+    Ok(Json(Level { level: levels.to_string() }))
 }
 
 async fn set_level(
@@ -172,16 +170,14 @@ async fn set_level(
     caller: Caller,
     Body(Level { level }): Body<Level>,
 ) -> Result<Json<Level>, Problem> {
-    let name = serde_json::to_value(level).unwrap_or_default();
-    let name = name.as_str().unwrap_or_default().to_owned();
-    let level = api.order(|reply| Command::LogLevel(Some(name), reply)).await?;
-    api.audit(&caller, format_args!("set the level of the log to {level}"));
-    Ok(Json(Level { level: level_of(&level) }))
-}
-
-fn level_of(name: &str) -> LevelName {
-    let name = Value::from(name.to_ascii_lowercase());
-    serde_json::from_value(name).unwrap_or(LevelName::Info)
+    if level.len() > LEVEL_MAX {
+        return Err(Problem::bad_request(format!("level: {LEVEL_MAX} characters are the most")));
+    }
+    let levels: LogLevels =
+        level.parse().map_err(|text| Problem::bad_request(format!("level: {text}")))?;
+    let levels = api.order(|reply| Command::LogLevels(Some(levels), reply)).await?;
+    api.audit(&caller, format_args!("set the level of the log to {levels}"));
+    Ok(Json(Level { level: levels.to_string() }))
 }
 
 async fn certificates(State(api): State<Shared>) -> Result<Json<Certificates>, Problem> {

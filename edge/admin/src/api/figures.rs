@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::sse::{Event as Line, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::{StreamExt, once, unfold};
+use futures_util::stream::{StreamExt, iter, unfold};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
@@ -49,7 +49,8 @@ impl Output for Stream {
         let text = json!({
             "type": "string",
             "description": "Events `history` (the names of the figures, ten minutes of seconds and a \
-                day of minutes), then `sample` each second and `tables` every five, with data in JSON.",
+                day of minutes) and `tables`, then `sample` each second and `tables` every five, with \
+                data in JSON.",
         });
         sheet.response(200, "Figures, until the client leaves.", &[("text/event-stream", text)]);
     }
@@ -65,7 +66,7 @@ async fn listen(State(api): State<Shared>) -> Result<Stream, Problem> {
         .try_acquire()
         .map_err(|_| Problem::too_many(format!("{STREAMS_MAX} streams are the most"), 10))?;
     let (history, receiver) = api.recorder.listen();
-    let first = once(async move { line(&history) });
+    let first = iter(history.into_iter().map(|told| line(&told)));
     let rest = unfold((receiver, place), |(mut receiver, place)| async move {
         loop {
             let told: Arc<Told> = match receiver.recv().await {

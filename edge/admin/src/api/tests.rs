@@ -1,3 +1,5 @@
+mod sockets;
+
 use std::fs;
 use std::path::Path;
 
@@ -52,4 +54,14 @@ fn every_operation_has_a_name_of_its_own_and_every_reference_leads_somewhere() {
     for name in references.filter_map(|rest| rest.split('"').next()) {
         assert!(document["components"]["schemas"][name].is_object(), "{name} is nowhere");
     }
+}
+
+#[test]
+fn the_document_names_every_area_of_the_log() {
+    let areas: Vec<_> = crate::log_levels::AREAS.iter().map(|area| area.name).collect();
+    let document = document("0.0.0");
+    let pattern =
+        document["components"]["schemas"]["Level"]["properties"]["level"]["pattern"].as_str();
+    let due = format!("(({})=)?(error|warn|info|debug|trace)", areas.join("|"));
+    assert_eq!(pattern.unwrap(), format!("^{due}(,{due})*$"));
 }

@@ -46,13 +46,13 @@ pub(super) fn routes() -> Vec<Route> {
 /// Something to be posted.
 #[derive(Clone, Debug)]
 pub struct Post {
-    /// Where to; its port is among [`super::ApiOptions::webhook_ports`].
+    /// Where to; of a webhook, its port is among [`super::ApiOptions::webhook_ports`].
     pub url: String,
     /// JSON.
     pub body: String,
-    /// The header `Tidegate-Signature`: `t=SECONDS,sha256=HEX`, where HEX is the HMAC-SHA256 of
+    /// The header `Tidegate-Signature` of webhooks: `t=SECONDS,sha256=HEX`, where HEX is the HMAC-SHA256 of
     /// `SECONDS.BODY` under the webhook's secret.
-    pub signature: String,
+    pub signature: Option<String>,
 }
 
 /// Posts, and gives the status of the answer, or why there is none.
@@ -76,6 +76,11 @@ pub(crate) struct Webhooks {
 impl Webhooks {
     pub(super) fn new(rows: Vec<WebhookRow>) -> Self {
         Self { rows: RwLock::new(rows), ..Self::default() }
+    }
+
+    fn has(&self, id: i64) -> bool {
+        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        rows.iter().any(|row| row.id == id)
     }
 
     fn rows(&self) -> Vec<WebhookRow> {
@@ -282,7 +287,11 @@ async fn carry(api: &Api, row: &WebhookRow, event: &Event) {
     let counts = &api.webhooks;
     let body = serde_json::to_string(event).unwrap_or_default();
     for pause_s in PAUSES_S.into_iter().map(Some).chain([None]) {
-        let signature = sign(&row.secret, api.now(), &body);
+        // It may have been removed meanwhile.
+        if !counts.has(row.id) {
+            return;
+        }
+        let signature = Some(sign(&row.secret, api.time(), &body));
         let post = Post { url: row.url.clone(), body: body.clone(), signature };
         let why = match (api.means.deliver)(post).await {
             Ok(200..=299) => {

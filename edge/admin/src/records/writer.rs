@@ -170,7 +170,8 @@ impl Writer {
             Ok(outcomes) => outcomes,
             Err(failure) => vec![Err(failure); tasks.len()],
         };
-        self.health.waiting.fetch_sub(count, Ordering::Relaxed);
+        // Whoever sees that nothing waits sees it on the disk.
+        self.health.waiting.fetch_sub(count, Ordering::Release);
         for (task, outcome) in tasks.into_iter().zip(outcomes) {
             match &outcome {
                 Ok(()) => drop(self.health.changes.fetch_add(1, Ordering::Relaxed)),

@@ -11,6 +11,7 @@ use super::desk::{Client, Next, Turn};
 use super::greeting::{self, Greeted};
 use super::{HttpOptions, Shared, upgrade};
 use crate::stream::{Socket, Stream, reason};
+use crate::tell;
 
 /// Seconds for which input is thrown away behind a last answer.
 const DRAIN_S: u32 = 2;
@@ -65,6 +66,7 @@ impl Connection {
                 && !self.ended.get()
             {
                 counters.drop(reason(error));
+                tell::broken("http", self.client.get().caller.ip(), error);
             }
         }
         // Nobody else holds it once it is out of the list.

@@ -23,11 +23,11 @@ use wire::proxy;
 use wire::ws::switching_protocols;
 
 use super::HttpOptions;
-use crate::Clock;
 use crate::client::{Caller, user_key};
 use crate::clock::Sampling;
 use crate::stream::Stream;
 use crate::web::Newcomer;
+use crate::{Clock, tell};
 
 /// Answers collected before they must leave: pipelined requests behind them wait their turn.
 const OUT_MAX: usize = 256 * 1024;
@@ -264,13 +264,15 @@ impl Desk {
         let counters = &mut self.ledger(client.listener).now;
         counters.request(family, Kind::Other);
         counters.response(family, Kind::Other);
-        counters.drop(match fault {
+        let reason = match fault {
             _ if proxy::begins(input) => Drop::UntrustedProxy,
             Fault::UriTooLong | Fault::HeadersTooLarge => Drop::HeadTooLarge,
             Fault::BadRequest | Fault::MethodNotAllowed | Fault::Tls => Drop::BadHttp,
-        });
+        };
+        counters.drop(reason);
         http::fault(&mut self.out, fault);
         let ip = client.caller.ip();
+        tell::dropped("http", ip, reason);
         if !self.listeners[client.listener].options.trusted_proxies.contains(ip) {
             self.tracker.offended(self.clock.now(), ip, BanReason::Garbage);
         }
@@ -322,6 +324,7 @@ impl Desk {
             //= bep3#failure-reason
             // Status 200: clients read the reason only then.
             Err(refusal) => {
+                tell::refused("http", ip, refusal);
                 counters.response(family(ip), Kind::Other);
                 counters.refuse(refusal);
                 self.body.clear();
@@ -362,6 +365,7 @@ impl Desk {
         } else if let Err(refusal) =
             self.tracker.admit(options.door, self.clock.now(), ip, Asked::Socket, user)
         {
+            tell::refused("ws", ip, refusal);
             counters.refuse(refusal);
             last.text(&mut self.out, Status::Forbidden, refusal.text());
         } else if ip != client.caller.ip() && !self.tracker.limiter().has_seat(ip) {

@@ -13,6 +13,7 @@ use wire::ws::{self, CloseCode, Fault, Reader};
 
 use super::exchange::Content;
 use super::{Newcomer, Worker, family};
+use crate::tell;
 
 /// A connection's side of the protocol: bytes in, frames into mailboxes.
 pub(super) struct Session {
@@ -169,6 +170,7 @@ impl Session {
         };
         if let Err((refusal, (action, info_hash))) = done {
             let counters = worker.hub.counters(self.listener);
+            tell::refused("ws", self.ip, refusal);
             counters.refuse(refusal);
             counters.response(family(self.ip), Kind::Other);
             worker.hub.put(now, self.key, |out| {

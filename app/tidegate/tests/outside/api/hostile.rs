@@ -20,8 +20,7 @@ fn operations(api: &Caller) -> Vec<(String, Value)> {
 
 #[test]
 fn no_route_lets_in_who_may_not() {
-    let directory = crate::process::Directory::new();
-    let (tracker, api) = super::start_in(directory, "requests_per_s = 10000\n");
+    let (tracker, api) = start("wrong_tokens_per_min = 1\n");
     let wish = json!({ "name": "events only", "scopes": ["events:read"] });
     let events = api.expect(201, "POST /tokens", Some(&wish));
     let events = Caller { token: events["secret"].as_str().unwrap().into(), ..api.clone() };

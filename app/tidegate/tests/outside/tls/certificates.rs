@@ -42,7 +42,7 @@ fn a_broken_file_leaves_the_old_certificate_in_force() {
     secure.tracker.wait_until("complaint", |it| it.metric(FAILURES) == 1.0);
     let said = "the certificates in force stay: ";
     secure.tracker.wait_until(said, |it| it.stderr().contains(said));
-    assert!(secure.tracker.stderr().contains("host.pem: is cut short: a BEGIN has no END"));
+    secure.tracker.has_said("host.pem: is cut short: a BEGIN has no END");
     assert_eq!(secure.serial("host.test"), before);
     secure.tracker.signal("-HUP");
     secure.tracker.wait_until("refusal", |it| it.metric(FAILURES) == 2.0);

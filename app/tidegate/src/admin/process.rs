@@ -1,0 +1,243 @@
+//! The process that serves: its listeners, configuration, log and certificates.
+
+use std::thread;
+use std::time::Duration;
+
+use clap::{Subcommand, ValueEnum};
+use hyper::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::Session;
+use super::api::Stop;
+use super::table::{Column, Kind, column, date, lines, plain};
+use crate::ask::printable;
+
+const LISTENERS: &[Column] = &[
+    column("protocol", "/protocol", Kind::Text),
+    column("address", "/address", Kind::Text),
+    column("mode", "/mode", Kind::Text),
+    column("requests", "/traffic/requests", Kind::Count),
+    column("responses", "/traffic/responses", Kind::Count),
+    column("refusals", "/traffic/refusals", Kind::Count),
+    column("drops", "/traffic/drops", Kind::Count),
+    column("connections", "/traffic/connections_open", Kind::Count),
+    column("received", "/traffic/bytes_in", Kind::Bytes),
+    column("sent", "/traffic/bytes_out", Kind::Bytes),
+];
+
+const CLIENTS: &[Column] = &[
+    column("samples", "/samples", Kind::Count),
+    column("peer id", "/prefix", Kind::Text),
+    column("client", "/name", Kind::Text),
+    column("version", "/version", Kind::Text),
+];
+
+const CERTIFICATES: &[Column] =
+    &[column("expires", "/expires", Kind::Date), column("name", "/name", Kind::Text)];
+
+pub(super) fn listeners(session: &Session) -> Result<(), Stop> {
+    session.list("GET /listeners", "listeners", LISTENERS)
+}
+
+pub(super) fn clients(session: &Session) -> Result<(), Stop> {
+    session.list("GET /clients", "clients", CLIENTS)
+}
+
+/// Fails if something is not well.
+pub(super) fn health(session: &Session) -> Result<(), Stop> {
+    let is_known = |status: &StatusCode| matches!(status.as_u16(), 200 | 503);
+    let (status, health) = session.api.ask_for("GET /health", None, is_known)?;
+    session.tell(&health, lines)?;
+    if status.is_success() {
+        return Ok(());
+    }
+    Err(Stop::Failed(format!("{}: not all is well", session.api.url())))
+}
+
+#[derive(Subcommand)]
+pub(super) enum Config {
+    /// Every key with its value in force, and where that comes from.
+    Show,
+    /// Read configuration and lists again: all of it, or nothing if something is wrong.
+    Reload,
+    /// Set keys that can change while serving, as tracker.interval_s=900: before file and environment, until
+    /// they are unset.
+    Set {
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
+        settings: Vec<(String, Value)>,
+    },
+    /// Take back what has been set.
+    Unset {
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
+    },
+}
+
+/// Reads a setting. What is no JSON is a text.
+fn setting(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = text.split_once('=').ok_or("KEY=VALUE is due")?;
+    let (key, value) = (key.trim(), value.trim());
+    if key.is_empty() || value == "null" {
+        return Err("a key and its value are due (`unset` takes back what has been set)".into());
+    }
+    Ok((key.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
+}
+
+impl Config {
+    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+        match self {
+            Self::Show => show(session),
+            Self::Reload => session.tell(&session.api.ask("POST /config/reload", None)?, reloaded),
+            Self::Set { settings } => change(session, settings.iter().cloned().collect()),
+            Self::Unset { keys } => {
+                change(session, keys.iter().map(|key| (key.clone(), Value::Null)).collect())
+            }
+        }
+    }
+}
+
+fn show(session: &Session) -> Result<(), Stop> {
+    let all = session.api.ask("GET /config", None)?;
+    let mut text = String::new();
+    for setting in all["settings"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        text += &if session.json {
+            format!("{setting}\n")
+        } else {
+            let (name, origin) = (plain(&setting["name"]), plain(&setting["origin"]));
+            // As JSON, so that it is seen what is text.
+            format!("{name} = {}  # {origin}\n", printable(&setting["value"].to_string()))
+        };
+    }
+    session.print(&text)
+}
+
+fn change(session: &Session, wishes: Map<String, Value>) -> Result<(), Stop> {
+    let done = session.api.ask("PATCH /config", Some(&wishes.into()))?;
+    session.tell(&done, reloaded)
+}
+
+fn reloaded(outcome: &Value) -> String {
+    let names = |which: &str| outcome[which].as_array().is_some_and(|names| !names.is_empty());
+    let mut text = match names("changed") {
+        true => format!("changed: {}\n", plain(&outcome["changed"])),
+        false => "nothing has changed\n".into(),
+    };
+    if names("needs_restart") {
+        text += &format!("needs a restart: {}\n", plain(&outcome["needs_restart"]));
+    }
+    text
+}
+
+#[derive(Subcommand)]
+pub(super) enum Log {
+    /// How much is logged; or log more, or less, until the next reload.
+    Level { level: Option<Level> },
+    /// The last lines.
+    Show {
+        /// Go on with what is logged from now on.
+        #[arg(long, short)]
+        follow: bool,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// Between looks at the log.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Log {
+    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+        match self {
+            Self::Level { level } => {
+                let name = match level {
+                    None => None,
+                    Some(Level::Error) => Some("error"),
+                    Some(Level::Warn) => Some("warn"),
+                    Some(Level::Info) => Some("info"),
+                    Some(Level::Debug) => Some("debug"),
+                    Some(Level::Trace) => Some("trace"),
+                };
+                let answer = match name {
+                    None => session.api.ask("GET /log/level", None)?,
+                    Some(name) => {
+                        session.api.ask("PUT /log/level", Some(&json!({ "level": name })))?
+                    }
+                };
+                session.tell(&answer, |answer| format!("{}\n", plain(&answer["level"])))
+            }
+            Self::Show { follow } => follow_log(session, *follow),
+        }
+    }
+}
+
+fn follow_log(session: &Session, goes_on: bool) -> Result<(), Stop> {
+    let mut after = 0;
+    loop {
+        let log = session.api.ask(&format!("GET /log?after={after}"), None)?;
+        for line in log["lines"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            after = line["id"].as_u64().unwrap_or_default().max(after);
+            session.tell(line, |line| {
+                let time = date(line["time"].as_u64().unwrap_or_default());
+                let [level, target, text] =
+                    ["level", "target", "text"].map(|name| plain(&line[name]));
+                format!("{time}  {level:<5}  {target}: {text}\n")
+            })?;
+        }
+        if !goes_on {
+            return Ok(());
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+#[derive(Subcommand)]
+pub(super) enum Certificates {
+    /// Host names, and when their certificates end.
+    Status,
+    /// Read certificates and lists again.
+    Reload,
+}
+
+impl Certificates {
+    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+        match self {
+            Self::Status => session.list("GET /certificates", "certificates", CERTIFICATES),
+            Self::Reload => {
+                session.api.ask("POST /certificates/reload", None)?;
+                session.done("certificates and lists are read again")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_json_or_texts() {
+        let parsed = |text: &str| setting(text).map(|(key, value)| format!("{key} {value}"));
+        assert_eq!(parsed("tracker.interval_s=900"), Ok("tracker.interval_s 900".into()));
+        assert_eq!(parsed("access.mode = deny"), Ok("access.mode \"deny\"".into()));
+        assert_eq!(parsed("a=[\"x\"]"), Ok("a [\"x\"]".into()));
+        assert_eq!(parsed("a=b=c"), Ok("a \"b=c\"".into()));
+        for bad in ["a", "=1", "a=null"] {
+            assert!(parsed(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn reloads_say_what_they_have_come_to() {
+        let text = reloaded(&json!({ "changed": ["a", "b"], "needs_restart": ["c"] }));
+        assert_eq!(text, "changed: a b\nneeds a restart: c\n");
+        let nothing = json!({ "changed": [], "needs_restart": [] });
+        assert_eq!(reloaded(&nothing), "nothing has changed\n");
+    }
+}

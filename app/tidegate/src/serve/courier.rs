@@ -1,0 +1,89 @@
+//! Carries posts to other machines: webhooks and traces, over TLS if their URLs say so.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admin::{Deliver, Post, TraceOptions};
+use anyhow::{Result, anyhow};
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::ClientConfig;
+use rustls::crypto::aws_lc_rs;
+
+use crate::config::Config;
+
+/// How long the other side may take to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// How long it may take to be reached.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// Ways to post webhooks, and traces if they are wanted.
+pub(super) fn hire(config: &Config) -> Result<(Deliver, Option<TraceOptions>)> {
+    let deliver: Deliver = if config.webhook_ports.is_empty() {
+        Arc::new(|_| Box::pin(async { Err("[admin] webhook_ports is empty".into()) }))
+    } else {
+        deliver(pool()?)
+    };
+    let Some(trace) = &config.trace else { return Ok((deliver, None)) };
+    let (endpoint, per_million) = (trace.endpoint.clone(), trace.per_million);
+    let traces = TraceOptions { endpoint, per_million, deliver: self::deliver(pool()?) };
+    Ok((deliver, Some(traces)))
+}
+
+fn pool() -> Result<Pool> {
+    let roots = client::tls::authorities(None)?;
+    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
+    let builder = builder.with_safe_default_protocol_versions()?;
+    let tls = builder.with_root_certificates(roots).with_no_client_auth();
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(CONNECT_TIME));
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    let connector = connector.enable_http1().wrap_connector(tcp);
+    Ok(Client::builder(TokioExecutor::new()).build(connector))
+}
+
+fn deliver(pool: Pool) -> Deliver {
+    Arc::new(move |post| {
+        let pool = pool.clone();
+        let sent: Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> =
+            Box::pin(async move {
+                let request = request(post).map_err(|error| error.to_string())?;
+                let answer = tokio::time::timeout(ANSWER_TIME, pool.request(request)).await;
+                let answer = answer.map_err(|_| String::from("no answer in time"))?;
+                // What it says beside the status is nobody's business.
+                answer.map(|answer| answer.status().as_u16()).map_err(|error| reason(&error))
+            });
+        sent
+    })
+}
+
+fn request(post: Post) -> Result<Request<Full<Bytes>>> {
+    let mut request = Request::post(post.url)
+        .header("content-type", "application/json")
+        .header("user-agent", concat!("tidegate/", env!("CARGO_PKG_VERSION")));
+    if let Some(signature) = post.signature {
+        request = request.header("tidegate-signature", signature);
+    }
+    request.body(Full::from(post.body)).map_err(|error| anyhow!(error))
+}
+
+/// An error with what it comes from.
+fn reason(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,191 @@
+//! What a line of the log says, and how it is written.
+
+use std::fmt::{Debug, Write};
+
+use admin::area_of;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+/// A message, and fields behind it.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Line {
+    pub(super) fn new(message: String) -> Self {
+        Self { message, fields: Map::new() }
+    }
+
+    /// What an event says.
+    pub(super) fn of(event: &Event<'_>) -> Self {
+        let mut line = Self::default();
+        event.record(&mut line);
+        line
+    }
+
+    /// The same with one more field.
+    pub(super) fn with(mut self, name: &str, value: Value) -> Self {
+        self.fields.insert(name.into(), value);
+        self
+    }
+
+    /// All of it, for people.
+    pub(super) fn text(&self) -> String {
+        let mut text = self.message.clone();
+        for (name, value) in &self.fields {
+            // Writing to a `String` cannot fail.
+            let _ = write!(text, " {name}={value}");
+        }
+        text
+    }
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            name => drop(self.fields.insert(name.into(), format!("{value:?}").into())),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.message = value.into(),
+            name => drop(self.fields.insert(name.into(), value.into())),
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.fields.insert(field.name().into(), value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.fields.insert(field.name().into(), value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.fields.insert(field.name().into(), value.into());
+    }
+}
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Form {
+    Text { has_colours: bool },
+    Json,
+}
+
+/// A line as JSON.
+#[derive(Serialize)]
+struct Json<'a> {
+    timestamp: &'a str,
+    level: &'a str,
+    area: &'a str,
+    target: &'a str,
+    fields: Fields<'a>,
+}
+
+#[derive(Serialize)]
+struct Fields<'a> {
+    message: &'a str,
+    #[serde(flatten)]
+    more: &'a Map<String, Value>,
+}
+
+impl Form {
+    /// Writes a line, with its end.
+    pub(super) fn write(self, out: &mut String, metadata: &Metadata<'_>, line: &Line) {
+        let mut timestamp = String::new();
+        // Writing to a `String` cannot fail, here and below.
+        let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+        let (level, area) = (metadata.level(), area_of(metadata.target()));
+        match self {
+            Self::Json => {
+                let fields = Fields { message: &line.message, more: &line.fields };
+                let (timestamp, target) = (timestamp.as_str(), metadata.target());
+                let json = Json { timestamp, level: level.as_str(), area, target, fields };
+                *out += &serde_json::to_string(&json).unwrap_or_default();
+            }
+            Self::Text { has_colours } => {
+                let (on, off) = if has_colours { (colour(*level), "\x1b[0m") } else { ("", "") };
+                let _ = write!(out, "{timestamp} {on}{level:>5}{off} {area}: ");
+                write_printable(out, &line.text());
+            }
+        }
+        out.push('\n');
+    }
+}
+
+/// What comes from outside neither begins lines nor speaks to the terminal.
+fn write_printable(out: &mut String, text: &str) {
+    for char in text.chars() {
+        if char.is_control() {
+            out.extend(char.escape_default());
+        } else {
+            out.push(char);
+        }
+    }
+}
+
+fn colour(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "\x1b[31m",
+        Level::WARN => "\x1b[33m",
+        Level::INFO => "\x1b[32m",
+        _ => "\x1b[2m",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::callsite::Callsite;
+
+    use super::*;
+
+    /// Somebody's description of an event, as the macros make it.
+    fn metadata() -> &'static Metadata<'static> {
+        let place = tracing::callsite! {
+            name: "x",
+            kind: tracing::metadata::Kind::EVENT,
+            target: "tidegate_admin::records",
+            level: Level::INFO,
+            fields:
+        };
+        place.metadata()
+    }
+
+    fn written(form: Form, line: &Line) -> String {
+        let mut out = String::new();
+        form.write(&mut out, metadata(), line);
+        out
+    }
+
+    #[test]
+    fn lines_of_text_are_lines() {
+        let line = Line::new("a\nb\u{1b}[31mc é".into()).with("left_out", 7.into());
+        let text = written(Form::Text { has_colours: false }, &line);
+        let (_, rest) = text.split_once(' ').unwrap();
+        assert_eq!(rest, " INFO records: a\\nb\\u{1b}[31mc é left_out=7\n");
+        let text = written(Form::Text { has_colours: true }, &line);
+        assert!(text.contains(" \u{1b}[32m INFO\u{1b}[0m records: a"), "{text}");
+    }
+
+    #[test]
+    fn lines_of_json_are_json() {
+        let line = Line::new("a \"b\"\n".into()).with("left_out", 7.into());
+        let text = written(Form::Json, &line);
+        assert_eq!(text.matches('\n').count(), 1);
+        let json: Value = serde_json::from_str(&text).unwrap();
+        let time = json["timestamp"].as_str().unwrap();
+        assert!(time.ends_with('Z') && time.contains('T'), "{time}");
+        assert_eq!((&json["level"], &json["area"]), (&"INFO".into(), &"records".into()));
+        assert_eq!(json["target"], "tidegate_admin::records");
+        assert_eq!(json["fields"], serde_json::json!({ "message": "a \"b\"\n", "left_out": 7 }));
+    }
+}

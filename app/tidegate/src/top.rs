@@ -1,0 +1,127 @@
+//! `tidegate top`: the figures of a tracker that serves, live in a terminal.
+//!
+//! ```text
+//!  /figures ─ feed ─┐
+//!                   ├─ news ─▶ figures ─ frame ─▶ lines ─▶ screen, or standard output once
+//!  /torrents ─ feed ┘
+//! ```
+
+mod feed;
+mod figures;
+mod frame;
+mod screen;
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::admin::{self, Place, Reach, Sort, Stop};
+use crate::ask;
+use feed::{Feed, News};
+use figures::Figures;
+use frame::View;
+use screen::{Screen, Wish};
+
+/// Requests, latency, swarms, refusals, clients and the largest torrents of a tracker that serves, each second.
+/// q and Ctrl-C end it; s, l, d and a sort torrents by seeders, leechers, downloads and age. Needs a token with
+/// the scope stats:read, and torrents:read for torrents.
+#[derive(Args)]
+pub(crate) struct Top {
+    #[command(flatten)]
+    reach: Reach,
+    /// Print the figures once, as plain text.
+    #[arg(long)]
+    once: bool,
+    /// By what torrents are sorted.
+    #[arg(long, value_enum, default_value_t = Sort::Seeders)]
+    sort: Sort,
+}
+
+/// The size of what is printed once.
+const WIDTH: usize = 100;
+const HEIGHT: usize = 40;
+/// How long keys are waited for before news are looked at again.
+const KEY_TIME: Duration = Duration::from_millis(100);
+/// Between frames, if there are no news.
+const FRAME_TIME: Duration = Duration::from_secs(1);
+
+/// Shows figures until the user has seen enough, with the configuration in `config` to find the API by.
+pub(crate) fn run(top: &Top, config: Option<&Path>) -> ExitCode {
+    admin::exit(top.run(config))
+}
+
+impl Top {
+    fn run(&self, config: Option<&Path>) -> Result<(), Stop> {
+        let place = self.reach.place(config, true)?;
+        if self.once {
+            return self.print(place);
+        }
+        if !io::stdout().is_terminal() {
+            let text = "standard output is no terminal: --once prints the figures once";
+            return Err(Stop::Use(text.into()));
+        }
+        self.show(place)
+    }
+
+    fn print(&self, place: Place) -> Result<(), Stop> {
+        let view = View { url: place.url.clone(), width: WIDTH, height: HEIGHT, sort: self.sort };
+        let lines = frame::lines(&feed::once(place, self.sort)?, &view);
+        let text: String = lines.iter().map(|line| format!("{}\n", line.text())).collect();
+        ask::print(&text)?;
+        Ok(())
+    }
+
+    fn show(&self, place: Place) -> Result<(), Stop> {
+        let ended = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&ended))
+                .map_err(|error| Stop::Failed(format!("cannot listen for signals: {error}")))?;
+        }
+        let url = place.url.clone();
+        let (news, inbox) = mpsc::channel();
+        let feed = Feed::start(place, self.sort, news)?;
+        let mut figures = Figures::default();
+        // Why there is nothing to show is told where it stays.
+        while !figures.is_known() {
+            match inbox.recv_timeout(KEY_TIME) {
+                Ok(News::Lost(why)) => return Err(Stop::Failed(why)),
+                Ok(news) => figures.take(news),
+                Err(_) if ended.load(Ordering::Relaxed) => return Ok(()),
+                Err(_) => {}
+            }
+        }
+        let mut view = View { url, width: 0, height: 0, sort: self.sort };
+        let mut screen = Screen::enter()?;
+        let mut last = None;
+        while !ended.load(Ordering::Relaxed) {
+            let mut is_due = last.is_none_or(|last: Instant| last.elapsed() >= FRAME_TIME);
+            while let Ok(news) = inbox.try_recv() {
+                figures.take(news);
+                is_due = true;
+            }
+            if is_due {
+                (view.width, view.height) = screen.size();
+                screen.draw(&frame::lines(&figures, &view))?;
+                last = Some(Instant::now());
+            }
+            match screen.wish(KEY_TIME)? {
+                Wish::Nothing => {}
+                Wish::Redraw => last = None,
+                Wish::End => break,
+                Wish::Sort(sort) => {
+                    view.sort = sort;
+                    feed.sort(sort);
+                    last = None;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,372 @@
+//! A frame: lines of words, made of figures for a terminal of some size.
+
+use std::iter::repeat_n;
+
+use super::figures::{Figures, PROTOCOLS};
+use crate::admin::{Sort, bytes, date, span};
+use crate::ask::printable;
+use crate::dates;
+
+/// What a frame is made for.
+pub(super) struct View {
+    /// Where the figures come from.
+    pub(super) url: String,
+    pub(super) width: usize,
+    pub(super) height: usize,
+    pub(super) sort: Sort,
+}
+
+/// A line: words, and how they look.
+#[derive(Debug, Default)]
+pub(super) struct Line(pub(super) Vec<(Look, String)>);
+
+/// How a word looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Plain,
+    Strong,
+    /// What names something.
+    Soft,
+    Course,
+    /// What should not be.
+    Warning,
+}
+
+use Look::{Course, Plain, Soft, Strong, Warning};
+
+/// Columns of what stands before figures.
+const LABEL: usize = 10;
+/// Columns of a count.
+const COUNT: usize = 11;
+/// Lines of a table of reasons or clients.
+const RANKS: usize = 8;
+/// Lines above the tables, and below them.
+const ABOVE: usize = 9;
+const BELOW: usize = 3;
+
+impl Line {
+    /// A line of figures, with what they are before them.
+    fn labelled(label: &str) -> Self {
+        Self(vec![(Soft, format!("{label:<LABEL$}"))])
+    }
+
+    fn and(mut self, look: Look, text: impl Into<String>) -> Self {
+        self.0.push((look, text.into()));
+        self
+    }
+
+    /// A figure behind its name.
+    fn figure(self, name: &str, value: impl Into<String>) -> Self {
+        self.and(Soft, format!("{name} ")).and(Plain, value).and(Plain, "   ")
+    }
+
+    /// The same, which should be nothing.
+    fn doubt(self, name: &str, value: f64) -> Self {
+        let look = if value > 0.0 { Warning } else { Plain };
+        self.and(Soft, format!("{name} ")).and(look, rate(value)).and(Plain, "   ")
+    }
+
+    /// As plain text.
+    pub(super) fn text(&self) -> String {
+        let text: String = self.0.iter().map(|(_, text)| text.as_str()).collect();
+        text.trim_end().into()
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().map(|(_, text)| text.chars().count()).sum()
+    }
+
+    /// Cut to so many columns.
+    fn cut(mut self, width: usize) -> Self {
+        let mut left = width;
+        for (_, text) in &mut self.0 {
+            if let Some((at, _)) = text.char_indices().nth(left) {
+                text.truncate(at);
+            }
+            left -= text.chars().count();
+        }
+        self
+    }
+}
+
+/// The frame, which fills the view if there is enough to show.
+pub(super) fn lines(figures: &Figures, view: &View) -> Vec<Line> {
+    let mut lines = above(figures, view);
+    let room = view.height.saturating_sub(lines.len() + BELOW);
+    lines.extend(tables(figures, view, room / 2));
+    lines.extend(torrents(figures, view, view.height.saturating_sub(lines.len())));
+    lines.truncate(view.height);
+    lines.into_iter().map(|line| line.cut(view.width)).collect()
+}
+
+fn above(figures: &Figures, view: &View) -> Vec<Line> {
+    let count = |name: &str| short(figures.of(name));
+    let table = |name: &str| figures.tables[name].as_f64().unwrap_or_default();
+    let mut requests =
+        Line::labelled("requests").and(Strong, rate(figures.requests())).and(Plain, "   ");
+    for protocol in PROTOCOLS {
+        requests = requests.figure(protocol, rate(figures.of(&format!("{protocol}_s"))));
+    }
+    let memory = match figures.tables["memory_budget"].as_f64() {
+        Some(budget) => format!("{} of {}", bytes(table("memory_used")), bytes(budget)),
+        None => bytes(table("memory_used")),
+    };
+    let lines = vec![
+        head(figures, view),
+        Line::default(),
+        requests,
+        course(figures, view),
+        Line::labelled("latency")
+            .figure("p50", micros(figures.of("p50_us")))
+            .figure("p99", micros(figures.of("p99_us")))
+            .doubt("refused", figures.of("refusals_s"))
+            .doubt("dropped", figures.of("drops_s"))
+            .figure("in", format!("{}b/s", short(8.0 * figures.of("bytes_in_s"))))
+            .figure("out", format!("{}b/s", short(8.0 * figures.of("bytes_out_s")))),
+        Line::labelled("swarms")
+            .figure("torrents", count("torrents"))
+            .figure("peers", short(figures.of("seeders") + figures.of("leechers")))
+            .figure("seeders", count("seeders"))
+            .figure("leechers", count("leechers"))
+            .figure("downloads", short(table("downloads"))),
+        Line::labelled("process")
+            .figure("CPU", part(figures.of("cpu")))
+            .figure("memory", bytes(figures.of("memory")))
+            .figure("for swarms", memory)
+            .figure("connections", count("connections")),
+        Line::labelled("access")
+            .figure("keys", short(table("keys")))
+            .figure("bans", short(table("bans")))
+            .figure("allowed", short(table("allowed")))
+            .figure("denied", short(table("denied"))),
+        Line::default(),
+    ];
+    debug_assert_eq!(lines.len(), ABOVE, "what is below reckons with it");
+    lines
+}
+
+fn head(figures: &Figures, view: &View) -> Line {
+    let left = format!("tidegate {}", printable(&figures.version));
+    let line = Line(vec![(Strong, left), (Soft, format!("  {}  ", view.url))]);
+    if let Some(why) = &figures.lost {
+        return line.and(Warning, format!("no figures: {}", printable(why)));
+    }
+    let up = span(figures.tables["uptime_s"].as_f64().unwrap_or_default() as u64);
+    let right = format!("up {up}  {} UTC", date(dates::now()));
+    let gap = view.width.saturating_sub(line.len() + right.chars().count());
+    line.and(Plain, " ".repeat(gap)).and(Soft, right)
+}
+
+/// The requests of the last seconds, the latest on the right.
+fn course(figures: &Figures, view: &View) -> Line {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let width = view.width.saturating_sub(LABEL).min(figures.course.len());
+    let seconds = figures.course.range(figures.course.len() - width..);
+    let most = seconds.clone().copied().fold(1.0, f64::max);
+    let bar = |second: &f64| {
+        let level = (second / most * BARS.len() as f64).ceil() as usize;
+        level.checked_sub(1).and_then(|level| BARS.get(level)).copied().unwrap_or(' ')
+    };
+    Line::labelled("").and(Course, seconds.map(bar).collect::<String>())
+}
+
+/// What was refused and dropped, and which clients ask, side by side.
+fn tables(figures: &Figures, view: &View, room: usize) -> Vec<Line> {
+    let ranking = |table: &str, write: fn(f64) -> String| -> Vec<(String, String)> {
+        let ranks = figures.ranking(table).into_iter().take(RANKS);
+        ranks.map(|(name, value)| (printable(name), write(value))).collect()
+    };
+    let columns = [
+        ("refused", ranking("refusals", rate), Warning),
+        ("dropped", ranking("drops", rate), Warning),
+        ("clients", ranking("clients", part), Plain),
+    ];
+    let height = columns.iter().map(|(_, ranks, _)| ranks.len()).max().unwrap_or_default();
+    let height = height.max(1).min(room.saturating_sub(2));
+    if height == 0 {
+        return Vec::new();
+    }
+    let width = (view.width / columns.len()).saturating_sub(2);
+    let mut lines = vec![Line::default()];
+    for (title, _, _) in &columns {
+        lines[0].0.push((Strong, format!("{title:<width$}  ")));
+    }
+    for at in 0..height {
+        let mut line = Line::default();
+        for (_, ranks, look) in &columns {
+            let (name, value) = match ranks.get(at) {
+                Some((name, value)) => (name.as_str(), value.as_str()),
+                None if at == 0 => ("none", ""),
+                None => ("", ""),
+            };
+            let room = width.saturating_sub(value.chars().count() + 1);
+            let name: String = name.chars().chain(repeat_n(' ', room)).take(room).collect();
+            let look = if value.is_empty() { Soft } else { *look };
+            line = line.and(Soft, name + " ").and(look, value).and(Plain, "  ");
+        }
+        lines.push(line);
+    }
+    lines.push(Line::default());
+    lines
+}
+
+fn torrents(figures: &Figures, view: &View, room: usize) -> Vec<Line> {
+    let by = match view.sort {
+        Sort::Hash => "info hash",
+        sort => sort.name(),
+    };
+    let mut lines = Vec::new();
+    // Where there is no room, hashes are cut.
+    let width = view.width.saturating_sub(4 * COUNT).clamp(LABEL, 40);
+    let title = format!("{:<width$.width$}", format!("torrents by {by}"));
+    let heads = ["seeders", "leechers", "downloads", "age"].map(|head| format!("{head:>COUNT$}"));
+    lines.push(Line(vec![(Strong, title), (Soft, heads.concat())]));
+    if let Some(why) = &figures.no_torrents {
+        lines.push(Line(vec![(Warning, printable(why))]));
+        return lines;
+    }
+    if figures.torrents.is_empty() {
+        lines.push(Line(vec![(Soft, "none".into())]));
+    }
+    for torrent in figures.torrents.iter().take(room.saturating_sub(1)) {
+        let counts = [torrent.seeders, torrent.leechers, torrent.downloads];
+        let counts = counts.map(|count| format!("{:>COUNT$}", short(count as f64))).concat();
+        let (hash, age) = (printable(&torrent.info_hash), span(torrent.age_s));
+        let row = format!("{hash:<width$.width$}{counts}{age:>COUNT$}");
+        lines.push(Line(vec![(Plain, row)]));
+    }
+    lines
+}
+
+/// A number with three digits, at most.
+fn short(value: f64) -> String {
+    // What rounds to a thousand has the next unit.
+    let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let Some((unit, name)) = units.into_iter().find(|(unit, _)| value >= unit * 0.9995) else {
+        return if value > 0.0 && value < 9.95 { trimmed(value, 1) } else { format!("{value:.0}") };
+    };
+    let value = value / unit;
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    trimmed(value, decimals) + name
+}
+
+/// Without zeros at the end that say nothing.
+fn trimmed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
+}
+
+fn rate(value: f64) -> String {
+    format!("{}/s", short(value))
+}
+
+fn part(value: f64) -> String {
+    let percent = 100.0 * value;
+    if percent > 0.0 && percent < 9.95 {
+        format!("{percent:.1} %")
+    } else {
+        format!("{percent:.0} %")
+    }
+}
+
+fn micros(value: f64) -> String {
+    match value {
+        0.0 => "-".into(),
+        0.0..1e3 => format!("{} µs", short(value)),
+        1e3..1e6 => format!("{} ms", short(value / 1e3)),
+        _ => format!("{} s", short(value / 1e6)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::feed::News;
+    use crate::top::figures::tests::told;
+    use serde_json::json;
+
+    fn figures() -> Figures {
+        let mut figures = Figures::default();
+        let fields = [
+            "udp_s",
+            "http_s",
+            "p50_us",
+            "p99_us",
+            "refusals_s",
+            "torrents",
+            "seeders",
+            "leechers",
+            "memory",
+        ];
+        let seconds = [
+            json!([0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            json!([1200, 34, 12.4, 1500, 3, 7, 8, 9, 1 << 30]),
+        ];
+        figures.take(told("history", &json!({ "fields": fields, "seconds": seconds })));
+        let tables = json!({
+            "refusals": { "not_listed": 3.0 }, "drops": {}, "clients": { "qBittorrent": 0.75, "other": 0.25 },
+            "uptime_s": 3700.5, "memory_used": 1024, "memory_budget": 2048,
+        });
+        figures.take(told("tables", &tables));
+        let torrents: Vec<_> =
+            (0..50).map(|at| json!({ "info_hash": format!("{at:040x}"), "seeders": at })).collect();
+        figures.take(News::Torrents(Ok(json!({ "torrents": torrents }))));
+        figures
+    }
+
+    fn text(figures: &Figures, width: usize, height: usize) -> Vec<String> {
+        let view = View { url: "http://x".into(), width, height, sort: Sort::Seeders };
+        lines(figures, &view).iter().map(Line::text).collect()
+    }
+
+    #[test]
+    fn a_frame_says_what_is_known() {
+        let text = text(&figures(), 100, 40);
+        let all = text.join("\n");
+        for due in [
+            "requests  1.23k/s   udp 1.2k/s   http 34/s   https 0/s",
+            "latency   p50 12 µs   p99 1.5 ms   refused 3/s   dropped 0/s",
+            "swarms    torrents 7   peers 17   seeders 8   leechers 9",
+            "memory 1.0 GiB   for swarms 1.0 KiB of 2.0 KiB",
+            "up 1 h  ",
+        ] {
+            assert!(all.contains(due), "{due}\n{all}");
+        }
+        assert_eq!(text[3], "           █", "a second of nothing, and one of the most");
+        assert!(text[9].starts_with("refused") && text[9].ends_with("clients"));
+        let row: Vec<_> = text[10].split_whitespace().collect();
+        assert_eq!(row, ["not_listed", "3/s", "none", "qBittorrent", "75", "%"]);
+        assert!(text[13].starts_with("torrents by seeders"));
+        assert!(text[14].starts_with(&"0".repeat(40)));
+    }
+
+    #[test]
+    fn a_frame_fits_its_view() {
+        let mut figures = figures();
+        for width in [0, 1, 20, 79, 80, 300] {
+            for height in [0, 1, 9, 10, 14, 24, 60] {
+                let text = text(&figures, width, height);
+                assert!(text.len() <= height, "{width}×{height}");
+                assert!(text.iter().all(|line| line.chars().count() <= width), "{width}×{height}");
+            }
+        }
+        assert_eq!(text(&figures, 80, 24).len(), 24, "torrents fill it");
+        figures.take(News::Lost("gone".into()));
+        figures.take(News::Torrents(Err("This is not allowed: x".into())));
+        let all = text(&figures, 80, 24).join("\n");
+        assert!(
+            all.contains("no figures: gone") && all.contains("This is not allowed: x"),
+            "{all}"
+        );
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let numbers =
+            [0.0, 0.04, 1.26, 9.96, 999.4, 999.6, 1234.0, 12_340.0, 123_456.0, 1e6, 2.5e9];
+        let due = ["0", "0", "1.3", "10", "999", "1k", "1.23k", "12.3k", "123k", "1M", "2.5G"];
+        assert_eq!(numbers.map(short), due);
+        assert_eq!([0.0, 0.05, 0.5, 2.0].map(part), ["0 %", "5.0 %", "50 %", "200 %"]);
+        assert_eq!([0.0, 7.0, 1500.0, 2e6].map(micros), ["-", "7 µs", "1.5 ms", "2 s"]);
+    }
+}

@@ -1,0 +1,122 @@
+//! Somebody who has things posted to him by HTTP, willingly or not.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::process::PATIENCE;
+
+/// What a receiver does with a post.
+#[derive(Clone, Copy)]
+pub(crate) enum Answer {
+    Status(u16),
+    /// Nothing, for as long as the connection is open.
+    Never,
+}
+
+/// A post as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Post {
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Post {
+    /// The value of a header.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let mut lines = self.head.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.unwrap_or_else(|| panic!("no {name} in {}", self.head))
+    }
+
+    /// Its JSON.
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.header("content-type"), "application/json");
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+/// The receiver.
+pub(crate) struct Receiver {
+    port: u16,
+    posts: Arc<Mutex<Vec<Post>>>,
+}
+
+impl Receiver {
+    /// One who answers so, and then always with 204.
+    pub(crate) fn listen(port: u16, answers: &[Answer]) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let posts = Arc::<Mutex<Vec<Post>>>::default();
+        let answers = Arc::new(Mutex::new(answers.iter().copied().collect::<VecDeque<_>>()));
+        let sink = Arc::clone(&posts);
+        // Both threads end with the test's process.
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (posts, answers) = (Arc::clone(&sink), Arc::clone(&answers));
+                thread::spawn(move || receive(stream, &posts, &answers));
+            }
+        });
+        Self { port, posts }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    pub(crate) fn posts(&self) -> Vec<Post> {
+        self.posts.lock().unwrap().clone()
+    }
+
+    /// The posts, when they are as they should be.
+    pub(crate) fn wait_until(&self, is_so: impl Fn(&[Post]) -> bool) -> Vec<Post> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let posts = self.posts();
+            if is_so(&posts) {
+                return posts;
+            }
+            assert!(Instant::now() < deadline, "only {posts:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The posts, when there are so many.
+    pub(crate) fn wait_for(&self, count: usize) -> Vec<Post> {
+        self.wait_until(|posts| posts.len() >= count)
+    }
+}
+
+/// Answers the posts of a connection.
+fn receive(stream: TcpStream, posts: &Mutex<Vec<Post>>, answers: &Mutex<VecDeque<Answer>>) {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if !stream.read_line(&mut head).is_ok_and(|len| len > 0) {
+                return;
+            }
+        }
+        let mut post = Post { head, body: String::new() };
+        let mut body = vec![0; post.header("content-length").parse().unwrap()];
+        stream.read_exact(&mut body).unwrap();
+        post.body = String::from_utf8(body).unwrap();
+        posts.lock().unwrap().push(post);
+        let answer = answers.lock().unwrap().pop_front().unwrap_or(Answer::Status(204));
+        match answer {
+            Answer::Status(status) => {
+                let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+            Answer::Never => {
+                // It is left by whoever waits for the answer.
+                let _ = stream.read_to_end(&mut Vec::new());
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The admin listener over TLS, and the management API as `tidegate admin` reaches it there.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::admin::VARIABLE;
+use crate::api::TOKEN;
+use crate::process::{PATIENCE, config, tidegate};
+use crate::talk::try_http;
+
+/// A tracker that ends with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A tracker whose admin listener presents this certificate: its configuration file, and its admin port.
+fn tracker(directory: &Directory, name: &str) -> (Running, PathBuf, u16) {
+    let [port, admin_port] = [free_port(), free_port()];
+    let [chain, key] = ["pem", "key"].map(|end| directory.path(&format!("{name}.{end}")));
+    let more = format!(
+        "tls = true\n[tls]\nlisten = []\ncertificates = [{{ chain = {chain:?}, key = {key:?} }}]\n"
+    );
+    let file = directory.write("tidegate.toml", &config(port, admin_port, &more));
+    let mut command = tidegate(&["--config"]);
+    command.arg(&file).env(VARIABLE, TOKEN).stdout(Stdio::null()).stderr(Stdio::null());
+    (Running(command.spawn().unwrap()), file, admin_port)
+}
+
+#[test]
+fn the_api_is_reached_by_whom_its_certificate_convinces() {
+    let directory = Directory::new();
+    make_authority(&directory);
+    issue(&directory, "here", "IP:127.0.0.1", (ECDSA, "30"));
+    let (_running, file, admin_port) = tracker(&directory, "here");
+    let ca = directory.path("ca.pem");
+    // Where it is, the configuration says: at https://127.0.0.1.
+    let ask = |task: &str, more: &[&str]| {
+        let mut command = tidegate(&["admin", task, "--config"]);
+        command.arg(&file).args(more).env(VARIABLE, TOKEN).output().unwrap()
+    };
+    let trusting = ["--ca", ca.to_str().unwrap()];
+    let deadline = Instant::now() + PATIENCE;
+    while !ask("health", &trusting).status.success() {
+        assert!(Instant::now() < deadline, "{}", stderr(&ask("health", &trusting)));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(stdout(&ask("stats", &trusting)).contains("uptime_s"));
+    let doubtful = ask("stats", &[]);
+    assert_eq!(doubtful.status.code(), Some(1));
+    let said = stderr(&doubtful);
+    assert!(
+        said.contains("UnknownIssuer") && said.contains("--ca FILE names the authority"),
+        "{said}"
+    );
+    // The certificate is for the address alone.
+    let url = format!("https://localhost:{admin_port}");
+    let other = ask("stats", &[trusting.as_slice(), &["--url", &url]].concat());
+    assert_eq!(other.status.code(), Some(1));
+    assert!(stderr(&other).contains("cannot be reached"), "{}", stderr(&other));
+}
+
+#[test]
+fn it_speaks_tls_alone_and_takes_other_certificates() {
+    let directory = Directory::new();
+    make_authority(&directory);
+    make(&directory, "host", ECDSA, "30");
+    let (_running, _, admin) = tracker(&directory, "host");
+    let resolve = format!("host.test:{admin}:127.0.0.1");
+    let curl = |scheme: &str, target: &str, options: &[&str]| {
+        let url = format!("{scheme}://host.test:{admin}{target}");
+        let words = ["curl", "--silent", "--show-error", "--cacert", "ca.pem", "--resolve"];
+        let format = ["-w", "%{http_code}", "--max-time", "60"];
+        let output =
+            ask(&directory, &[&words[..], &[&resolve], &format, options, &[&url]].concat(), "");
+        stdout(&output)
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while curl("https", "/health/ready", &[]) != "ready\n200" {
+        assert!(Instant::now() < deadline, "it does not serve");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let bearer = format!("Authorization: Bearer {TOKEN}");
+    let authorized = ["-H", bearer.as_str()];
+    assert!(curl("https", "/metrics", &[]).ends_with("200"));
+    assert!(curl("https", "/api/v1/stats", &authorized).ends_with("200"));
+    assert!(curl("https", "/api/v1/stats", &[]).ends_with("401"));
+    let made = curl("https", "/api/v1/keys", &[&authorized[..], &["--json", "{}"]].concat());
+    assert!(made.ends_with("201"), "{made}");
+    // Nobody is answered in the clear, and who trusts somebody else is not taken in.
+    let address = ([127, 0, 0, 1], admin).into();
+    let plain = try_http(address, "/health/ready");
+    assert!(plain.is_err(), "{plain:?}");
+    make(&directory, "stranger", ECDSA, "30");
+    assert_eq!(curl("https", "/health/ready", &["--cacert", "stranger.pem"]), "000");
+    // Who does not finish the handshake keeps nobody waiting.
+    let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for mut stream in &silent {
+        // The beginning of a ClientHello.
+        stream.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
+    }
+    assert_eq!(curl("https", "/health/ready", &[]), "ready\n200");
+    drop(silent);
+    others_are_presented(&directory, admin, || {
+        let post = ["-X", "POST"];
+        let target = "/api/v1/certificates/reload";
+        assert_eq!(curl("https", target, &[&authorized[..], &post].concat()), "204");
+    });
+    // Words that make no sense end the connection, not the listener.
+    let mut garbage = TcpStream::connect(address).unwrap();
+    garbage.set_read_timeout(Some(PATIENCE)).unwrap();
+    garbage.write_all(&[0xa5; 4096]).unwrap();
+    // An alert, or nothing, and the end.
+    let _ = garbage.read_to_end(&mut Vec::new());
+    assert_eq!(curl("https", "/health/ready", &[]), "ready\n200");
+}
+
+/// Another certificate is presented from `reload` on.
+fn others_are_presented(directory: &Directory, port: u16, reload: impl FnOnce()) {
+    let serial = || {
+        let address = format!("127.0.0.1:{port}");
+        let words = ["openssl", "s_client", "-connect", &address, "-servername", "host.test"];
+        let text = stdout(&ask(directory, &words, ""));
+        let start = text.find("-----BEGIN").unwrap_or_else(|| panic!("{text}"));
+        stdout(&ask(directory, &["openssl", "x509", "-noout", "-serial"], &text[start..]))
+    };
+    let first = serial();
+    make(directory, "host", ECDSA, "60");
+    reload();
+    assert_ne!(serial(), first);
+}

@@ -1,0 +1,185 @@
+//! How much is logged, area by area.
+//!
+//! An area is a part of the program whose lines somebody may want more or less of. Which one a line
+//! belongs to is told by its target, the module that wrote it: the longest prefix counts.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tracing::Level;
+
+/// A part of the program that has a level of its own.
+#[derive(Debug)]
+pub(crate) struct Area {
+    /// Its name, as in `records=debug`.
+    pub(crate) name: &'static str,
+    /// What the targets of its lines begin with.
+    pub(crate) targets: &'static [&'static str],
+}
+
+const fn area(name: &'static str, targets: &'static [&'static str]) -> Area {
+    Area { name, targets }
+}
+
+/// All areas; every target belongs to one. docs/operating.md tells what they are.
+pub(crate) const AREAS: [Area; 10] = [
+    area("serve", &["tidegate::"]),
+    area("reload", &["tidegate::serve::reload", "tidegate::access"]),
+    area("acme", &["tidegate::acme"]),
+    area("front", &["tidegate_front::"]),
+    area("api", &["tidegate_admin::"]),
+    area("audit", &[AUDIT]),
+    area("webhooks", &["tidegate_admin::api::webhooks"]),
+    area(
+        "records",
+        &["tidegate_admin::records", "tidegate_admin::images", "tidegate::serve::state"],
+    ),
+    area("traces", &["tidegate_admin::traces"]),
+    area("libraries", &[""]),
+];
+
+/// The target of lines that say who has changed what: none of them is ever left out.
+pub const AUDIT: &str = "tidegate::audit";
+
+const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+
+/// The area of a target.
+pub fn area_of(target: &str) -> &'static str {
+    let prefix = |area: &Area| {
+        let fits = area.targets.iter().filter(|prefix| target.starts_with(**prefix));
+        fits.map(|prefix| prefix.len() + 1).max().unwrap_or_default()
+    };
+    AREAS.iter().max_by_key(|area| prefix(area)).map_or("libraries", |area| area.name)
+}
+
+/// A level for every area: `info`, or `info,front=debug`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLevels {
+    /// Of areas that are not named.
+    rest: Level,
+    named: [Option<Level>; AREAS.len()],
+}
+
+impl LogLevels {
+    /// Each prefix of targets, with the level of its area.
+    pub fn targets(&self) -> impl Iterator<Item = (&'static str, Level)> {
+        let level = |named: Option<Level>| named.unwrap_or(self.rest);
+        let areas = AREAS.iter().zip(self.named);
+        areas.flat_map(move |(area, named)| {
+            area.targets.iter().map(move |target| (*target, level(named)))
+        })
+    }
+}
+
+impl Default for LogLevels {
+    fn default() -> Self {
+        Self { rest: Level::INFO, named: [None; AREAS.len()] }
+    }
+}
+
+impl FromStr for LogLevels {
+    type Err = String;
+
+    /// Levels with commas between them. What comes later counts.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut levels = Self::default();
+        for part in text.split(',') {
+            let Some((name, level)) = part.split_once('=') else {
+                levels.rest = parse_level(part)?;
+                continue;
+            };
+            let name = name.trim();
+            let known = AREAS.iter().position(|area| area.name == name);
+            let slot = known.and_then(|at| levels.named.get_mut(at)).ok_or_else(|| {
+                let all = AREAS.map(|area| area.name).join(", ");
+                format!("`{name}` is no area of the log: there are {all}")
+            })?;
+            *slot = Some(parse_level(level)?);
+        }
+        Ok(levels)
+    }
+}
+
+fn parse_level(text: &str) -> Result<Level, String> {
+    let text = text.trim();
+    let found = LEVELS.into_iter().find(|level| word(*level) == text);
+    found.ok_or_else(|| {
+        let all = LEVELS.map(word).join(", ");
+        format!("`{text}` is no level of the log: there are {all}")
+    })
+}
+
+/// As it is written in the configuration.
+fn word(level: Level) -> String {
+    level.as_str().to_lowercase()
+}
+
+impl fmt::Display for LogLevels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&word(self.rest))?;
+        for (area, level) in AREAS.iter().zip(self.named) {
+            if let Some(level) = level {
+                write!(f, ",{}={}", area.name, word(level))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_read_and_written() {
+        for (text, due) in [
+            ("info", "info"),
+            ("warn,front=debug", "warn,front=debug"),
+            (" front = trace , error ", "error,front=trace"),
+            ("api=debug", "info,api=debug"),
+            ("info,api=debug,api=warn,debug", "debug,api=warn"),
+        ] {
+            let levels: LogLevels = text.parse().unwrap();
+            assert_eq!(levels.to_string(), due, "{text}");
+            assert_eq!(levels.to_string().parse(), Ok(levels));
+        }
+    }
+
+    #[test]
+    fn what_is_no_level_is_told_with_what_is() {
+        let problem = |text: &str| text.parse::<LogLevels>().unwrap_err();
+        assert!(problem("loud").contains("`loud` is no level of the log: there are error, warn"));
+        assert!(
+            problem("info,frnot=debug").contains("`frnot` is no area of the log: there are serve")
+        );
+        for bad in ["", "info,", "=debug", "front=", "front=debug=info", "INFO", "off"] {
+            assert!(bad.parse::<LogLevels>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_target_has_an_area() {
+        for (target, due) in [
+            ("tidegate::serve::upgrade", "serve"),
+            ("tidegate::serve::reload", "reload"),
+            ("tidegate::serve::state", "records"),
+            ("tidegate::acme::order", "acme"),
+            ("tidegate::audit", "audit"),
+            ("tidegate_admin::api::auth", "api"),
+            ("tidegate_admin::api::webhooks", "webhooks"),
+            ("tidegate_admin::records::writer", "records"),
+            ("tidegate_front::tell", "front"),
+            ("instant_acme", "libraries"),
+        ] {
+            assert_eq!(area_of(target), due, "{target}");
+        }
+    }
+
+    #[test]
+    fn targets_have_the_levels_of_their_areas() {
+        let levels: LogLevels = "warn,records=debug".parse().unwrap();
+        let all: Vec<_> = levels.targets().collect();
+        assert!(all.contains(&("", Level::WARN)) && all.contains(&("tidegate::", Level::WARN)));
+        assert!(all.contains(&("tidegate::serve::state", Level::DEBUG)));
+    }
+}
