@@ -87,9 +87,9 @@ fn entries_bans_tokens_and_downloads_are_there_the_next_time() {
     let many = |networks: &[&str]| json!({ "networks": networks, "reason": "list" });
     let put = api.expect(200, "POST /bans/bulk", Some(&many(&["198.51.100.7", "2001:db8::/32"])));
     assert_eq!((&put["named"], &put["total"]), (&json!(2), &json!(3)));
-    // More than the records can take back without some room.
+    // They spread over more of the file than can be taken back without some room.
     for part in 0..5 {
-        let network = |at| format!("2001:db8:{part:x}:{:x}::/64", (at * 7919) % 65_536);
+        let network = |at| format!("2001:db8:{:x}:{part:x}::/64", (at * 7919) % 65_536);
         let networks: Vec<String> = (0..1000).map(network).collect();
         api.expect(200, "POST /bans/bulk", Some(&json!({ "networks": networks })));
     }
