@@ -34,7 +34,7 @@ mod web;
 pub use events::TorrentEvent;
 pub use job::{Action, Job, WebJob};
 pub use look::{PeerLook, TorrentFigures, TorrentLook};
-pub use memory::{prefetch, prefetch_at};
+pub use memory::{Words, prefetch};
 pub use options::Options;
 pub use random::Random;
 pub use store::Store;

@@ -13,6 +13,7 @@
 use std::mem::{align_of, size_of};
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::atomic::AtomicU64;
 
 use types::{InfoHash, PackedV4, PackedV6};
 
@@ -103,12 +104,7 @@ pub(crate) fn cast_mut<A: Plain, B: Plain>(value: &mut A) -> &mut B {
 /// Asks the processor to fetch the line in which `place` begins. A hint: nothing waits for it.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
-    prefetch_at(std::ptr::from_ref(place).addr());
-}
-
-/// The same for an address, whatever is there now, or nothing: for memory whose lock is not held.
-#[inline(always)]
-pub fn prefetch_at(address: usize) {
+    let address = std::ptr::from_ref(place).addr();
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint that reads nothing the program can see, and faults nowhere; SSE is part of x86_64.
     unsafe {
@@ -205,6 +201,39 @@ impl Drop for Region {
     }
 }
 
+/// Zeroed words that threads change beside each other. Where there are many, they can be in huge pages.
+pub struct Words(Region);
+
+impl Words {
+    /// `len` words, at least one; from 2 MiB on they begin at a multiple of that.
+    pub fn new(len: usize) -> Self {
+        Self(Region::new(len.div_ceil(LINE / 8)))
+    }
+
+    /// The words, and zeroes up to the end of the last line.
+    #[inline(always)]
+    pub fn words(&self) -> &[AtomicU64] {
+        let Region { first, len, .. } = self.0;
+        // SAFETY: `first` points to `len` initialised lines that this region owns, and that nobody but
+        // this function gives out; an atomic word is of the size of a plain one, and aligned no more
+        // strictly than a line.
+        unsafe { slice::from_raw_parts(first.as_ptr().cast(), len * (LINE / 8)) }
+    }
+
+    /// Moves them to huge pages, where that can be done: each costs as much memory as it spans. Who uses
+    /// the same 2 MiB meanwhile waits for half a millisecond.
+    pub fn make_huge(&self) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        // SAFETY: the range is this region's own mapping; the advice does not change what it holds.
+        unsafe {
+            let (start, bytes) = (self.0.first.as_ptr().cast(), self.0.len * LINE);
+            libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
+            // Since Linux 6.1. Without it the system does the same at its leisure.
+            libc::madvise(start, bytes, libc::MADV_COLLAPSE);
+        }
+    }
+}
+
 /// Takes zeroed lines from the system. Ends the process when there are none, as every allocation does.
 #[cfg(all(unix, not(miri)))]
 fn map(len: usize) -> NonNull<Line> {
@@ -292,6 +321,8 @@ fn exhausted(len: usize) -> ! {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     #[test]
@@ -321,6 +352,23 @@ mod tests {
         let old = region.move_to(prepared);
         assert!(old.is_small() && !region.is_small());
         assert_eq!(region.lines()[7].0, [7; 8]);
+    }
+
+    #[test]
+    fn words_are_zeroed_and_stay_where_they_are_changed() {
+        for len in [1, 8, 9, 3 * HUGE_LINES * 8] {
+            let words = Words::new(len);
+            assert!(words.words().len().is_multiple_of(8) && words.words().len() >= len);
+            assert!(words.words().iter().all(|word| word.load(Relaxed) == 0));
+            std::thread::scope(|scope| {
+                for thread in 0..2 {
+                    let words = words.words().iter().enumerate().skip(thread).step_by(2);
+                    scope.spawn(|| words.for_each(|(at, word)| word.store(at as u64, Relaxed)));
+                }
+                words.make_huge();
+            });
+            assert!((0..).zip(words.words()).all(|(at, word)| word.load(Relaxed) == at));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What it costs to be let in: bans, live lists and keys; and what it costs to change them.
 //!
-//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces PEERS]`. One thread; the median of slices that take a fraction
+//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces PEERS LEN]`. One thread; the median of slices that take a fraction
 //! of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
 #![allow(clippy::print_stdout, missing_docs)]
 
@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
-use tidegate_tracker::access::{HashList, LiveList};
+use tidegate_tracker::access::{AccessLists, HashList, LiveList, Mode};
 use tidegate_tracker::{
     Accepted, AnnouncePolicy, Answers, Ask, Asked, Door, DoorNumber, KeyId, KeyRules, Keys,
     Network, Options, Policy, Random, StoreOptions, Tracker, UserKey,
@@ -24,6 +24,12 @@ const ENTRIES: u32 = 1_000_000;
 const KEYS: u32 = 10_000;
 const PEERS: u32 = 1_000_000;
 const DOOR: DoorNumber = DoorNumber(0);
+const POLICY: AnnouncePolicy = AnnouncePolicy {
+    peers_max: 50,
+    families: Families::Own,
+    with_ids: false,
+    with_downloads: false,
+};
 
 fn main() {
     let parts: [(&str, fn()); 4] =
@@ -95,59 +101,84 @@ fn keys() {
     tell("admit, a key of 10,000", good, "ns");
 }
 
-/// Batches of announces of a million peers, or of so many as the command line says, with and without keys.
+/// A tracker's gate, as its operator has it.
+#[derive(Clone, Copy)]
+struct Gate {
+    name: &'static str,
+    /// A million torrents denied, and 100,000 networks banned.
+    is_listed: bool,
+    /// The rules of each of the keys, where they are needed.
+    rules: Option<KeyRules>,
+}
+
+/// Batches of announces of a million peers, 64 in each, or of as many as the command line says: peers, and
+/// announces in a batch.
 fn announces() {
-    let peers = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(PEERS);
-    let policy = AnnouncePolicy {
-        peers_max: 50,
-        families: Families::Own,
-        with_ids: false,
-        with_downloads: false,
-    };
-    let rules = KeyRules { torrents: 100_000, addresses: 1000, ..KeyRules::default() };
-    for (name, private, rules) in [
-        ("open door", false, None),
-        ("with keys", true, Some(KeyRules::default())),
-        ("with keys and bounds", true, Some(rules)),
+    let mut numbers = std::env::args().filter_map(|word| word.parse().ok());
+    let peers = numbers.next().unwrap_or(PEERS);
+    let len = numbers.next().unwrap_or(64);
+    let none = KeyRules::default();
+    let bounds = KeyRules { torrents: 100_000, addresses: 1000, ..none };
+    for gate in [
+        Gate { name: "open door", is_listed: false, rules: None },
+        Gate { name: "with lists and bans", is_listed: true, rules: None },
+        Gate { name: "with keys", is_listed: false, rules: Some(none) },
+        Gate { name: "with keys, lists and bans", is_listed: true, rules: Some(none) },
+        Gate { name: "with keys and bounds", is_listed: false, rules: Some(bounds) },
     ] {
-        let tracker = tracker();
-        tracker.doors().replace(vec![Door { private, ..Door::default() }]);
-        for number in 0..KEYS {
-            rules
-                .iter()
-                .for_each(|rules| _ = tracker.keyring().put(KeyId(number), user(number), *rules));
-        }
-        let mut random = Random::new(3);
-        let users: Vec<UserKey> = (0..KEYS).map(user).collect();
-        let mut batch = |numbers: &[u32]| {
-            let asks: Vec<Ask> = numbers
-                .iter()
-                .filter_map(|number| {
-                    let from = Ipv4Addr::from_bits(0x0800_0000 + number).into();
-                    let key = private.then(|| users[(number % KEYS) as usize].as_bytes());
-                    let pass = tracker.admit(DOOR, Tick(1), from, Asked::Announce, key).ok()?;
-                    Some(Ask { pass, from, near: false, announce: announce(*number), policy })
-                })
-                .collect();
-            tracker.announce(Tick(1), &mut random, &asks, &mut Nobody);
-        };
-        let all: Vec<u32> = (0..peers).collect();
-        all.chunks(64).for_each(&mut batch);
-        let mut order = all;
-        let mut dice = Random::new(4);
-        (1..order.len()).for_each(|at| order.swap(at, dice.below(at as u32 + 1) as usize));
-        let batches: Vec<&[u32]> = order.chunks(64).collect();
-        let mut slices: Vec<f64> = batches
-            .chunks(4)
-            .map(|part| {
-                let start = Instant::now();
-                part.iter().for_each(|numbers| batch(numbers));
-                start.elapsed().as_nanos() as f64 / (64.0 * part.len() as f64)
+        let what = format!("announce of {peers} peers, {}", gate.name);
+        tell(&what, announce_ns(gate, peers, len as usize), "ns");
+    }
+}
+
+fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
+    let tracker = tracker();
+    let mode = if gate.is_listed { Mode::Deny } else { Mode::Open };
+    let lists = AccessLists { mode, ..AccessLists::default() };
+    let private = gate.rules.is_some();
+    tracker.doors().replace(vec![Door { private, lists, ..Door::default() }]);
+    if gate.is_listed {
+        let mut random = Random::new(6);
+        let denied: Vec<InfoHash> = (0..ENTRIES).map(|_| hash(&mut random)).collect();
+        tracker.denied().insert(&denied);
+        tracker.bans().put(&networks());
+    }
+    let users: Vec<UserKey> = (0..KEYS).map(user).collect();
+    for (number, user) in users.iter().enumerate() {
+        gate.rules
+            .iter()
+            .for_each(|rules| _ = tracker.keyring().put(KeyId(number as u32), *user, *rules));
+    }
+    let mut random = Random::new(3);
+    let mut batch = |numbers: &[u32]| {
+        let asks: Vec<Ask> = numbers
+            .iter()
+            .filter_map(|number| {
+                let from = Ipv4Addr::from_bits(0x0100_0000 + number).into();
+                let key = private.then(|| key_text(*number));
+                let claim =
+                    tracker.claim(DOOR, Tick(1), from, key.as_ref().map(|key| &key[..])).ok()?;
+                Some(Ask { claim, from, near: false, announce: announce(*number), policy: POLICY })
             })
             .collect();
-        slices.sort_by(f64::total_cmp);
-        tell(&format!("announce of {peers} peers, {name}"), slices[slices.len() / 2], "ns");
-    }
+        tracker.announce(Tick(1), &mut random, &asks, &mut Nobody);
+    };
+    let mut order: Vec<u32> = (0..peers).collect();
+    order.chunks(len).for_each(&mut batch);
+    // As ever so often.
+    tracker.sweep(Tick(1), 20);
+    let mut dice = Random::new(4);
+    (1..order.len()).for_each(|at| order.swap(at, dice.below(at as u32 + 1) as usize));
+    let mut slices: Vec<f64> = order
+        .chunks(len.max(256))
+        .map(|part| {
+            let start = Instant::now();
+            part.chunks(len).for_each(&mut batch);
+            start.elapsed().as_nanos() as f64 / part.len() as f64
+        })
+        .collect();
+    slices.sort_by(f64::total_cmp);
+    slices[slices.len() / 2]
 }
 
 /// Hears nothing.
@@ -155,7 +186,9 @@ struct Nobody;
 
 impl Answers for Nobody {
     fn accept(&mut self, _: usize, _: &Accepted) {}
-    fn refuse(&mut self, _: usize, _: Refusal) {}
+    fn refuse(&mut self, _: usize, refusal: Refusal) {
+        unreachable!("{refusal:?}");
+    }
     fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
         black_box(peers);
     }
@@ -187,7 +220,8 @@ fn networks() -> Vec<(Network, Option<Tick>)> {
         let until = (!number.is_multiple_of(3)).then_some(Tick(1000));
         let network = if number.is_multiple_of(2) {
             let bits = [32, 32, 24, 24, 22, 20, 16][random.below(7) as usize];
-            Network::new(Ipv4Addr::from_bits(random.next() as u32).into(), bits)
+            // 128.0.0.0 and above: the peers of `announces` are below.
+            Network::new(Ipv4Addr::from_bits(random.next() as u32 | 1 << 31).into(), bits)
         } else {
             Network::new(v6(&mut random), [64, 64, 48, 56, 128, 32][random.below(6) as usize])
         };
@@ -219,8 +253,17 @@ fn hash(random: &mut Random) -> InfoHash {
 }
 
 fn user(number: u32) -> UserKey {
-    let text = format!("{number:08x}0123456789abcdef01234567");
-    UserKey::parse(text).unwrap_or_else(|error| unreachable!("{error}"))
+    UserKey::parse(String::from_utf8_lossy(&key_text(number)).into_owned())
+        .unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+/// The key of a peer of that number, made at no cost: in earnest it comes with the announce.
+fn key_text(number: u32) -> [u8; 32] {
+    let mut text = *b"aaaaaaaa0123456789abcdef01234567";
+    for (at, letter) in text.iter_mut().take(4).enumerate() {
+        *letter += ((number % KEYS) >> (4 * at)) as u8 & 15;
+    }
+    text
 }
 
 fn tracker() -> Tracker {

@@ -21,14 +21,15 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use parking_lot::{Mutex, MutexGuard};
+use hashbrown::HashTable;
+use parking_lot::Mutex;
 use swarm::siphash::{siphash, siphash_128};
 use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::Asked;
 use bounds::Bounded;
-use sessions::{Session, Sessions};
-use table::{Hint, Line, Name, Table};
+use sessions::{Session, Sessions, Spot, Spots, Tagger};
+use table::{Line, Locked, Name, Place, Tables};
 
 pub(crate) use sessions::SessionTag;
 
@@ -72,13 +73,15 @@ pub struct KeyTotals {
 /// All keys, and what their holders' peers said last.
 pub struct Keyring {
     key: [u8; 16],
-    shards: Box<[Holder]>,
+    keys: Tables<Entry, Rest, 8>,
     /// Under which names the keys are.
     names: Mutex<BTreeMap<KeyId, KeyName>>,
     sessions: Sessions,
+    tagger: Tagger,
 }
 
-/// Stands for a key: a keyed hash, long enough that nobody finds another text that has it.
+/// Stands for a key: a keyed hash, long enough that nobody finds another text that has it. Its first word is
+/// not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyName([u64; 2]);
 
@@ -96,26 +99,32 @@ pub(crate) struct Report<'a> {
     pub(crate) is_web: bool,
 }
 
-#[repr(align(64))]
-#[derive(Default)]
-struct Holder {
-    hint: Hint,
-    shard: Mutex<Shard>,
+/// The holder of a key, who is about to do something: nobody else reads or changes what is known of him and
+/// of some others.
+pub(crate) struct Holder<'a> {
+    ring: &'a Keyring,
+    keys: LockedKeys<'a>,
+    place: Place,
+    entry: Entry,
 }
 
+type LockedKeys<'a> = Locked<'a, Entry, Rest, 8>;
+
+/// What a table of keys has beside them.
 #[derive(Default)]
-struct Shard {
-    entries: Table<Entry>,
+struct Rest {
     /// Those with totals that have not been taken.
     changed: Vec<KeyName>,
     /// Those that were used for the first time, and nobody has heard of it.
     first_uses: Vec<KeyId>,
     /// What those had moved that are gone, and nobody has taken.
     parted: Vec<(KeyId, KeyTotals)>,
+    /// Those that have, or had, bounds.
+    bounded: HashTable<(KeyName, Bounded)>,
 }
 
 /// A key.
-#[repr(align(64))]
+#[derive(Clone, Copy)]
 struct Entry {
     name: KeyName,
     id: KeyId,
@@ -126,28 +135,24 @@ struct Entry {
     seeding_s: u64,
     /// They are taken long before they are too many; if nobody takes them, they stay at the most.
     announces: u32,
-    /// Whether it is among the shard's `changed`.
+    /// Whether it is among the table's `changed`.
     is_changed: bool,
     is_used: bool,
-    /// Of those that have, or had, bounds.
-    bounded: Option<Box<Bounded>>,
+    /// Whether it is among the table's `bounded`.
+    is_bounded: bool,
 }
-
-const _: () = assert!(size_of::<Option<Entry>>() == 64);
 
 /// No tracker lives to see it.
 const NEVER: Tick = Tick(u32::MAX);
-/// A power of two. With 100,000 keys, 400 in each.
-const SHARDS: usize = 256;
-
 impl Keyring {
     /// No keys. `key` keeps others from aiming at tables.
     pub(crate) fn new(key: [u8; 16]) -> Self {
         Self {
             key,
-            shards: (0..SHARDS).map(|_| Holder::default()).collect(),
+            keys: Tables::new(),
             names: Mutex::default(),
             sessions: Sessions::new(),
+            tagger: Tagger::new(&key),
         }
     }
 
@@ -163,18 +168,20 @@ impl Keyring {
         if let Some(old) = names.insert(id, name)
             && old != name
         {
-            self.shard(old).part(old);
+            part(&mut self.keys.lock(old), old);
         }
-        let mut shard = self.shard(name);
-        if let Some(entry) = shard.entries.find(name) {
-            entry.rule(rules);
+        let mut keys = self.keys.lock(name);
+        if let Some((place, mut entry)) = keys.find(name) {
+            entry.rule(keys.with(), rules);
             let number = std::mem::replace(&mut entry.id, id);
+            keys.set(place, entry);
             if number != id {
                 names.remove(&number);
             }
         } else {
-            shard.entries.insert(Entry::new(name, id, rules));
-            self.shards[name.shard(SHARDS)].hint.publish(&shard.entries);
+            let mut entry = Entry::new(name, id);
+            entry.rule(keys.with(), rules);
+            keys.insert(entry);
         }
         true
     }
@@ -184,7 +191,7 @@ impl Keyring {
     pub fn remove(&self, id: KeyId) -> bool {
         let mut names = self.names.lock();
         let Some(name) = names.remove(&id) else { return false };
-        self.shard(name).part(name);
+        part(&mut self.keys.lock(name), name);
         true
     }
 
@@ -206,21 +213,24 @@ impl Keyring {
     /// Adds what the holders of keys have moved to `into`, each key once at the most for each time that
     /// it was put, and forgets it.
     pub fn take_totals(&self, into: &mut Vec<(KeyId, KeyTotals)>) {
-        for Holder { shard, .. } in &self.shards {
-            let shard = &mut *shard.lock();
-            into.append(&mut shard.parted);
-            for name in shard.changed.drain(..) {
-                if let Some(entry) = shard.entries.find(name) {
+        for mut keys in self.keys.each() {
+            into.append(&mut keys.with().parted);
+            let mut changed = std::mem::take(&mut keys.with().changed);
+            for name in changed.drain(..) {
+                if let Some((place, mut entry)) = keys.find(name) {
                     into.push((entry.id, entry.take_totals()));
+                    keys.set(place, entry);
                 }
             }
+            // It keeps its memory.
+            keys.with().changed = changed;
         }
     }
 
     /// Adds the keys to `into` that were used for the first time since they were put, or the tracker was
     /// started, each once.
     pub fn take_first_uses(&self, into: &mut Vec<KeyId>) {
-        self.shards.iter().for_each(|it| into.append(&mut it.shard.lock().first_uses));
+        self.keys.each().for_each(|mut keys| into.append(&mut keys.with().first_uses));
     }
 
     /// The name of the key `text`, whether it is one or not. Asks for the memory that [`Keyring::admit`] will
@@ -230,29 +240,36 @@ impl Keyring {
         // No key is longer, and of a longer text there is no more to know.
         let text = text.get(..=limits::USER_KEY_LEN_MAX).unwrap_or(text);
         let name = self.name(text);
-        self.shards[name.shard(SHARDS)].hint.prefetch::<Entry>(name);
+        self.keys.prefetch(name);
         name
     }
 
-    /// Lets the holder of a key ask for something.
-    pub(crate) fn admit(&self, now: Tick, name: KeyName, asked: Asked) -> Result<(), Refusal> {
-        let shard = &mut *self.shard(name);
-        let entry = shard.entries.find(name).ok_or(Refusal::KeyUnknown)?;
+    /// Lets the holder of a key do something, and nobody else with a key of the same table until he is done.
+    #[inline]
+    pub(crate) fn admit(
+        &self,
+        now: Tick,
+        name: KeyName,
+        asked: Asked,
+    ) -> Result<Holder<'_>, Refusal> {
+        let mut keys = self.keys.lock(name);
+        let (place, mut entry) = keys.find(name).ok_or(Refusal::KeyUnknown)?;
         if now >= entry.expires {
             return Err(Refusal::KeyExpired);
         }
         if asked == Asked::Announce
-            && let Some(bounded) = &mut entry.bounded
+            && let Some(bounded) = entry.bounded(keys.with())
         {
             bounded.keep_pace(now)?;
         }
         if !std::mem::replace(&mut entry.is_used, true) {
-            shard.first_uses.push(entry.id);
+            keys.set(place, entry);
+            keys.with().first_uses.push(entry.id);
         }
-        Ok(())
+        Ok(Holder { ring: self, keys, place, entry })
     }
 
-    /// Asks for the memory that [`Keyring::account`] will need, and names it.
+    /// Asks for the memory that [`Holder::account`] will need, and names it.
     #[inline]
     pub(crate) fn approach(
         &self,
@@ -260,60 +277,26 @@ impl Keyring {
         info_hash: &InfoHash,
         peer_id: &PeerId,
     ) -> SessionTag {
-        let tag = self.tag(name, info_hash, peer_id);
+        let tag = self.tagger.tag(name, info_hash, peer_id);
         self.sessions.prefetch(tag);
         tag
-    }
-
-    /// Counts an announce for the key's holder, unless it goes beyond what he may.
-    pub(crate) fn account(
-        &self,
-        now: Tick,
-        name: KeyName,
-        tag: SessionTag,
-        report: &Report<'_>,
-    ) -> Result<(), Refusal> {
-        // Locks are taken in this order everywhere: sessions before keys.
-        let sessions = &mut *self.sessions.lock(tag);
-        let shard = &mut *self.shard(name);
-        let entry = shard.entries.find(name).ok_or(Refusal::KeyUnknown)?;
-        let place = entry.bounded.as_ref().and_then(|bounded| self.place(bounded, report));
-        let mut moved = KeyTotals::default();
-        if report.event == Event::Stopped {
-            if let Some(session) = sessions.remove(tag) {
-                moved = session.moved(now, report);
-                entry.leave(&session);
-            }
-        } else if let Some(session) = sessions.find(tag) {
-            entry.go_on(session, place)?;
-            moved = session.moved(now, report);
-            session.renew(now, report);
-        } else if Sessions::has_room(sessions) {
-            let mut session = Session::new(tag, name, now, report);
-            entry.go_on(&mut session, place)?;
-            self.sessions.insert(sessions, session);
-        }
-        entry.count(&moved);
-        if !std::mem::replace(&mut entry.is_changed, true) {
-            shard.changed.push(name);
-        }
-        Ok(())
     }
 
     /// Does one of `parts` parts of a pass that forgets peers not heard of for their lifetime.
     pub(crate) fn sweep(&self, now: Tick, parts: u32, plain_s: u32, web_s: u32) {
         let mut ended = Vec::new();
         self.sessions.sweep(now, parts, [plain_s, web_s], &mut ended);
-        for session in ended {
-            if let Some(entry) = self.shard(session.holder).entries.find(session.holder) {
-                entry.leave(&session);
+        for (holder, spot) in ended {
+            let mut keys = self.keys.lock(holder);
+            if let Some((_, entry)) = keys.find(holder) {
+                entry.leave(keys.with(), spot);
             }
         }
+        self.keys.make_huge();
     }
 
     /// What a peer counts as against its holder's bounds, if he has such: torrent and address.
-    #[cold]
-    fn place(&self, bounded: &Bounded, report: &Report<'_>) -> Option<(u32, u32)> {
+    fn spot(&self, bounded: &Bounded, report: &Report<'_>) -> Option<Spot> {
         if !bounded.counts_peers() {
             return None;
         }
@@ -327,24 +310,8 @@ impl Keyring {
 
     #[inline]
     fn name(&self, key: &[u8]) -> KeyName {
-        KeyName(siphash_128::<1, 3>(&self.key, key))
-    }
-
-    /// Stands for a peer of a key in a torrent.
-    #[inline]
-    fn tag(&self, name: KeyName, info_hash: &InfoHash, peer_id: &PeerId) -> SessionTag {
-        let mut message = [0; 48];
-        let (head, rest) = message.split_at_mut(8);
-        let (torrent, peer) = rest.split_at_mut(20);
-        head.copy_from_slice(&name.bits().to_le_bytes());
-        torrent.copy_from_slice(&info_hash.0);
-        peer.copy_from_slice(&peer_id.0);
-        SessionTag(siphash::<1, 3>(&self.key, &message))
-    }
-
-    #[inline]
-    fn shard(&self, name: KeyName) -> MutexGuard<'_, Shard> {
-        self.shards[name.shard(SHARDS)].shard.lock()
+        let [first, second] = siphash_128::<1, 3>(&self.key, key);
+        KeyName([first.max(1), second])
     }
 }
 
@@ -355,32 +322,105 @@ impl Name for KeyName {
     }
 }
 
-impl Line for Entry {
+impl Line<8> for Entry {
     type Name = KeyName;
+    /// With 100,000 keys, 400 in each.
+    const TABLES: usize = 256;
 
     #[inline]
     fn name(&self) -> KeyName {
         self.name
     }
-}
 
-impl Shard {
-    /// Removes a key, and keeps what its holder has moved.
-    fn part(&mut self, name: KeyName) {
-        let Some(mut entry) = self.entries.remove(name) else { return };
-        if entry.is_changed {
-            self.changed.retain(|changed| *changed != name);
-            // Where nobody takes them, they are not for ever.
-            if self.parted.len() < limits::USER_KEYS_MAX / SHARDS {
-                self.parted.push((entry.id, entry.take_totals()));
-            }
+    #[inline]
+    fn to_words(self) -> [u64; 8] {
+        let Self { name: KeyName([first, second]), uploaded, downloaded, seeding_s, .. } = self;
+        let flags = [self.is_changed, self.is_used, self.is_bounded].map(u64::from);
+        let flags = flags[0] | flags[1] << 1 | flags[2] << 2;
+        let numbers = u64::from(self.announces) | u64::from(self.id.0) << 32;
+        let rest = u64::from(self.expires.0) | flags << 32;
+        [first, second, uploaded, downloaded, seeding_s, numbers, rest, 0]
+    }
+
+    #[inline]
+    fn from_words(
+        [first, second, uploaded, downloaded, seeding_s, numbers, rest, _]: [u64; 8],
+    ) -> Self {
+        let has = |flag: u32| rest >> (32 + flag) & 1 != 0;
+        Self {
+            name: KeyName([first, second]),
+            id: KeyId((numbers >> 32) as u32),
+            expires: Tick(rest as u32),
+            uploaded,
+            downloaded,
+            seeding_s,
+            announces: numbers as u32,
+            is_changed: has(0),
+            is_used: has(1),
+            is_bounded: has(2),
         }
     }
 }
 
+/// Removes a key, and keeps what its holder has moved.
+fn part(keys: &mut LockedKeys<'_>, name: KeyName) {
+    let Some(mut entry) = keys.remove(name) else { return };
+    let rest = keys.with();
+    if let Ok(bounded) = rest.bounded.find_entry(name.bits(), |(of, _)| *of == name) {
+        bounded.remove();
+    }
+    if entry.is_changed {
+        rest.changed.retain(|changed| *changed != name);
+        // Where nobody takes them, they are not for ever.
+        if rest.parted.len() < limits::USER_KEYS_MAX / Entry::TABLES {
+            rest.parted.push((entry.id, entry.take_totals()));
+        }
+    }
+}
+
+impl Holder<'_> {
+    /// Counts an announce of his, unless it goes beyond what he may.
+    #[inline]
+    pub(crate) fn account(
+        self,
+        now: Tick,
+        tag: SessionTag,
+        report: &Report<'_>,
+    ) -> Result<(), Refusal> {
+        let Self { ring, mut keys, place, mut entry } = self;
+        // Locks are taken in this order everywhere: keys before sessions.
+        let mut sessions = ring.sessions.lock(tag);
+        let mut moved = KeyTotals::default();
+        if report.event == Event::Stopped {
+            if let Some((at, mut session)) = sessions.find(tag) {
+                moved = session.moved(now, report);
+                if let Some((_, spot)) = session.take_spot(sessions.with()) {
+                    entry.leave(keys.with(), spot);
+                }
+                sessions.take(at);
+            }
+        } else if let Some((at, mut session)) = sessions.find(tag) {
+            entry.go_on(ring, keys.with(), (&mut session, sessions.with()), report)?;
+            moved = session.moved(now, report);
+            session.renew(now, report);
+            sessions.set(at, session);
+        } else if Sessions::has_room(&sessions) {
+            let mut session = Session::new(tag, now, report);
+            entry.go_on(ring, keys.with(), (&mut session, sessions.with()), report)?;
+            sessions.insert(session);
+        }
+        entry.count(&moved);
+        if !std::mem::replace(&mut entry.is_changed, true) {
+            keys.with().changed.push(entry.name);
+        }
+        keys.set(place, entry);
+        Ok(())
+    }
+}
+
 impl Entry {
-    fn new(name: KeyName, id: KeyId, rules: KeyRules) -> Self {
-        let mut entry = Self {
+    fn new(name: KeyName, id: KeyId) -> Self {
+        Self {
             name,
             id,
             expires: NEVER,
@@ -390,19 +430,32 @@ impl Entry {
             announces: 0,
             is_changed: false,
             is_used: false,
-            bounded: None,
-        };
-        entry.rule(rules);
-        entry
+            is_bounded: false,
+        }
     }
 
     /// Puts rules in force.
-    fn rule(&mut self, rules: KeyRules) {
+    fn rule(&mut self, rest: &mut Rest, rules: KeyRules) {
         self.expires = rules.expires.unwrap_or(NEVER);
-        // What is counted stays: the peers are still there when other bounds come.
-        if self.bounded.is_some() || rules.has_bounds() {
-            self.bounded.get_or_insert_default().rules = rules;
+        if !self.is_bounded && rules.has_bounds() {
+            let bounded = (self.name, Bounded::default());
+            rest.bounded.insert_unique(self.name.bits(), bounded, |(name, _)| name.bits());
+            self.is_bounded = true;
         }
+        // What is counted stays: the peers are still there when other bounds come.
+        if let Some(bounded) = self.bounded(rest) {
+            bounded.rules = rules;
+        }
+    }
+
+    /// Its bounds, if it has, or had, some.
+    #[inline]
+    fn bounded<'a>(&self, rest: &'a mut Rest) -> Option<&'a mut Bounded> {
+        if !self.is_bounded {
+            return None;
+        }
+        let found = rest.bounded.find_mut(self.name.bits(), |(name, _)| *name == self.name);
+        found.map(|(_, bounded)| bounded)
     }
 
     #[inline]
@@ -425,22 +478,27 @@ impl Entry {
 
     /// Counts a peer that was not, or has another address now, unless that is one too many.
     #[inline]
-    fn go_on(&mut self, session: &mut Session, place: Option<(u32, u32)>) -> Result<(), Refusal> {
-        let (Some(bounded), Some((torrent, address))) = (&mut self.bounded, place) else {
-            return Ok(());
-        };
-        match session.place {
-            Some((_, old)) if old == address => {}
+    fn go_on(
+        &self,
+        ring: &Keyring,
+        rest: &mut Rest,
+        (session, spots): (&mut Session, &mut Spots),
+        report: &Report<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(bounded) = self.bounded(rest) else { return Ok(()) };
+        let Some((torrent, address)) = ring.spot(bounded, report) else { return Ok(()) };
+        match session.spot(spots) {
+            Some((_, old)) if old == address => return Ok(()),
             Some((_, old)) => bounded.change_address(old, address)?,
             None => bounded.enter(torrent, address)?,
         }
-        session.place = place;
+        session.put_spot(spots, self.name, (torrent, address));
         Ok(())
     }
 
     /// A peer is there no more.
-    fn leave(&mut self, session: &Session) {
-        if let (Some(bounded), Some((torrent, address))) = (&mut self.bounded, session.place) {
+    fn leave(&self, rest: &mut Rest, (torrent, address): Spot) {
+        if let Some(bounded) = self.bounded(rest) {
             bounded.leave(torrent, address);
         }
     }

@@ -48,7 +48,7 @@ pub use web::{OfferName, Offers, WebAccepted, WebAsk};
 use access::{LiveList, LiveLists};
 use connection_id::ConnectionIds;
 use frozen::Frozen;
-use keyring::{KeyName, Report, SessionTag};
+use keyring::{Holder, KeyName, Report, SessionTag};
 
 /// Secrets that the application draws at start.
 #[derive(Clone, Copy)]
@@ -74,25 +74,24 @@ pub struct AnnouncePolicy {
     pub with_downloads: bool,
 }
 
-/// Leave to ask, which [`Tracker::admit`] gives.
+/// Leave to scrape, or to open a socket, which [`Tracker::admit`] gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pass {
+pub struct Pass(Claim);
+
+/// What somebody has who may announce if his key is good, which [`Tracker::claim`] gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
     /// Where its holder came in.
     door: DoorNumber,
     /// By which key, where keys are needed.
     key: Option<KeyName>,
 }
 
-/// What somebody has who may come in if his key is good: [`Tracker::claim`] gives it, and [`Tracker::grant`]
-/// makes it a [`Pass`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim(Pass);
-
 /// One announce and where it came from.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// That the client may ask.
-    pub pass: Pass,
+    /// That the client may announce, if its key is good.
+    pub claim: Claim,
     /// The client's address, as the edge established it.
     pub from: IpAddr,
     /// Whether it has reached the tracker at an address that is not public. What public clients have
@@ -219,14 +218,29 @@ impl Tracker {
         asked: Asked,
         key: Option<&[u8]>,
     ) -> Result<Pass, Refusal> {
-        let claim = self.claim(door, now, from, asked, key)?;
-        self.grant(now, from, asked, claim)
+        let claim = self.come_in(door, now, from, asked, key)?;
+        if let Some(key) = claim.key {
+            self.admit_holder(now, from, asked, key)?;
+        }
+        Ok(Pass(claim))
     }
 
-    /// The first half of [`Tracker::admit`], all but whether the key is good: its record is on its way from
-    /// memory then. For who has many to admit, so that all of their records are waited for together.
+    /// The same for who announces, but for one thing: whether the key is good is found out by
+    /// [`Tracker::announce`]. Its record is on its way from memory then, and who has many announces waits
+    /// for all of their records together.
     #[inline]
     pub fn claim(
+        &self,
+        door: DoorNumber,
+        now: Tick,
+        from: IpAddr,
+        key: Option<&[u8]>,
+    ) -> Result<Claim, Refusal> {
+        self.come_in(door, now, from, Asked::Announce, key)
+    }
+
+    #[inline]
+    fn come_in(
         &self,
         door: DoorNumber,
         now: Tick,
@@ -241,31 +255,27 @@ impl Tracker {
             return Err(Refusal::TooManyRequests);
         }
         match (self.doors.is_private(door), key) {
-            (false, None) => Ok(Claim(Pass { door, key: None })),
+            (false, None) => Ok(Claim { door, key: None }),
             (false, Some(_)) => Err(Refusal::KeyUnexpected),
             (true, None) => Err(Refusal::KeyMissing),
-            (true, Some(key)) => Ok(Claim(Pass { door, key: Some(self.keyring.seek(key)) })),
+            (true, Some(key)) => Ok(Claim { door, key: Some(self.keyring.seek(key)) }),
         }
     }
 
-    /// The second half, for the same client, who asks for the same.
+    /// Lets the holder of a key at `from` do something. Who has no good key may be guessing.
     #[inline]
-    pub fn grant(
+    fn admit_holder(
         &self,
         now: Tick,
         from: IpAddr,
         asked: Asked,
-        Claim(pass): Claim,
-    ) -> Result<Pass, Refusal> {
-        if let Some(key) = pass.key
-            && let Err(refusal) = self.keyring.admit(now, key, asked)
-        {
-            if refusal == Refusal::KeyUnknown {
+        key: KeyName,
+    ) -> Result<Holder<'_>, Refusal> {
+        self.keyring.admit(now, key, asked).inspect_err(|refusal| {
+            if *refusal == Refusal::KeyUnknown {
                 self.offended(now, from, BanReason::WrongKeys);
             }
-            return Err(refusal);
-        }
-        Ok(pass)
+        })
     }
 
     /// Serves up to [`limits::BATCH_MAX`] announces in one pass through the store; more are cut.
@@ -284,13 +294,13 @@ impl Tracker {
         let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
         for (ask, session) in asks.iter().zip(&mut sessions) {
             let Announce { info_hash, peer_id, .. } = &ask.announce;
-            ask.pass.door.of(&doors).lists.approach(&self.live, info_hash);
-            if let Some(key) = ask.pass.key {
+            ask.claim.door.of(&doors).lists.approach(&self.live, info_hash);
+            if let Some(key) = ask.claim.key {
                 *session = self.keyring.approach(key, info_hash, peer_id);
             }
         }
         for (at, (ask, session)) in asks.iter().zip(sessions).enumerate() {
-            match self.admit_announce(now, ask.pass.door.of(&doors), ask, session) {
+            match self.admit_announce(now, ask.claim.door.of(&doors), ask, session) {
                 Err(refusal) => answers.refuse(at, refusal),
                 Ok(()) => {
                     jobs.push(job(ask, &policy));
@@ -321,6 +331,11 @@ impl Tracker {
         session: SessionTag,
     ) -> Result<(), Refusal> {
         let announce = &ask.announce;
+        // Who has no good key learns nothing else.
+        let holder = match ask.claim.key {
+            Some(key) => Some(self.admit_holder(now, ask.from, Asked::Announce, key)?),
+            None => None,
+        };
         // A port nobody can connect to would only waste other peers' attempts.
         if announce.port == 0 {
             return Err(Refusal::PortZero);
@@ -329,7 +344,7 @@ impl Tracker {
         door.clients.admit(&announce.peer_id)?;
         door.lists.admit(&self.live, &announce.info_hash)?;
         self.frozen.admit(&announce.info_hash)?;
-        let Some(key) = ask.pass.key else { return Ok(()) };
+        let Some(holder) = holder else { return Ok(()) };
         let report = Report {
             info_hash: &announce.info_hash,
             prefix: self.limiter.prefix(ask.from).0,
@@ -339,7 +354,7 @@ impl Tracker {
             downloaded: announce.downloaded,
             is_web: false,
         };
-        self.keyring.account(now, key, session, &report)
+        holder.account(now, session, &report)
     }
 
     /// Fills `counts` with the figures of `info_hashes`, in order. Unknown torrents and those that
@@ -351,7 +366,7 @@ impl Tracker {
         counts: &mut [SwarmCounts],
     ) -> Result<(), Refusal> {
         let doors = self.doors.load();
-        let lists = &pass.door.of(&doors).lists;
+        let lists = &pass.0.door.of(&doors).lists;
         if lists.is_open() {
             self.count(info_hashes, counts);
             return Ok(());

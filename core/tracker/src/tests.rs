@@ -31,7 +31,7 @@ impl Answers for Seen {
     }
 }
 
-const PASS: Pass = Pass { door: DoorNumber(0), key: None };
+const CLAIM: Claim = Claim { door: DoorNumber(0), key: None };
 const POLICY: AnnouncePolicy = AnnouncePolicy {
     peers_max: 100,
     families: Families::Own,
@@ -56,7 +56,7 @@ pub(crate) fn tracker(policy: Policy) -> Tracker {
 
 fn ask(host: u8, hash: u8) -> Ask {
     Ask {
-        pass: PASS,
+        claim: CLAIM,
         from: IpAddr::from([10, 0, 0, host]),
         near: true,
         announce: Announce {
@@ -83,7 +83,7 @@ fn a_key_where_there_are_none_is_refused() {
     let tracker = tracker(Policy::default());
     let (door, from) = (DoorNumber(3), [10, 0, 0, 1].into());
     let admit = |key| tracker.admit(door, Tick(0), from, Asked::Announce, key);
-    assert_eq!(admit(None), Ok(Pass { door, key: None }));
+    assert_eq!(admit(None), Ok(Pass(Claim { door, key: None })));
     assert_eq!(admit(Some(b"k")), Err(Refusal::KeyUnexpected));
 }
 
@@ -96,7 +96,7 @@ fn a_frozen_torrent_takes_no_announces_but_keeps_what_it_has() {
     assert!(refused.contains(&(0, Err(Refusal::Frozen))));
     assert!(refused.iter().any(|(at, answer)| *at == 1 && answer.is_ok()));
     let mut counts = [SwarmCounts::default()];
-    tracker.scrape(PASS, &[one], &mut counts).unwrap();
+    tracker.scrape(Pass(CLAIM), &[one], &mut counts).unwrap();
     assert_eq!(counts[0].leechers(), 60);
     let look = tracker.torrent(Tick(1), &one, 7).unwrap();
     assert_eq!((look.frozen, look.figures.counts, look.peers.len()), (true, counts[0], 7));
@@ -247,14 +247,14 @@ fn scrape_is_gated_as_announce_is() {
     announce(&tracker, &[ask(1, 2)]);
     let hashes = [InfoHash([1; 20]), InfoHash([2; 20]), InfoHash([9; 20])];
     let mut counts = [SwarmCounts::default(); 3];
-    assert_eq!(tracker.scrape(PASS, &hashes, &mut counts), Ok(()));
+    assert_eq!(tracker.scrape(Pass(CLAIM), &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [60, 1, 0]);
 
     let allow = Arc::new([hashes[1]].into_iter().collect::<HashList>());
     open_by(&tracker, AccessLists { mode: Mode::Allow, allow, ..AccessLists::default() });
-    assert_eq!(tracker.scrape(PASS, &hashes, &mut counts), Ok(()));
+    assert_eq!(tracker.scrape(Pass(CLAIM), &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [0, 1, 0]);
-    let only_refused = tracker.scrape(PASS, &hashes[..1], &mut counts[..1]);
+    let only_refused = tracker.scrape(Pass(CLAIM), &hashes[..1], &mut counts[..1]);
     assert_eq!(only_refused, Err(Refusal::NotAllowed));
 }
 
@@ -385,8 +385,8 @@ fn each_door_has_its_own_lists_and_addresses() {
     let strict = Door { lists, private_addresses: PrivateAddresses::Deny, ..Door::default() };
     tracker.doors().replace(vec![Door::default(), strict]);
     let by = |door, hash, from: &str| {
-        let pass = Pass { door: DoorNumber(door), key: None };
-        Ask { pass, from: from.parse().unwrap(), ..ask(1, hash) }
+        let claim = Claim { door: DoorNumber(door), key: None };
+        Ask { claim, from: from.parse().unwrap(), ..ask(1, hash) }
     };
     let public = "8.8.8.8";
     let asks = [by(0, 1, public), by(1, 1, public), by(1, 2, public), by(1, 2, "10.0.0.1")];
@@ -397,7 +397,7 @@ fn each_door_has_its_own_lists_and_addresses() {
     assert_eq!(refusals, expected, "in one batch");
     let mut counts = [SwarmCounts::default()];
     let mut scrape = |door| {
-        let pass = Pass { door: DoorNumber(door), key: None };
+        let pass = Pass(Claim { door: DoorNumber(door), key: None });
         tracker.scrape(pass, &[InfoHash([1; 20])], &mut counts)
     };
     assert_eq!([scrape(0), scrape(1)], [Ok(()), Err(Refusal::Denied)]);
@@ -418,8 +418,14 @@ fn private_doors_ask_for_a_key_and_scrapes_are_no_exception() {
         assert_eq!(admit(0, asked, Some(key.as_bytes())), Err(Refusal::KeyUnexpected));
         assert!(admit(0, asked, None).is_ok() && admit(1, asked, Some(key.as_bytes())).is_ok());
     }
-    let pass = admit(1, Asked::Announce, Some(key.as_bytes())).unwrap();
-    let by = |hash| Ask { pass, ..ask(1, hash) };
+    let claim = |key: &str| {
+        tracker.claim(DoorNumber(1), Tick(0), [8; 4].into(), Some(key.as_bytes())).unwrap()
+    };
+    let by = |hash| Ask { claim: claim(key.as_str()), ..ask(1, hash) };
+    let mut guess = Ask { claim: claim("0123456789abcdeg"), ..ask(1, 1) };
+    guess.announce.port = 0;
+    let answers = announce(&tracker, &[guess]).answers;
+    assert_eq!(answers, [(0, Err(Refusal::KeyUnknown))], "whatever else is wrong");
     let stop = |hash| {
         let mut stop = by(hash);
         stop.announce.event = Event::Stopped;
@@ -448,15 +454,10 @@ fn sessions_are_forgotten_with_their_peers() {
     let key = UserKey::parse("0123456789abcdef").unwrap();
     tracker.keyring().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
     let at = |now, hash| {
-        let admitted = tracker.admit(
-            DoorNumber(0),
-            Tick(now),
-            [8; 4].into(),
-            Asked::Announce,
-            Some(key.as_bytes()),
-        );
+        let from = [8; 4].into();
+        let claim = tracker.claim(DoorNumber(0), Tick(now), from, Some(key.as_bytes())).unwrap();
         let mut seen = Seen::default();
-        let ask = Ask { pass: admitted.unwrap(), ..ask(1, hash) };
+        let ask = Ask { claim, ..ask(1, hash) };
         tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
         seen.answers.remove(0).1.err()
     };
@@ -476,7 +477,7 @@ fn live_entries_count_at_every_door_from_the_next_announce_on() {
     tracker.doors().replace([Mode::Open, Mode::Allow, Mode::Deny].map(door).to_vec());
     let torrent = InfoHash([1; 20]);
     let refusals = || {
-        let by = |door| Ask { pass: Pass { door: DoorNumber(door), key: None }, ..ask(1, 1) };
+        let by = |door| Ask { claim: Claim { door: DoorNumber(door), key: None }, ..ask(1, 1) };
         [0, 1, 2].map(|door| announce(&tracker, &[by(door)]).answers[0].1.err())
     };
     let (no, bad) = (Some(Refusal::NotAllowed), Some(Refusal::Denied));
@@ -486,7 +487,7 @@ fn live_entries_count_at_every_door_from_the_next_announce_on() {
     tracker.denied().insert(&[torrent]);
     assert_eq!(refusals(), [None, None, bad]);
     let mut counts = [SwarmCounts::default()];
-    let pass = Pass { door: DoorNumber(2), key: None };
+    let pass = Pass(Claim { door: DoorNumber(2), key: None });
     assert_eq!(tracker.scrape(pass, &[torrent], &mut counts), Err(Refusal::Denied));
     tracker.allowed().remove(&[torrent]);
     tracker.denied().remove(&[torrent]);
@@ -503,7 +504,7 @@ fn download_counts_outlive_torrents_where_they_are_durable() {
         ask.announce.event = event;
         tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
         let mut counts = [SwarmCounts::default()];
-        tracker.scrape(PASS, &[torrent], &mut counts).unwrap();
+        tracker.scrape(Pass(CLAIM), &[torrent], &mut counts).unwrap();
         let [SwarmCounts { downloads, .. }] = counts;
         assert_eq!(seen.answers[0].1.unwrap().chosen.counts.downloads, downloads);
         downloads

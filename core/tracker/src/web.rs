@@ -13,13 +13,13 @@ use types::{
 
 use crate::keyring::Report;
 use crate::policy::too_soon;
-use crate::{Pass, Policy, Tracker};
+use crate::{Asked, Claim, Policy, Tracker};
 
 /// One WebTorrent announce.
 #[derive(Clone, Copy, Debug)]
 pub struct WebAsk {
-    /// That the client may ask.
-    pub pass: Pass,
+    /// That the client may announce, if its key is good.
+    pub claim: Claim,
     /// The torrent.
     pub info_hash: InfoHash,
     /// Who announces.
@@ -81,11 +81,19 @@ impl Tracker {
 
     fn admit_web(&self, now: Tick, ask: &WebAsk) -> Result<(), Refusal> {
         let doors = self.doors.load();
-        let door = ask.pass.door.of(&doors);
+        let door = ask.claim.door.of(&doors);
+        // Who has no good key learns nothing else.
+        let holder = match ask.claim.key {
+            Some(key) => {
+                let tag = self.keyring.approach(key, &ask.info_hash, &ask.peer.peer_id);
+                Some((self.admit_holder(now, ask.from, Asked::Announce, key)?, tag))
+            }
+            None => None,
+        };
         door.clients.admit(&ask.peer.peer_id)?;
         door.lists.admit(&self.live, &ask.info_hash)?;
         self.frozen.admit(&ask.info_hash)?;
-        let Some(key) = ask.pass.key else { return Ok(()) };
+        let Some((holder, tag)) = holder else { return Ok(()) };
         let report = Report {
             info_hash: &ask.info_hash,
             prefix: self.limiter.prefix(ask.from).0,
@@ -95,8 +103,7 @@ impl Tracker {
             downloaded: ask.downloaded,
             is_web: true,
         };
-        let tag = self.keyring.approach(key, &ask.info_hash, &ask.peer.peer_id);
-        self.keyring.account(now, key, tag, &report)
+        holder.account(now, tag, &report)
     }
 
     /// Removes a WebTorrent peer whose connection has ended, if it is there.
@@ -185,7 +192,7 @@ mod tests {
 
     fn ask(peer: u8, event: Event, offers: u16) -> WebAsk {
         WebAsk {
-            pass: Pass { door: DoorNumber(0), key: None },
+            claim: Claim { door: DoorNumber(0), key: None },
             info_hash: HASH,
             peer: peer_number(peer),
             event,

@@ -70,8 +70,7 @@ fn tracker() -> Tracker {
 /// What a peer asks in a round.
 fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> Ask {
     let from = IpAddr::from((0x0800_0000 + number).to_be_bytes());
-    let pass =
-        tracker.admit(DoorNumber(0), Tick(now), from, Asked::Announce, Some(user.as_bytes()));
+    let claim = tracker.claim(DoorNumber(0), Tick(now), from, Some(user.as_bytes()));
     let mut peer_id = [0; 20];
     peer_id[..4].copy_from_slice(&number.to_be_bytes());
     let announce = Announce {
@@ -90,7 +89,7 @@ fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> Ask {
         with_ids: false,
         with_downloads: true,
     };
-    Ask { pass: pass.expect("a pass"), from, near: false, announce, policy }
+    Ask { claim: claim.expect("a claim"), from, near: false, announce, policy }
 }
 
 #[test]

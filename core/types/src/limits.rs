@@ -91,8 +91,8 @@ pub const USER_KEY_LEN_MIN: usize = 16;
 pub const USER_KEY_LEN_MAX: usize = 64;
 /// Users' keys: some 200 bytes each.
 pub const USER_KEYS_MAX: usize = 10_000_000;
-/// Announces of key holders' peers that are remembered, each until its peer's lifetime ends; some 110
-/// bytes each. What comes above is served, and not counted for its user.
+/// Announces of key holders' peers that are remembered, each until its peer's lifetime ends; 43
+/// to 86 bytes each. What comes above is served, and not counted for its user.
 pub const KEY_SESSIONS_MAX: usize = 1 << 24;
 /// The most that a user's peer can be believed to move, bytes each second: 100 Gbit/s. A client that
 /// claims more, by a fault or to boast, is counted with that.

@@ -14,7 +14,7 @@ use net::{Batch, Handler, Network};
 use tracker::counters::{Counters, Drop, Kind, Ledger};
 use tracker::{
     Accepted, AnnouncePolicy, Answers, Ask, Asked, BanReason, Claim, DoorNumber, Networks,
-    Offenders, Pass, Random, Tracker,
+    Offenders, Random, Tracker,
 };
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
@@ -76,20 +76,6 @@ struct Place {
     end: usize,
 }
 
-/// An announce whose key has still to be looked at.
-struct Candidate {
-    claim: Claim,
-    /// Where it comes from.
-    ip: IpAddr,
-    /// Whether it has reached the tracker at an address that is not public.
-    near: bool,
-    announce: Announce,
-    pending: Pending,
-}
-
-/// The announces of a batch.
-type Candidates = ArrayVec<Candidate, { limits::BATCH_MAX }>;
-
 impl UdpFront {
     /// A handler for the sockets of `listeners`, in the order of the sockets.
     pub fn new(
@@ -102,14 +88,14 @@ impl UdpFront {
         Self { tracker, clock, random, listeners, offenders }
     }
 
-    /// Answers datagram `slot`, or gives its announce.
+    /// Answers datagram `slot`, or gives its announce and where the answer goes.
     fn read(
         &mut self,
         socket: usize,
         batch: &mut Batch,
         slot: usize,
         now: Tick,
-    ) -> Option<Candidate> {
+    ) -> Option<(Ask, Pending)> {
         let from = batch.from(slot).ip();
         let truncated = batch.is_truncated(slot);
         let (request, reply) = batch.exchange(slot);
@@ -142,31 +128,21 @@ impl UdpFront {
         let (claim, announce, transaction_id) = asked?;
         let near = is_near(ip, || reached.or_else(|| batch.to(slot)));
         let pending = Pending { slot, transaction_id, place, len: 0 };
-        Some(Candidate { claim, ip, near, announce, pending })
+        Some((Ask { claim, from: ip, near, announce, policy: place.policy() }, pending))
     }
 
     /// Serves the announces of a batch.
-    fn serve(&mut self, socket: usize, batch: &mut Batch, candidates: Candidates, now: Tick) {
+    fn serve(
+        &mut self,
+        socket: usize,
+        batch: &mut Batch,
+        (asks, pending): (&[Ask], &mut [Pending]),
+        now: Tick,
+    ) {
         let counters = &mut self.listeners[socket].ledger.now;
-        let mut asks: ArrayVec<Ask, { limits::BATCH_MAX }> = ArrayVec::new();
-        let mut pending: ArrayVec<Pending, { limits::BATCH_MAX }> = ArrayVec::new();
-        for Candidate { claim, ip, near, announce, pending: mut asker } in candidates {
-            match self.tracker.grant(now, ip, Asked::Announce, claim) {
-                Ok(pass) => {
-                    let policy = asker.place.policy();
-                    asks.push(Ask { pass, from: ip, near, announce, policy });
-                    pending.push(asker);
-                }
-                Err(refusal) => {
-                    let pending = std::slice::from_mut(&mut asker);
-                    Replies { batch, pending, counters }.refuse(0, refusal);
-                    batch.set_reply(asker.slot, asker.place.whole(asker.len));
-                }
-            }
-        }
-        let mut replies = Replies { batch, pending: &mut pending, counters };
-        self.tracker.announce(now, &mut self.random, &asks, &mut replies);
-        for done in &pending {
+        let mut replies = Replies { batch, pending, counters };
+        self.tracker.announce(now, &mut self.random, asks, &mut replies);
+        for done in pending {
             batch.set_reply(done.slot, done.place.whole(done.len));
         }
         let last = || asks.last().map(|ask| ask.announce.peer_id);
@@ -178,11 +154,15 @@ impl Handler for UdpFront {
     fn batch(&mut self, socket: usize, batch: &mut Batch) {
         let begun = self.clock.moment();
         let now = begun.tick();
-        let mut candidates = Candidates::new();
+        let mut asks: ArrayVec<Ask, { limits::BATCH_MAX }> = ArrayVec::new();
+        let mut pending: ArrayVec<Pending, { limits::BATCH_MAX }> = ArrayVec::new();
         for slot in 0..batch.len() {
-            candidates.extend(self.read(socket, batch, slot, now));
+            if let Some((ask, asker)) = self.read(socket, batch, slot, now) {
+                asks.push(ask);
+                pending.push(asker);
+            }
         }
-        self.serve(socket, batch, candidates, now);
+        self.serve(socket, batch, (&asks, &mut pending), now);
         let sent: usize = (0..batch.len()).map(|slot| batch.reply_len(slot)).sum();
         let counters = &mut self.listeners[socket].ledger.now;
         counters.bytes_out += sent as u64;
@@ -330,11 +310,11 @@ impl Turn<'_> {
             }
             Call::Malformed(refusal) => {
                 self.counters.request(family, Kind::Other);
-                let pass = self.ask_leave(Asked::Announce, None);
-                if pass.is_ok() && self.offenders.is_some() {
+                let claim = self.tracker.claim(self.door, self.now, self.ip, None);
+                if claim.is_ok() && self.offenders.is_some() {
                     self.tracker.offended(self.now, self.ip, BanReason::Garbage);
                 }
-                self.refuse(pass.err().unwrap_or(refusal), transaction_id, reply);
+                self.refuse(claim.err().unwrap_or(refusal), transaction_id, reply);
             }
         }
         None
@@ -354,11 +334,7 @@ impl Turn<'_> {
     fn claim_by(&self, url: &[u8]) -> Result<Claim, Refusal> {
         let url = url::read(url);
         let key = user_key(self.tracker, self.door, url.key, url.query);
-        self.tracker.claim(self.door, self.now, self.ip, Asked::Announce, key)
-    }
-
-    fn ask_leave(&self, asked: Asked, key: Option<&[u8]>) -> Result<Pass, Refusal> {
-        self.tracker.admit(self.door, self.now, self.ip, asked, key)
+        self.tracker.claim(self.door, self.now, self.ip, key)
     }
 
     fn scrape(
@@ -368,7 +344,7 @@ impl Turn<'_> {
         reply: &mut [u8],
     ) -> Result<(), Refusal> {
         // A scrape carries no options, so no key either: private doors refuse it.
-        let pass = self.ask_leave(Asked::Scrape, None)?;
+        let pass = self.tracker.admit(self.door, self.now, self.ip, Asked::Scrape, None)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let hashes = hashes.copy_to(&mut room);
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];

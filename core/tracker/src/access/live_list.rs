@@ -1,10 +1,11 @@
 //! A set of info hashes that changes while it is looked into.
 
+use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
-use swarm::prefetch;
+use swarm::{Words, prefetch};
 use types::{InfoHash, limits};
 
 /// Info hashes that come and go one by one or by the million, each in force at once.
@@ -13,52 +14,61 @@ use types::{InfoHash, limits};
 /// 1. It is cut into 65,536 pieces by the hashes' leading bits, each with a lock of its own: a change
 ///    moves a few hundred bytes, and who looks into another piece does not notice.
 /// 2. Pieces grow by an eighth, not by a factor of two: an entry takes 20 bytes and some 5 more.
-/// 3. A piece begins with a line that says which third bytes its hashes have: with a million entries most
-///    hashes that are not in it are known by that line alone, which takes no lock and can be fetched
-///    before it is needed.
+/// 3. Beside each piece 32 bytes say which third bytes its hashes have: with a million entries most hashes
+///    that are not in it are known by them alone, which takes no lock. They can be fetched before they are
+///    needed, and those of all pieces are one huge page.
 /// 4. Entries that come together are sorted first, and each piece takes its own in one pass.
 ///
 /// Whoever chooses hashes to share their leading bits makes one piece large, and changes to it slow: a
 /// million entries in one piece cost a millisecond each. Look-ups hardly notice.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct LiveList {
     /// None before the first entry.
-    pieces: OnceLock<Box<[Piece]>>,
+    pieces: OnceLock<Pieces>,
     len: AtomicUsize,
 }
 
-#[repr(align(64))]
-#[derive(Debug, Default)]
-struct Piece {
-    /// A bit for each third byte that an entry has. Written by who holds the lock.
-    third_bytes: [AtomicU64; 4],
+struct Pieces {
+    /// For each piece, a bit for each third byte that an entry has. Written by who holds the piece's lock.
+    third_bytes: Words,
+    is_huge: AtomicBool,
     /// Sorted, without repeats.
-    entries: RwLock<Vec<InfoHash>>,
+    entries: Box<[RwLock<Vec<InfoHash>>]>,
 }
 
-const _: () = assert!(size_of::<Piece>() == 64);
+/// A piece.
+struct Piece<'a> {
+    third_bytes: &'a [AtomicU64; 4],
+    entries: &'a RwLock<Vec<InfoHash>>,
+}
 
 const PIECES: usize = 1 << 16;
+/// With so many entries, they being at random, all memory of the third bytes is in use.
+const HUGE_FROM: usize = PIECES / 8;
 
 impl LiveList {
     /// Adds entries; those that were in it already stay. Above [`limits::ACCESS_ENTRIES_MAX`] the rest
     /// is left out. Gives how many are new.
     pub fn insert(&self, hashes: &[InfoHash]) -> usize {
-        let pieces = self.pieces.get_or_init(|| (0..PIECES).map(|_| Piece::default()).collect());
-        self.change(hashes, |group| {
+        let pieces = self.pieces.get_or_init(Pieces::new);
+        let new = self.change(hashes, |group| {
             let room = limits::ACCESS_ENTRIES_MAX.saturating_sub(self.len());
-            let piece = group.first().and_then(|hash| pieces.get(number(hash)))?;
+            let piece = group.first().and_then(|hash| pieces.of(hash))?;
             let new = piece.insert(group.get(..room.min(group.len()))?);
             self.len.fetch_add(new, Ordering::Relaxed);
             Some(new)
-        })
+        });
+        if self.len() >= HUGE_FROM && !pieces.is_huge.swap(true, Ordering::Relaxed) {
+            pieces.third_bytes.make_huge();
+        }
+        new
     }
 
     /// Removes entries, and gives how many were in it.
     pub fn remove(&self, hashes: &[InfoHash]) -> usize {
         let Some(pieces) = self.pieces.get() else { return 0 };
         self.change(hashes, |group| {
-            let gone = group.first().and_then(|hash| pieces.get(number(hash)))?.remove(group);
+            let gone = group.first().and_then(|hash| pieces.of(hash))?.remove(group);
             self.len.fetch_sub(gone, Ordering::Relaxed);
             Some(gone)
         })
@@ -73,7 +83,7 @@ impl LiveList {
     /// Asks for the memory that [`LiveList::contains`] will need, most of the time.
     #[inline]
     pub(crate) fn approach(&self, hash: &InfoHash) {
-        self.piece(hash).into_iter().for_each(prefetch);
+        self.piece(hash).into_iter().for_each(|piece| prefetch(piece.third_bytes));
     }
 
     /// How many hashes it holds.
@@ -88,18 +98,19 @@ impl LiveList {
 
     /// Bytes that it takes, those of the allocator for each piece not included.
     pub fn bytes(&self) -> usize {
-        let pieces = self.pieces.get().map(Box::as_ref).unwrap_or_default();
-        let held = |piece: &Piece| piece.entries.read().capacity() * size_of::<InfoHash>();
-        size_of_val(pieces) + pieces.iter().map(held).sum::<usize>()
+        let Some(Pieces { third_bytes, entries, .. }) = self.pieces.get() else { return 0 };
+        let held = |piece: &RwLock<Vec<InfoHash>>| piece.read().capacity() * size_of::<InfoHash>();
+        let pieces = size_of_val(third_bytes.words()) + size_of_val(&**entries);
+        pieces + entries.iter().map(held).sum::<usize>()
     }
 
     /// Where `hash` is if it is in it; none while it is empty.
     #[inline]
-    fn piece(&self, hash: &InfoHash) -> Option<&Piece> {
+    fn piece(&self, hash: &InfoHash) -> Option<Piece<'_>> {
         if self.len.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.pieces.get().and_then(|pieces| pieces.get(number(hash)))
+        self.pieces.get()?.of(hash)
     }
 
     /// Has `change` work on the entries of each piece, sorted and without repeats; sums up what it gives.
@@ -111,11 +122,36 @@ impl LiveList {
         let mut sorted = hashes.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
-        sorted.chunk_by(|a, b| number(a) == number(b)).filter_map(change).sum()
+        sorted.chunk_by(|a, b| a.0[..2] == b.0[..2]).filter_map(change).sum()
     }
 }
 
-impl Piece {
+impl fmt::Debug for LiveList {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "LiveList of {}", self.len())
+    }
+}
+
+impl Pieces {
+    fn new() -> Self {
+        Self {
+            third_bytes: Words::new(4 * PIECES),
+            is_huge: AtomicBool::default(),
+            entries: (0..PIECES).map(|_| RwLock::default()).collect(),
+        }
+    }
+
+    /// The piece in which a hash is, if it is in one.
+    #[inline]
+    fn of(&self, hash: &InfoHash) -> Option<Piece<'_>> {
+        let [high, low, ..] = hash.0;
+        let number = usize::from(u16::from_be_bytes([high, low]));
+        let third_bytes = self.third_bytes.words().as_chunks().0.get(number)?;
+        Some(Piece { third_bytes, entries: self.entries.get(number)? })
+    }
+}
+
+impl Piece<'_> {
     #[inline]
     fn contains(&self, hash: &InfoHash) -> bool {
         let (word, bit) = third_byte(hash);
@@ -159,13 +195,6 @@ impl Piece {
 fn third_byte(hash: &InfoHash) -> (usize, u64) {
     let [_, _, third, ..] = hash.0;
     (usize::from(third >> 6), 1 << (third & 63))
-}
-
-/// The piece in which a hash is.
-#[inline]
-fn number(hash: &InfoHash) -> usize {
-    let [high, low, ..] = hash.0;
-    u16::from_be_bytes([high, low]).into()
 }
 
 /// Puts `new`, which is sorted and without repeats, into `piece`, which is so too; from the end on, so

@@ -1,176 +1,321 @@
-//! Lines of memory that are found by a hash: open addressing with linear probing.
+//! Lines of memory that are found by a hash: many small tables, each with a lock and with open addressing
+//! and linear probing.
 //!
-//! A table of our own, because a line of one is what an announce by key waits for: what is looked for is
-//! in its home or behind it, so that the line can be asked for before it is needed.
+//! Tables of our own, because a line of one is what an announce by key waits for. What is looked for is in its
+//! home or behind it, so that it can be asked for before it is needed; and a line of all tables lies next to
+//! those of the others, in segments that they all grow into, so that they can have huge pages, which a table
+//! alone would not fill: otherwise finding out where in memory a line is takes longer than to fetch it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use swarm::prefetch_at;
+use parking_lot::{Mutex, MutexGuard};
+use swarm::{Words, prefetch};
 
-/// What a table has in each line.
-pub(super) trait Line {
+/// What tables have in each line: so many words, which are zeroes where there is nothing.
+pub(super) trait Line<const WORDS: usize>: Copy {
     /// What it is found by.
     type Name: Name;
+    /// How many tables there are. A power of two: so many that a table with its part of the most lines
+    /// that there may be doubles within a millisecond.
+    const TABLES: usize;
+    /// Lines of a table that has any; a power of two. All tables have 2 MiB then.
+    const FIRST: usize = HUGE_PAGE / (WORDS * 8 * Self::TABLES);
 
     /// Its own.
     fn name(&self) -> Self::Name;
+
+    /// The form in which it lies there. The first word is that of its name.
+    fn to_words(self) -> [u64; WORDS];
+
+    /// What has this form.
+    fn from_words(words: [u64; WORDS]) -> Self;
 }
 
 /// A keyed hash.
 pub(super) trait Name: Copy + PartialEq {
-    /// Those of its bits that say where to look.
+    /// Those of its bits that say where to look. Not 0.
     fn bits(self) -> u64;
-
-    /// Chooses one of many tables: inside them, other bits count.
-    #[inline]
-    fn shard(self, shards: usize) -> usize {
-        (self.bits() >> 40) as usize % shards
-    }
 }
 
-/// Some lines.
-pub(super) struct Table<L> {
-    /// A power of two, of which at most three quarters are taken; or none.
-    slots: Vec<Option<L>>,
-    len: usize,
+/// All tables, with something that each has beside its lines.
+pub(super) struct Tables<L, T, const WORDS: usize> {
+    tables: Box<[Table<T>]>,
+    /// The first lines of all tables, table by table; then as many again; then twice as many ...
+    segments: [Segment; SEGMENTS],
+    lines: PhantomData<L>,
 }
 
-/// What it takes to ask for a table's lines without its lock: a lock waits for what was asked for before it,
-/// and so each line would wait for the one before.
+/// A table that is locked.
+pub(super) struct Locked<'a, L, T, const WORDS: usize> {
+    all: &'a Tables<L, T, WORDS>,
+    number: usize,
+    state: MutexGuard<'a, State<T>>,
+}
+
+/// Where in its table a line is.
+#[derive(Clone, Copy)]
+pub(super) struct Place(usize);
+
+#[repr(align(64))]
 #[derive(Default)]
-pub(super) struct Hint {
-    /// Where the slots are, and how many: those of now, or of a moment ago.
-    address: AtomicUsize,
-    slots: AtomicUsize,
+struct Table<T> {
+    /// How many lines it can have: none, or a power of two, of which at most three quarters are taken.
+    /// Changed by who holds the lock; others ask for the memory of a line by it.
+    slots: AtomicU32,
+    state: Mutex<State<T>>,
 }
 
-const SLOTS_MIN: usize = 8;
+#[derive(Default)]
+struct State<T> {
+    /// Lines that are taken.
+    len: usize,
+    with: T,
+}
 
-impl<L> Default for Table<L> {
-    fn default() -> Self {
-        Self { slots: Vec::new(), len: 0 }
+#[derive(Default)]
+struct Segment {
+    words: OnceLock<Words>,
+    is_huge: AtomicBool,
+}
+
+const HUGE_PAGE: usize = 2 << 20;
+/// More than anybody has lines for.
+const SEGMENTS: usize = 24;
+
+impl<L, T, const WORDS: usize> Tables<L, T, WORDS>
+where
+    L: Line<WORDS>,
+    T: Default,
+{
+    pub(super) fn new() -> Self {
+        const { assert!(L::TABLES.is_power_of_two() && L::FIRST.is_power_of_two()) };
+        Self {
+            tables: (0..L::TABLES).map(|_| Table::default()).collect(),
+            segments: Default::default(),
+            lines: PhantomData,
+        }
     }
-}
 
-impl<L: Line> Table<L> {
+    /// Asks for the memory in which a line is, if it is, most likely.
+    #[inline]
+    pub(super) fn prefetch(&self, name: L::Name) {
+        let number = number::<L, WORDS>(name);
+        let slots = self.tables.get(number).map_or(0, |it| it.slots.load(Ordering::Relaxed));
+        if let Some(last) = slots.checked_sub(1) {
+            self.slot(number, name.bits() as usize & last as usize).into_iter().for_each(prefetch);
+        }
+    }
+
+    /// Locks the table in which a line is, if it is.
+    #[inline]
+    pub(super) fn lock(&self, name: L::Name) -> Locked<'_, L, T, WORDS> {
+        self.lock_table(number::<L, WORDS>(name))
+    }
+
+    /// Locks one table after the other.
+    pub(super) fn each(&self) -> impl Iterator<Item = Locked<'_, L, T, WORDS>> {
+        (0..L::TABLES).map(|number| self.lock_table(number))
+    }
+
+    /// Locks the table of that number, counted round and round.
+    #[inline]
+    pub(super) fn lock_table(&self, number: usize) -> Locked<'_, L, T, WORDS> {
+        let number = number % L::TABLES;
+        Locked { all: self, number, state: self.tables[number].state.lock() }
+    }
+
+    /// How many lines there are.
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.each().map(|table| table.len()).sum()
+    }
+
+    /// Has those segments in huge pages that are worth them. For who can wait.
+    pub(super) fn make_huge(&self) {
+        let len = self.len();
+        for (number, segment) in self.segments.iter().enumerate() {
+            // Half of the lines up to its middle: more than half of its small pages are in use.
+            let worth = (L::FIRST << number) / 4 * L::TABLES;
+            if let Some(words) = segment.words.get().filter(|_| len >= worth)
+                && !segment.is_huge.swap(true, Ordering::Relaxed)
+            {
+                words.make_huge();
+            }
+        }
+    }
+
+    /// The words of a line, which is there if its table has so many.
+    #[inline]
+    fn slot(&self, table: usize, at: usize) -> Option<&[AtomicU64; WORDS]> {
+        let number = (at / L::FIRST).checked_ilog2().map_or(0, |number| number as usize + 1);
+        let start = if number == 0 { 0 } else { L::FIRST << (number - 1) };
+        let words = self.segments.get(number)?.words.get()?.words();
+        words.as_chunks().0.get(table * segment_len::<L, WORDS>(number) + at - start)
+    }
+}
+
+impl<L, T, const WORDS: usize> Locked<'_, L, T, WORDS>
+where
+    L: Line<WORDS>,
+    T: Default,
+{
+    pub(super) fn len(&self) -> usize {
+        self.state.len
+    }
+
+    /// What the table has beside its lines.
+    #[inline]
+    pub(super) fn with(&mut self) -> &mut T {
+        &mut self.state.with
     }
 
     #[inline]
-    pub(super) fn find(&mut self, name: L::Name) -> Option<&mut L> {
-        let at = self.position(name)?;
-        self.slots.get_mut(at)?.as_mut()
-    }
-
-    pub(super) fn remove(&mut self, name: L::Name) -> Option<L> {
-        let at = self.position(name)?;
-        self.take(at)
-    }
-
-    /// Adds one that is not in it.
-    pub(super) fn insert(&mut self, line: L) {
-        if (self.len + 1) * 4 > self.slots.len() * 3 {
-            self.resize((self.slots.len() * 2).max(SLOTS_MIN));
-        }
-        self.put(line);
-    }
-
-    /// Removes those that are over, and shows each.
-    pub(super) fn extract(&mut self, is_over: impl Fn(&L) -> bool, mut see: impl FnMut(L)) {
-        let mut at = 0;
-        while let Some(slot) = self.slots.get(at) {
-            if slot.as_ref().is_some_and(&is_over) {
-                // Another one may have moved into the gap, which is looked at once more.
-                self.take(at).into_iter().for_each(&mut see);
-            } else {
-                at += 1;
-            }
-        }
-        if self.slots.len() > SLOTS_MIN && self.len * 8 < self.slots.len() {
-            self.resize((self.len * 2).next_power_of_two().max(SLOTS_MIN));
-        }
-    }
-
-    fn resize(&mut self, slots: usize) {
-        let empty = std::iter::repeat_with(|| None).take(slots).collect();
-        let old = std::mem::replace(&mut self.slots, empty);
-        self.len = 0;
-        old.into_iter().flatten().for_each(|line| self.put(line));
-    }
-
-    /// Puts a line into the first gap from its home on. There is one.
-    fn put(&mut self, line: L) {
-        let mut at = self.home(line.name());
-        while let Some(Some(_)) = self.slots.get(at) {
-            at = self.next(at);
-        }
-        if let Some(slot) = self.slots.get_mut(at) {
-            *slot = Some(line);
-            self.len += 1;
-        }
-    }
-
-    /// Empties a slot, and moves those up that stand behind it only because it was taken.
-    fn take(&mut self, at: usize) -> Option<L> {
-        let taken = self.slots.get_mut(at)?.take()?;
-        self.len -= 1;
-        let (mut gap, mut at) = (at, self.next(at));
-        while let Some(Some(line)) = self.slots.get(at) {
-            let home = self.home(line.name());
-            // Steps from home to where it stands, and to the gap: it may move if the gap is on its way.
-            if self.steps(home, gap) <= self.steps(home, at) {
-                self.slots.swap(gap, at);
-                gap = at;
-            }
-            at = self.next(at);
-        }
-        Some(taken)
-    }
-
-    #[inline]
-    fn position(&self, name: L::Name) -> Option<usize> {
-        let mut at = self.home(name);
-        while let Some(Some(line)) = self.slots.get(at) {
+    pub(super) fn find(&self, name: L::Name) -> Option<(Place, L)> {
+        let mut at = name.bits() as usize & self.last()?;
+        while let Some(line) = self.read(at) {
             if line.name() == name {
-                return Some(at);
+                return Some((Place(at), line));
             }
             at = self.next(at);
         }
         None
     }
 
+    /// Puts another line of the same name in the place of one.
     #[inline]
-    fn home(&self, name: L::Name) -> usize {
-        name.bits() as usize & self.slots.len().wrapping_sub(1)
+    pub(super) fn set(&mut self, Place(at): Place, line: L) {
+        self.write(at, line.to_words());
+    }
+
+    /// Adds one that is not in it.
+    pub(super) fn insert(&mut self, line: L) {
+        let slots = self.slots();
+        if (self.state.len + 1) * 4 > slots * 3 {
+            self.resize((slots * 2).max(L::FIRST));
+        }
+        self.put(line);
+    }
+
+    pub(super) fn remove(&mut self, name: L::Name) -> Option<L> {
+        let (place, line) = self.find(name)?;
+        self.take(place);
+        Some(line)
+    }
+
+    /// Empties a place, and moves those up that stand behind it only because it was taken.
+    pub(super) fn take(&mut self, Place(mut gap): Place) {
+        self.state.len -= 1;
+        let mut at = self.next(gap);
+        while let Some(line) = self.read(at) {
+            let home = self.home(line);
+            // Steps from home to where it stands, and to the gap: it may move if the gap is on its way.
+            if self.steps(home, gap) <= self.steps(home, at) {
+                self.write(gap, line.to_words());
+                gap = at;
+            }
+            at = self.next(at);
+        }
+        self.write(gap, [0; WORDS]);
+    }
+
+    /// Removes those that are over, and shows each.
+    pub(super) fn extract(&mut self, is_over: impl Fn(&L) -> bool, mut see: impl FnMut(&mut T, L)) {
+        let mut at = 0;
+        while at < self.slots() {
+            match self.read(at).filter(&is_over) {
+                Some(line) => {
+                    // Another one may have moved into the gap, which is looked at once more.
+                    self.take(Place(at));
+                    see(&mut self.state.with, line);
+                }
+                None => at += 1,
+            }
+        }
+        if self.slots() > L::FIRST && self.state.len * 8 < self.slots() {
+            self.resize((self.state.len * 2).next_power_of_two().max(L::FIRST));
+        }
+    }
+
+    fn resize(&mut self, slots: usize) {
+        let old = self.slots();
+        let lines: Vec<L> = (0..old).filter_map(|at| self.read(at)).collect();
+        (0..old).for_each(|at| self.write(at, [0; WORDS]));
+        let mut end = 0;
+        for (number, segment) in self.all.segments.iter().enumerate() {
+            if end >= slots {
+                break;
+            }
+            let len = segment_len::<L, WORDS>(number);
+            segment.words.get_or_init(|| Words::new(L::TABLES * len * WORDS));
+            end += len;
+        }
+        // Where memory is not for so many, which nobody has, there are no more than before.
+        self.all.tables[self.number].slots.store(slots.min(end) as u32, Ordering::Relaxed);
+        self.state.len = 0;
+        lines.into_iter().for_each(|line| self.put(line));
+    }
+
+    /// Puts a line into the first gap from its home on. There is one.
+    fn put(&mut self, line: L) {
+        let mut at = self.home(line);
+        while self.read(at).is_some() {
+            at = self.next(at);
+        }
+        self.write(at, line.to_words());
+        self.state.len += 1;
+    }
+
+    #[inline]
+    fn read(&self, at: usize) -> Option<L> {
+        let words = self.all.slot(self.number, at)?;
+        // Who holds the lock reads what was written before, under the same lock.
+        let is_any = words[0].load(Ordering::Relaxed) != 0;
+        is_any.then(|| L::from_words(std::array::from_fn(|at| words[at].load(Ordering::Relaxed))))
+    }
+
+    #[inline]
+    fn write(&self, at: usize, words: [u64; WORDS]) {
+        let Some(slot) = self.all.slot(self.number, at) else { return };
+        slot.iter().zip(words).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
+    }
+
+    #[inline]
+    fn slots(&self) -> usize {
+        self.all.tables[self.number].slots.load(Ordering::Relaxed) as usize
+    }
+
+    #[inline]
+    fn last(&self) -> Option<usize> {
+        self.slots().checked_sub(1)
+    }
+
+    #[inline]
+    fn home(&self, line: L) -> usize {
+        line.name().bits() as usize & self.slots().wrapping_sub(1)
     }
 
     #[inline]
     fn next(&self, at: usize) -> usize {
-        (at + 1) & self.slots.len().wrapping_sub(1)
+        (at + 1) & self.slots().wrapping_sub(1)
     }
 
     #[inline]
     fn steps(&self, from: usize, to: usize) -> usize {
-        to.wrapping_sub(from) & self.slots.len().wrapping_sub(1)
+        to.wrapping_sub(from) & self.slots().wrapping_sub(1)
     }
 }
 
-impl Hint {
-    /// Asks for the line in which it is, most likely.
-    #[inline]
-    pub(super) fn prefetch<L: Line>(&self, name: L::Name) {
-        let slot = name.bits() as usize & self.slots.load(Ordering::Relaxed).wrapping_sub(1);
-        let offset = slot.wrapping_mul(size_of::<Option<L>>());
-        prefetch_at(self.address.load(Ordering::Relaxed).wrapping_add(offset));
-    }
+/// The table in which a line is: inside them, other bits count.
+#[inline]
+fn number<L: Line<WORDS>, const WORDS: usize>(name: L::Name) -> usize {
+    (name.bits() >> 40) as usize % L::TABLES
+}
 
-    /// After whatever may have moved the slots.
-    #[inline]
-    pub(super) fn publish<L>(&self, table: &Table<L>) {
-        self.address.store(table.slots.as_ptr().addr(), Ordering::Relaxed);
-        self.slots.store(table.slots.len(), Ordering::Relaxed);
-    }
+/// Lines that each table has in a segment.
+#[inline]
+fn segment_len<L: Line<WORDS>, const WORDS: usize>(number: usize) -> usize {
+    L::FIRST << number.saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -188,46 +333,72 @@ mod tests {
     }
 
     /// A name, and when it was put.
+    #[derive(Clone, Copy)]
     struct Put(u64, u32);
 
-    impl Line for Put {
+    impl Line<2> for Put {
         type Name = u64;
+        const TABLES: usize = 2;
+        const FIRST: usize = 8;
 
         fn name(&self) -> u64 {
             self.0
         }
+
+        fn to_words(self) -> [u64; 2] {
+            [self.0, self.1.into()]
+        }
+
+        fn from_words([name, at]: [u64; 2]) -> Self {
+            Self(name, at as u32)
+        }
     }
 
-    /// Names that share their homes, at both ends of the table.
+    /// Names that share their homes, at both ends of the tables.
     #[test]
-    fn a_table_is_a_map() {
+    fn tables_are_maps() {
         let mut random = Random::new(1);
         for names in [5, 40, 3000] {
-            let (mut table, mut twin) = (Table::default(), BTreeMap::new());
+            let tables = Tables::<Put, u32, 2>::new();
+            let mut twin = BTreeMap::new();
             for step in 0..20_000_u32 {
-                let name = u64::from(random.below(names)).wrapping_mul(u64::MAX / 3);
-                assert_eq!(table.find(name).map(|Put(_, at)| *at), twin.get(&name).copied());
-                match random.below(if step % 4000 < 2000 { 3 } else { 6 }) {
+                let name = u64::from(1 + random.below(names)).wrapping_mul(u64::MAX / 3);
+                tables.prefetch(name);
+                let mut table = tables.lock(name);
+                let found = table.find(name);
+                assert_eq!(found.map(|(_, Put(_, at))| at), twin.get(&name).copied());
+                match random.below(if step % 4000 < 2000 { 4 } else { 8 }) {
                     0 => {
                         let removed = table.remove(name).map(|Put(_, at)| at);
                         assert_eq!(removed, twin.remove(&name));
                     }
-                    1 | 2 if !twin.contains_key(&name) => {
+                    1 | 2 if found.is_none() => {
                         table.insert(Put(name, step));
                         twin.insert(name, step);
                     }
+                    3 => {
+                        if let Some((place, _)) = found {
+                            table.set(place, Put(name, step));
+                            twin.insert(name, step);
+                        }
+                    }
                     _ => {}
                 }
-                assert_eq!(table.len(), twin.len());
+                drop(table);
+                assert_eq!(tables.len(), twin.len());
                 if step % 1000 == 999 {
-                    let (old, mut ended) = (step - random.below(500), 0);
-                    let before = twin.len();
-                    table.extract(|Put(_, at)| *at < old, |_| ended += 1);
+                    let (old, before) = (step - random.below(500), twin.len());
+                    for mut table in tables.each() {
+                        table.extract(|Put(_, at)| *at < old, |ended, _| *ended += 1);
+                    }
                     twin.retain(|_, at| *at >= old);
-                    assert_eq!((table.len(), ended), (twin.len(), before - twin.len()));
+                    let ended: u32 =
+                        tables.each().map(|mut table| std::mem::take(table.with())).sum();
+                    assert_eq!((tables.len(), ended as usize), (twin.len(), before - twin.len()));
+                    tables.make_huge();
                 }
             }
-            assert!(twin.keys().all(|name| table.find(*name).is_some()));
+            assert!(twin.keys().all(|name| tables.lock(*name).find(*name).is_some()));
         }
     }
 }

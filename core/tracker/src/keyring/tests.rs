@@ -16,7 +16,7 @@ impl Keyring {
     /// Both halves.
     fn enter(&self, now: Tick, text: &[u8], asked: Asked) -> Result<KeyName, Refusal> {
         let name = self.seek(text);
-        self.admit(now, name, asked).map(|()| name)
+        self.admit(now, name, asked).map(|_| name)
     }
 }
 
@@ -60,9 +60,9 @@ impl Said {
 }
 
 fn announce(ring: &Keyring, now: Tick, key: &UserKey, said: &Said) -> Result<(), Refusal> {
-    let name = ring.enter(now, key.as_bytes(), Asked::Announce)?;
+    let name = ring.seek(key.as_bytes());
     let tag = ring.approach(name, &said.torrent, &said.peer);
-    ring.account(now, name, tag, &said.report())
+    ring.admit(now, name, Asked::Announce)?.account(now, tag, &said.report())
 }
 
 fn totals(ring: &Keyring) -> BTreeMap<KeyId, KeyTotals> {

@@ -1,6 +1,6 @@
 //! Pages beside a list that is sorted anew for each.
 
-use tracker::{AnnouncePolicy, Ask, Asked, DoorNumber, Random};
+use tracker::{AnnouncePolicy, Ask, DoorNumber, Random};
 use types::{Announce, Event, Families, PeerId, Want};
 
 use super::*;
@@ -21,7 +21,7 @@ impl tracker::Answers for Silent {
 /// A peer comes to the torrent.
 fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event) {
     let from = [10, 0, 0, host].into();
-    let pass = tracker.admit(DoorNumber(0), Tick(now), from, Asked::Announce, None).unwrap();
+    let claim = tracker.claim(DoorNumber(0), Tick(now), from, None).unwrap();
     let announce = Announce {
         info_hash,
         peer_id: PeerId::default(),
@@ -38,7 +38,7 @@ fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event
         with_ids: false,
         with_downloads: false,
     };
-    let ask = Ask { pass, from, near: true, announce, policy };
+    let ask = Ask { claim, from, near: true, announce, policy };
     tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut Silent);
 }
 

@@ -391,7 +391,7 @@ impl Desk {
     ) -> Result<(), Refusal> {
         let now = self.clock.now();
         let HttpOptions { door, dict_model, .. } = *self.listeners[client.listener].options;
-        let pass = self.tracker.admit(door, now, ip, Asked::Announce, key)?;
+        let claim = self.tracker.claim(door, now, ip, key)?;
         let query = http::announce_query(query)?;
         let clients = &mut self.ledger(client.listener).now.clients;
         clients.pass(1, || Some(query.announce.peer_id));
@@ -407,7 +407,7 @@ impl Desk {
             with_downloads: true,
         };
         let near = client.caller.near;
-        let ask = Ask { pass, from: ip, near, announce: query.announce, policy };
+        let ask = Ask { claim, from: ip, near, announce: query.announce, policy };
         let body = &mut self.body;
         let mut answer = Answer { body, model, ip, state: Err(Refusal::Truncated), v4_left: 0 };
         self.tracker.announce(now, &mut self.random, &[ask], &mut answer);

@@ -4,7 +4,7 @@ use std::mem::take;
 use std::net::IpAddr;
 
 use tracker::counters::{Drop, Kind};
-use tracker::{Asked, BanReason, Pass, WebAsk, WebChosen};
+use tracker::{Asked, BanReason, WebAsk, WebChosen};
 use types::{
     ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer, limits,
 };
@@ -203,7 +203,12 @@ impl Session {
             return Err(Refusal::TooManyTorrents);
         }
         let ask = WebAsk {
-            pass: self.ask_leave(worker, now, Asked::Announce)?,
+            claim: worker.tracker.claim(
+                worker.hub.door(self.listener),
+                now,
+                self.ip,
+                self.user(),
+            )?,
             info_hash,
             peer: WebPeer { connection: self.key, peer_id },
             event,
@@ -267,7 +272,8 @@ impl Session {
         now: Tick,
         scrape: &Scrape<'_>,
     ) -> Result<(), Refusal> {
-        let pass = self.ask_leave(worker, now, Asked::Scrape)?;
+        let door = worker.hub.door(self.listener);
+        let pass = worker.tracker.admit(door, now, self.ip, Asked::Scrape, self.user())?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let hashes = scrape.read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
@@ -280,10 +286,9 @@ impl Session {
         Ok(())
     }
 
-    fn ask_leave(&self, worker: &Worker, now: Tick, asked: Asked) -> Result<Pass, Refusal> {
-        let door = worker.hub.door(self.listener);
-        let user = self.user.as_deref().map(UserKey::as_bytes);
-        worker.tracker.admit(door, now, self.ip, asked, user)
+    /// The key of its user, if it came with one.
+    fn user(&self) -> Option<&[u8]> {
+        self.user.as_deref().map(UserKey::as_bytes)
     }
 
     fn count(&self, worker: &mut Worker, kind: Kind) {

@@ -1,6 +1,6 @@
 //! Counts that the hot path keeps: download counts of torrents, totals of keys.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rusqlite::{Connection, params};
@@ -15,7 +15,7 @@ pub struct Unflushed {
     /// Download counts as they are now. Of several for one torrent the highest counts.
     pub downloads: Vec<(InfoHash, u32)>,
     /// What is to be added to keys, by their numbers.
-    pub totals: HashMap<u32, Totals>,
+    pub totals: BTreeMap<u32, Totals>,
     /// Keys that were used for the first time since the start, and when.
     pub first_uses: Vec<(u32, i64)>,
     /// What was banned by itself.
