@@ -116,9 +116,11 @@ struct Held {
 
 /// All torrents at a time.
 struct Snapshot {
-    /// In the order of their info hashes, each once.
+    /// As they lie in the store. One that was moved meanwhile may be there twice.
     rows: Vec<Row>,
-    /// Numbers of rows in ascending order, for those that were asked for.
+    /// Numbers of rows in the order of their info hashes, each torrent once.
+    by_hash: Vec<u32>,
+    /// The same in ascending order of values, for those that were asked for.
     orders: [OnceLock<Vec<u32>>; 4],
     left_out: u64,
     made: Instant,
@@ -130,6 +132,9 @@ struct Snapshot {
 pub const ROWS_PER_PAGE_MAX: usize = 1000;
 /// Torrents in a list: 144 MB, and 16 MB for each order.
 const ROWS_MAX: usize = 4_000_000;
+/// What a number of a row needs, of 64 bits.
+const NUMBER: u64 = (1 << 23) - 1;
+const _: () = assert!((ROWS_MAX + ROWS_MAX / 8) as u64 <= NUMBER);
 /// A list older than this is made anew when somebody asks.
 const FRESH: Duration = Duration::from_secs(5);
 /// Nor is it made more often than this allows: one part of so many of a core's time.
@@ -242,9 +247,8 @@ impl Snapshot {
             rows.push(Row::from(figures));
         });
         left_out += drop_least(&mut rows, rows_max);
-        rows.sort_unstable_by_key(|row| row.info_hash);
-        rows.dedup_by_key(|row| row.info_hash);
-        Self { rows, orders: Default::default(), left_out, made, took: Duration::ZERO }
+        let by_hash = by_hash(&rows);
+        Self { rows, by_hash, orders: Default::default(), left_out, made, took: Duration::ZERO }
     }
 
     fn is_sorted(&self, sort: Sort) -> bool {
@@ -254,29 +258,29 @@ impl Snapshot {
     /// Numbers of rows in ascending order; rows with the same value in the order of their hashes.
     fn order(&self, sort: Sort) -> Option<&[u32]> {
         let order = self.orders[sort.order()?].get_or_init(|| {
-            let pair =
-                |(number, row): (u32, &Row)| (u64::from(sort.value(row)) << 32) | u64::from(number);
-            let mut pairs: Vec<u64> = (0..).zip(&self.rows).map(pair).collect();
-            pairs.sort_unstable();
-            pairs.into_iter().map(|pair| pair as u32).collect()
+            // Side by side, so that comparing them reaches for no row.
+            let pair = |number: &u32| (sort.value(&self.rows[*number as usize]), *number);
+            let mut pairs: Vec<(u32, u32)> = self.by_hash.iter().map(pair).collect();
+            // Stable, and quick where values are few, as they are among torrents.
+            pairs.sort_by_key(|(value, _)| *value);
+            pairs.into_iter().map(|(_, number)| number).collect()
         });
         Some(order)
     }
 
     fn page(&self, ask: &PageAsk) -> Page {
-        let range = ask.prefix.range(&self.rows);
+        let range = ask.prefix.range(&self.rows, &self.by_hash);
         let total = range.len();
         let limit = ask.limit.clamp(1, ROWS_PER_PAGE_MAX);
         let numbers = match self.order(ask.sort) {
             // One more than shown, which says whether there are more.
-            None => self.after(range, ask, limit + 1, |at| at as u32),
-            Some(order) if total == self.rows.len() => {
+            None => self.after(range, ask, limit + 1, |at| self.by_hash[at]),
+            Some(order) if total == order.len() => {
                 self.after(0..total, ask, limit + 1, |at| order[at])
             }
             Some(_) => {
-                let key = |number: u32| (ask.sort.value(&self.rows[number as usize]), number);
-                let mut numbers: Vec<u32> = (range.start as u32..range.end as u32).collect();
-                numbers.sort_unstable_by_key(|number| key(*number));
+                let mut numbers = self.by_hash[range].to_vec();
+                numbers.sort_by_key(|number| ask.sort.value(&self.rows[*number as usize]));
                 self.after(0..total, ask, limit + 1, |at| numbers[at])
             }
         };
@@ -318,6 +322,25 @@ impl Snapshot {
             (range.start..end).rev().take(count).map(number).collect()
         }
     }
+}
+
+/// Numbers of rows in the order of their info hashes, each torrent once. What is sorted are the first
+/// bits of the hashes, which nearly always tell them apart, with the numbers in one word: a fraction of
+/// what it costs to compare rows, and move them.
+fn by_hash(rows: &[Row]) -> Vec<u32> {
+    let hash = |word: u64| rows[(word & NUMBER) as usize].info_hash;
+    let is_same = |a: u64, b: u64| (a ^ b) <= NUMBER;
+    let word = |(number, row): (u64, &Row)| {
+        let [a, b, c, d, e, f, g, h, ..] = row.info_hash.0;
+        (u64::from_be_bytes([a, b, c, d, e, f, g, h]) & !NUMBER) | number
+    };
+    let mut words: Vec<u64> = (0..).zip(rows).map(word).collect();
+    words.sort_unstable();
+    for alike in words.chunk_by_mut(|a, b| is_same(*a, *b)).filter(|alike| alike.len() > 1) {
+        alike.sort_unstable_by_key(|word| hash(*word));
+    }
+    words.dedup_by(|a, b| is_same(*a, *b) && hash(*a) == hash(*b));
+    words.into_iter().map(|word| (word & NUMBER) as u32).collect()
 }
 
 /// Keeps the `kept` rows with the most peers; says how many went.
@@ -390,19 +413,19 @@ impl FromStr for Cursor {
 }
 
 impl Prefix {
-    /// The places of the rows that begin so, among rows in the order of their hashes.
-    fn range(&self, rows: &[Row]) -> std::ops::Range<usize> {
-        let compare = |row: &Row| {
+    /// The places of the rows that begin so, among numbers of rows in the order of their hashes.
+    fn range(&self, rows: &[Row], by_hash: &[u32]) -> std::ops::Range<usize> {
+        let compare = |number: &u32| {
             let whole = self.digits / 2;
-            let (row, own) = (row.info_hash.0, self.bytes);
+            let (row, own) = (rows[*number as usize].info_hash.0, self.bytes);
             let order = row[..whole].cmp(&own[..whole]);
             match row.get(whole).zip(own.get(whole)) {
                 Some((row, own)) if self.digits % 2 == 1 => order.then((row >> 4).cmp(&(own >> 4))),
                 _ => order,
             }
         };
-        let start = rows.partition_point(|row| compare(row).is_lt());
-        let end = rows.partition_point(|row| compare(row).is_le());
+        let start = by_hash.partition_point(|number| compare(number).is_lt());
+        let end = by_hash.partition_point(|number| compare(number).is_le());
         start..end
     }
 }

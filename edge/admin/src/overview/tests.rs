@@ -114,6 +114,31 @@ fn pages_make_the_sorted_list() {
 }
 
 #[test]
+fn hashes_that_begin_alike_are_told_apart_and_each_torrent_is_listed_once() {
+    let mut random = Random::new(11);
+    let row = |hash: [u8; 20]| Row {
+        info_hash: InfoHash(hash),
+        seeders: 0,
+        leechers: 0,
+        downloads: 0,
+        born: Tick(0),
+    };
+    let mut rows = Vec::new();
+    for _ in 0..2000 {
+        // They differ in one byte, and each comes a few times.
+        let mut hash = [0xab; 20];
+        hash[random.below(20) as usize] = random.below(8) as u8;
+        rows.push(row(hash));
+    }
+    let listed: Vec<InfoHash> =
+        by_hash(&rows).into_iter().map(|number| rows[number as usize].info_hash).collect();
+    let expected: std::collections::BTreeSet<InfoHash> =
+        rows.iter().map(|row| row.info_hash).collect();
+    assert_eq!(listed, expected.into_iter().collect::<Vec<_>>());
+    assert_eq!(listed.len(), 160);
+}
+
+#[test]
 fn a_page_goes_on_where_the_last_ended_though_the_list_is_another() {
     with_overview(filled(50), ROWS_MAX, async |overview| {
         let first = overview.page(&ask(Sort::InfoHash)).await;
