@@ -26,6 +26,9 @@ mod lists;
 mod loading;
 #[path = "outside/logs.rs"]
 mod logs;
+#[cfg(target_os = "linux")]
+#[path = "outside/priority.rs"]
+mod priority;
 #[path = "outside/private.rs"]
 mod private;
 #[path = "outside/process.rs"]

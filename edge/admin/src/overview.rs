@@ -1,8 +1,9 @@
 //! Every torrent in a few orders, for pages of a list that does not fit one answer.
 //!
 //! The store keeps no order, so a list of torrents is a snapshot: one walk over the store in short steps,
-//! on a thread that nobody waits for. It is made when somebody asks and the last one is some seconds old;
-//! who asks gets the last one, and waits only if there is none. It goes when nobody has asked for a minute.
+//! on a thread that nobody waits for, and that leaves its core to whom clients wait for. It is made when
+//! somebody asks and the last one is some seconds old; who asks gets the last one, and waits only if there
+//! is none. It goes when nobody has asked for a minute.
 //!
 //! A cursor is the place of the last row that was shown, as its value and its info hash. So it needs no
 //! snapshot of its own: the next page goes on behind that place in whichever there is by then, and a
@@ -130,7 +131,7 @@ struct Snapshot {
 
 /// Rows in one page.
 pub const ROWS_PER_PAGE_MAX: usize = 1000;
-/// Torrents in a list: 144 MB, and 16 MB for each order.
+/// Torrents in a list: 160 MB, and 16 MB for each order.
 const ROWS_MAX: usize = 4_000_000;
 /// What a number of a row needs, of 64 bits.
 const NUMBER: u64 = (1 << 23) - 1;

@@ -1,4 +1,4 @@
-//! The process itself: cores, privileges, limits, what it has used; what it is handed at its start,
+//! The process itself: cores, priorities, privileges, limits, what it has used; what it is handed at its start,
 //! whom it tells how it is, how it is started anew, and what it gives up.
 
 #[cfg(not(target_os = "linux"))]
@@ -8,14 +8,18 @@ mod inherit;
 mod launch;
 mod notify;
 #[cfg(target_os = "linux")]
+mod priority;
+#[cfg(target_os = "linux")]
 mod sandbox;
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Launcher, Sandbox, confine};
+pub use elsewhere::{Launcher, Sandbox, confine, go_first, step_back};
 pub use inherit::{InheritError, Inherited};
 #[cfg(target_os = "linux")]
 pub use launch::Launcher;
 pub use notify::{Notifier, watchdog_time};
+#[cfg(target_os = "linux")]
+pub use priority::{go_first, step_back};
 #[cfg(target_os = "linux")]
 pub use sandbox::{Sandbox, confine};
 

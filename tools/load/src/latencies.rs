@@ -72,6 +72,13 @@ impl Latencies {
         Some(Duration::from_nanos(upper(bucket)).min(self.max))
     }
 
+    /// The part of all, from 0 to 1, that took longer than `bound`, to 0.4 % of it; 0 if there are none.
+    pub fn part_above(&self, bound: Duration) -> f64 {
+        let nanoseconds = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+        let above: u64 = self.counts.iter().skip(bucket(nanoseconds) + 1).sum();
+        above as f64 / self.total.max(1) as f64
+    }
+
     /// The longest.
     pub fn max(&self) -> Duration {
         self.max
@@ -134,10 +141,19 @@ mod tests {
             let rank = ((10_000.0 * part) as usize).max(1);
             let (exact, found) = (list[rank - 1], latencies.quantile(part).unwrap());
             assert!(found >= exact && found <= exact + exact / 256, "{part}: {exact:?} {found:?}");
+            // Whatever is in the same bucket is not above.
+            let above =
+                |bound| list.iter().filter(|latency| **latency > bound).count() as f64 / 1e4;
+            let found = latencies.part_above(exact);
+            assert!(
+                found <= above(exact) && found >= above(exact + exact / 128),
+                "{part}: {found}"
+            );
         }
         assert_eq!(latencies.max(), list[9_999]);
         assert_eq!(latencies.mean(), list.iter().sum::<Duration>() / 10_000);
         assert_eq!(Latencies::default().quantile(0.5), None);
+        assert_eq!(Latencies::default().part_above(Duration::ZERO), 0.0);
     }
 
     #[test]

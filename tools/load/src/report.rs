@@ -39,6 +39,8 @@ pub struct Report {
     /// How long answers took: from when a request was due in an open loop, from when it was sent in a
     /// closed one.
     pub latency_us: Quantiles,
+    /// The part of the answers, from 0 to 1, that took longer than a millisecond.
+    pub over_1_ms: f64,
     /// Payload received.
     pub bytes_in: u64,
     /// Payload sent.
@@ -226,6 +228,7 @@ impl Report {
             lost: found.lost,
             late: found.late,
             latency_us: Quantiles::of(&found.latencies),
+            over_1_ms: found.latencies.part_above(Duration::from_millis(1)),
             bytes_in: found.bytes_in,
             bytes_out: found.bytes_out,
             peers_per_response: found.peers as f64 / announces.max(1) as f64,
@@ -336,6 +339,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "sent: {} requests; {} lost, {} late", self.sent, self.lost, self.late)?;
         self.latency_us.fmt(f)?;
+        writeln!(f, "longer than a millisecond: {:.3} %", self.over_1_ms * 100.0)?;
         let megabytes = |bytes: u64| bytes as f64 / seconds / 1e6;
         let (received, sent) = (megabytes(self.bytes_in), megabytes(self.bytes_out));
         writeln!(f, "megabytes per second: {received:.1} received, {sent:.1} sent")?;

@@ -4,10 +4,16 @@
 //! 2. Single torrents are allowed one by one. When such a change is acknowledged, every worker must serve
 //!    the torrent: it is announced to all of them at once.
 //! 3. A million torrents are announced. Then `tidegate load` keeps the tracker at 80 % of its maximum while
-//!    pages of 100 torrents and the statistics are asked for, and without: the longest an announce has
-//!    waited says what a page costs others.
+//!    pages of 100 torrents and the statistics are asked for, and without: how many announces have waited
+//!    longer than a millisecond says what a page costs others.
 //!
-//! Tracker on core 0, everything else on core 1.
+//! The maximum is what the tracker answers when more is asked than it can, at fixed times as later. A load
+//! that waits for answers before it asks on sees a larger one: it fills every batch, and no queue is long.
+//!
+//! Tracker on core 0, everything else on core 1. Not all that waits has waited for the tracker: beside
+//! each load it is told how many requests the load tester sent late, and for how long the machine was taken
+//! away from its cores (steal). The load tester never sleeps; who asks for pages goes before it where
+//! the system permits, and so does not wait for core 1.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -45,12 +51,21 @@ const FILL_S: u32 = 15;
 const FILLS_MAX: u32 = 40;
 /// Between two pages, or two looks at the statistics.
 const PAUSE: Duration = Duration::from_millis(20);
+/// So much more than the tracker answers at its own pace is more than it can.
+const TOO_MUCH: f64 = 1.3;
 
 /// What was found, by name.
 struct Figures(Vec<(String, f64)>);
 
 pub(super) fn bench(plan: &Plan) -> Result<()> {
-    output(command(&["taskset", "-a", "-p", "-c", "1", &std::process::id().to_string()]))?;
+    let own = std::process::id().to_string();
+    output(command(&["taskset", "-a", "-p", "-c", "1", &own]))?;
+    // This thread goes before whatever else is on core 1; programs and threads that it starts do not.
+    let first = ["chrt", "--fifo", "--reset-on-fork", "--pid", "1", &own];
+    let goes_first = output(command(&first)).is_ok();
+    if !goes_first {
+        println!("who asks for pages waits for core 1, because only root may go first");
+    }
     let mut figures = Figures(Vec::new());
     for _ in 0..plan.runs {
         let folder = fresh_folder()?;
@@ -63,10 +78,11 @@ pub(super) fn bench(plan: &Plan) -> Result<()> {
     println!("\n{}", figures.medians());
     if plan.write {
         let text = format!(
-            "{}# cargo xtask bench api --runs {} --seconds {}\nfigure,value\n{}",
+            "{}# cargo xtask bench api --runs {} --seconds {}{}\nfigure,value\n{}",
             machine::describe()?,
             plan.runs,
             plan.seconds,
+            if goes_first { "" } else { ", not as root: answers of the API wait for core 1, too" },
             figures.lines()
         );
         let name = format!("bench/record/{}-api.csv", machine::day()?);
@@ -173,35 +189,56 @@ fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
     }
     ensure!(torrents >= TORRENTS, "{torrents} torrents only");
     println!("{torrents} torrents");
-    let most = json_figure(&load(&tracker, plan.seconds, &[])?, "responses_per_s")?;
-    let rate = (most * LOAD).round().to_string();
-    figures.add("maximum, responses/s", most);
+    let rate = (maximum(&tracker, plan, figures)? * LOAD).round().to_string();
     for _ in 0..plan.runs {
         for asks in [Asks::Nothing, Asks::Pages, Asks::Statistics] {
+            let stolen = stolen_ms()?;
             let is_over = AtomicBool::new(false);
-            let (json, mut times_ms) = thread::scope(|scope| -> Result<_> {
-                let asker = scope.spawn(|| asks.go_on(&is_over));
-                let json = load(&tracker, plan.seconds, &["--rate", &rate]);
-                is_over.store(true, Ordering::Relaxed);
-                let times = asker.join().map_err(|_| anyhow::anyhow!("the asker panicked"))??;
-                Ok((json?, times))
+            // Asked on this thread, which goes first.
+            let (json, times_ms) = thread::scope(|scope| -> Result<_> {
+                let loading = scope.spawn(|| {
+                    let json = load(&tracker, plan.seconds, &["--rate", &rate]);
+                    is_over.store(true, Ordering::Relaxed);
+                    json
+                });
+                let times = asks.go_on(&is_over);
+                let json = loading.join().map_err(|_| anyhow::anyhow!("the load panicked"))?;
+                Ok((json?, times?))
             })?;
-            if !times_ms.is_empty() {
-                let name = asks.name();
-                figures.add(&format!("{name}, ms, median"), part(&mut times_ms, 0.5));
-                figures.add(&format!("{name}, ms, 99 of 100"), part(&mut times_ms, 0.99));
-                figures.add(&format!("{name}, ms, longest"), part(&mut times_ms, 1.0));
-            }
-            for (place, words) in
-                [("p50", "median"), ("p99", "99 %"), ("p99_9", "99.9 %"), ("max", "longest")]
-            {
-                let figure =
-                    json_figure(json.split_once("latency_us").context("no latency")?.1, place)?;
-                figures.add(&format!("announces beside {}, us, {words}", asks.name()), figure);
+            figures.add_answers(asks.name(), times_ms);
+            figures.add_announces(asks.name(), &json)?;
+            for (core, (before, now)) in std::iter::zip(stolen, stolen_ms()?).enumerate() {
+                let name = format!("beside {}, stolen of core {core}, ms", asks.name());
+                figures.add(&name, now - before);
             }
         }
     }
     Ok(())
+}
+
+/// Answers a second when more is asked than there can be.
+fn maximum(tracker: &Running, plan: &Plan, figures: &mut Figures) -> Result<f64> {
+    let own_pace = json_figure(&load(tracker, plan.seconds, &[])?, "responses_per_s")?;
+    figures.add("maximum at its own pace, responses/s", own_pace);
+    let rate = (own_pace * TOO_MUCH).round().to_string();
+    let maximum =
+        json_figure(&load(tracker, plan.seconds, &["--rate", &rate])?, "responses_per_s")?;
+    figures.add("maximum, responses/s", maximum);
+    Ok(maximum)
+}
+
+/// For how long somebody else had what this machine takes for its cores 0 and 1, by proc_stat(5).
+fn stolen_ms() -> Result<[f64; 2]> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let of = |core: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(core)).unwrap_or_default();
+        // In hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal.
+        let stolen = line.split_whitespace().nth(7).and_then(|word| word.parse::<f64>().ok());
+        stolen
+            .with_context(|| format!("/proc/stat tells nothing of {core}"))
+            .map(|ticks| ticks * 10.0)
+    };
+    Ok([of("cpu0 ")?, of("cpu1 ")?])
 }
 
 fn load(tracker: &Running, seconds: u32, more: &[&str]) -> Result<String> {
@@ -256,6 +293,32 @@ impl Asks {
 }
 
 impl Figures {
+    /// How long answers of the API took.
+    fn add_answers(&mut self, name: &str, mut times_ms: Vec<f64>) {
+        if times_ms.is_empty() {
+            return;
+        }
+        for (place, of) in [("median", 0.5), ("99 of 100", 0.99), ("longest", 1.0)] {
+            self.add(&format!("{name}, ms, {place}"), part(&mut times_ms, of));
+        }
+    }
+
+    /// How long announces took meanwhile, from what the load tester tells.
+    fn add_announces(&mut self, beside: &str, json: &str) -> Result<()> {
+        let latency = json.split_once("latency_us").context("no latency")?.1;
+        let places = [("p50", "median"), ("p99", "99 %"), ("p99_9", "99.9 %"), ("max", "longest")];
+        for (place, words) in places {
+            let figure = json_figure(latency, place)?;
+            self.add(&format!("announces beside {beside}, us, {words}"), figure);
+        }
+        let parts = [("over_1_ms", "over 1 ms"), ("schedule_slip", "sent over 1 ms late")];
+        for (name, words) in parts {
+            let figure = json_figure(json, name)? * 100.0;
+            self.add(&format!("announces beside {beside}, %, {words}"), figure);
+        }
+        Ok(())
+    }
+
     fn add(&mut self, name: &str, value: f64) {
         println!("{name:<44} {value:>12.3}");
         self.0.push((name.to_owned(), value));

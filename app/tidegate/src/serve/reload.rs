@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 
 use admin::{EventKind, Figures, Hub, Reloaded, Setting};
 use anyhow::{Result, anyhow};
-use net::process::Sandbox;
+use net::process::{Sandbox, step_back};
 use net::tls::{Certificate, Certificates};
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
@@ -142,6 +142,8 @@ impl Reloader {
         let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
         let in_force = self.settings.clone();
         let work = move || {
+            // Where that is not permitted, the start has said so.
+            let _ = step_back();
             let read = || read_all(file.as_deref(), &values, in_force, sandbox.as_deref());
             let read = catch_unwind(AssertUnwindSafe(read));
             let read = read.unwrap_or_else(|_| Err(vec![PANICKED.into()]));
@@ -208,6 +210,7 @@ impl Reloader {
     ) {
         let happen = happen.clone();
         let work = move || {
+            let _ = step_back();
             // Nobody listens any more once the process is going down.
             let _ = happen.send(Happening::Read(read()));
         };

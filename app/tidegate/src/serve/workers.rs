@@ -1,5 +1,6 @@
 //! The threads.
 
+use std::io;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use front::http::{HttpListener, HttpWorker};
 use front::udp::{UdpFront, UdpListener};
 use front::web::Place;
 use net::UdpSocket;
-use net::process::{cores, pin_to_core, usage};
+use net::process::{cores, go_first, pin_to_core, step_back, usage};
 use net::tls::{Certificates, TlsConfig};
 use tokio::sync::watch;
-use tracing::warn;
+use tracing::{info, warn};
 use tracker::Tracker;
 use tracker::counters::{Board, Listener, Protocol};
 
@@ -133,7 +134,7 @@ impl Workers {
             let place =
                 config.pin_cores.then(|| places.get(number % places.len().max(1))).flatten();
             let place = place.copied();
-            self.start(format!("udp-{number}"), move || {
+            self.start(format!("udp-{number}"), go_first, move || {
                 if let Some(Err(error)) = place.map(pin_to_core) {
                     warn!("udp-{number} is not kept on a core: {error}");
                 }
@@ -172,7 +173,9 @@ impl Workers {
                 place,
             };
             let stop = self.stop_async.subscribe();
-            self.start(format!("http-{number}"), move || Ok(front::http::serve(worker, stop)?))?;
+            self.start(format!("http-{number}"), go_first, move || {
+                Ok(front::http::serve(worker, stop)?)
+            })?;
         }
         Ok(())
     }
@@ -186,12 +189,12 @@ impl Workers {
             return Ok(());
         }
         let stop = self.stop_async.subscribe();
-        self.start("admin".into(), move || Ok(admin::serve(listeners, &service, stop)?))
+        self.start("admin".into(), step_back, move || Ok(admin::serve(listeners, &service, stop)?))
     }
 
     /// The thread that writes records. It is told to end by itself, after all others.
     pub(super) fn start_records(&mut self, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.start("records".into(), move || {
+        self.start("records".into(), step_back, move || {
             work();
             Ok(())
         })?;
@@ -208,7 +211,7 @@ impl Workers {
     ) -> Result<()> {
         let figures = Arc::clone(&self.figures);
         let stop = self.stop_async.subscribe();
-        self.start("acme".into(), move || acme::serve(&shelf, &figures, configs, stop))
+        self.start("acme".into(), step_back, move || acme::serve(&shelf, &figures, configs, stop))
     }
 
     /// The thread that forgets peers, a little at a time.
@@ -216,7 +219,7 @@ impl Workers {
         let tracker = Arc::clone(&self.tracker);
         let (clock, stop) = (self.clock, Arc::clone(&self.stop));
         let sweeps = Arc::clone(&self.sweeps);
-        self.start("sweep".into(), move || {
+        self.start("sweep".into(), step_back, move || {
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(SWEEP_PERIOD);
                 let pass_s = (tracker.peer_lifetime_min_s() / 4).clamp(1, SWEEP_PASS_S);
@@ -241,15 +244,20 @@ impl Workers {
         left.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Starts a thread, and reports if it ends, by an error, a panic or otherwise, unasked.
+    /// Starts a thread, which takes its place before or behind the others, and reports if it ends, by an
+    /// error, a panic or otherwise, unasked.
     fn start(
         &mut self,
         name: String,
+        take_place: fn() -> io::Result<()>,
         work: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let (stop, ended) = (Arc::clone(&self.stop), Arc::clone(&self.ended));
         let own_name = name.clone();
         let body = move || {
+            if let Err(error) = take_place() {
+                info!("{own_name} competes for cores as any thread does: {error}");
+            }
             // The thread ends either way: nothing that the panic left half done is used again.
             let reason = match catch_unwind(AssertUnwindSafe(work)) {
                 Ok(Ok(())) => String::from("nothing was left to do"),

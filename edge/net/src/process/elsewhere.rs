@@ -33,6 +33,16 @@ pub fn confine(allowed: Allowed) -> Sandbox {
     Sandbox(allowed)
 }
 
+/// Changes nothing.
+pub fn go_first() -> io::Result<()> {
+    Ok(())
+}
+
+/// Changes nothing.
+pub fn step_back() -> io::Result<()> {
+    Ok(())
+}
+
 impl Sandbox {
     /// Any file can be read.
     pub fn covers(&self, _: &Path) -> bool {

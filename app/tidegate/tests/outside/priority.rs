@@ -1,0 +1,39 @@
+//! Which threads go first where a core has too much to do. Linux.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::api::{Caller, TOKEN};
+use crate::process::{Directory, Tracker};
+
+/// How nice each thread is, by its name (proc_pid_stat(5)).
+fn threads(tracker: &Tracker) -> BTreeMap<String, i32> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", tracker.pid())).unwrap();
+    // One that ends meanwhile has nothing to say.
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("stat")).ok());
+    let thread = |stat: String| {
+        let (before, after) = stat.rsplit_once(") ").unwrap();
+        let name = before.split_once('(').unwrap().1.to_owned();
+        // The nineteenth field; the third is the first behind the name.
+        (name, after.split(' ').nth(16).unwrap().parse().unwrap())
+    };
+    stats.map(thread).collect()
+}
+
+#[test]
+fn threads_that_no_client_waits_for_are_nicer_than_workers() {
+    let state = Directory::new();
+    let more = format!("[state]\ndir = {:?}\n", state.path("state"));
+    let variables = [("TIDEGATE_ADMIN_TOKEN", TOKEN)];
+    let tracker = Tracker::start_with(Directory::new(), &more, &variables);
+    // The list of torrents is made on a thread that comes for it.
+    Caller::of(&tracker).expect(200, "GET /torrents", None);
+    tracker.wait_until("all step back", |tracker| {
+        let threads = threads(tracker);
+        let main = threads["tidegate"];
+        let behind = (main + 10).min(19);
+        let is_behind = |name: &&str| threads.get(*name) == Some(&behind);
+        assert_eq!([threads["udp-0"], threads["http-0"]], [main; 2]);
+        ["admin", "tokio-rt-worker", "records", "sweep"].iter().all(is_behind)
+    });
+}
