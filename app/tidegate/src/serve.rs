@@ -262,6 +262,10 @@ fn start_workers(
             figures: workers.shared_figures(),
             api: Some(Arc::clone(&api)),
             tls: config.admin_tls.then(|| tls.server_config()),
+            step_back: || {
+                // Where that is not permitted, the start has said so.
+                let _ = process::step_back();
+            },
         },
     )?;
     workers.start_udp(bound.udp, config)?;

@@ -109,6 +109,9 @@ pub struct Service {
     pub api: Option<Arc<Api>>,
     /// TLS, if they speak it.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// What threads do first that are started for work that takes long: lists of torrents, large imports,
+    /// waiting for the disk.
+    pub step_back: fn(),
 }
 
 /// Threads for looks at the records, which may wait for the disk.
@@ -131,7 +134,8 @@ fn serve_within(
 ) -> io::Result<()> {
     let free = Arc::new(Semaphore::new(bounds.connections));
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().max_blocking_threads(LOOKERS_MAX).build()?;
+    runtime.enable_all().max_blocking_threads(LOOKERS_MAX).on_thread_start(service.step_back);
+    let runtime = runtime.build()?;
     let served = runtime.block_on(async {
         let mut servers = tokio::task::JoinSet::new();
         for listener in listeners {
@@ -214,7 +218,7 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         let figures = Arc::new(metrics::tests::figures());
         let bounds = Bounds { connections: 2, silence };
-        let service = Service { figures, api: None, tls: None };
+        let service = Service { figures, api: None, tls: None, step_back: || {} };
         let server = thread::spawn(move || serve_within(bounds, vec![listener], &service, stopped));
         test(address);
         stop.send_replace(true);

@@ -189,7 +189,7 @@ impl Workers {
             return Ok(());
         }
         let stop = self.stop_async.subscribe();
-        self.start("admin".into(), step_back, move || Ok(admin::serve(listeners, &service, stop)?))
+        self.start("admin".into(), go_first, move || Ok(admin::serve(listeners, &service, stop)?))
     }
 
     /// The thread that writes records. It is told to end by itself, after all others.

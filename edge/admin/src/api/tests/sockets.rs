@@ -79,7 +79,8 @@ impl World {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
-        let service = Service { figures, api: Some(Arc::clone(&api)), tls: None };
+        let api_of = Some(Arc::clone(&api));
+        let service = Service { figures, api: api_of, tls: None, step_back: || {} };
         let bounds = Bounds { connections: 16, silence };
         let server = thread::spawn(move || {
             serve_within(bounds, vec![listener], &service, stopped).unwrap();
