@@ -33,8 +33,8 @@ const OVERDUE: Duration = Duration::from_millis(1);
 /// With so many connections in a closed loop, answers that come few at a time are let gather for a moment:
 /// the tracker has enough to do meanwhile, and each waking costs as much as a request.
 const GATHER: (usize, Duration) = (32, Duration::from_micros(50));
-/// Few are less than that part of the connections.
-const FEW: usize = 8;
+/// Few are less than that part of the connections: the rest is still with the tracker.
+const FEW: usize = 2;
 /// How long a tracker whose machine says that nobody listens may be silent.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 /// How long an open loop waits at the most before it looks at hostile connections again.
