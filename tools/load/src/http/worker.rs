@@ -322,7 +322,7 @@ impl Desk {
         request.extend_from_slice(&self.request_end);
         connection.sent = 0;
         connection.flight = Some(Flight { asked, member, due });
-        self.silent_since.get_or_insert(due.max(self.heard));
+        self.silent_since.get_or_insert_with(|| due.max(self.heard));
     }
 
     /// Takes in an answer.
