@@ -121,7 +121,9 @@ impl Index {
     /// How many prepared lines will be of use soon: those of the next larger table, if it is large.
     pub(crate) fn wants_lines(&self) -> Option<usize> {
         let lines = lines_of(self.table.homes + self.table.homes / 2);
-        let is_soon = self.len * 10 > self.table.homes * 7 && lines >= HUGE_LINES / 2;
+        // Not much sooner than it takes a sweep to come by: it costs half as much again as what it
+        // replaces, and many stores stop growing before they are so full.
+        let is_soon = self.len * 40 > self.table.homes * 31 && lines >= HUGE_LINES / 2;
         (is_soon && self.leaving.is_none() && self.spare.is_none()).then_some(lines)
     }
 
@@ -159,8 +161,17 @@ impl Index {
         (size_of_val(self.table.region.lines()) + old) as u64
     }
 
+    /// Bytes of what is prepared.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.spare.as_ref().map_or(0, |spare| size_of_val(spare.lines()) as u64)
+    }
+
     /// Memory to be dropped where nobody waits for it.
     pub(crate) fn released(&mut self) -> Vec<Region> {
+        // Whoever has become so much smaller will not grow soon.
+        if self.len * 10 < self.table.homes * 7 {
+            self.released.extend(self.spare.take());
+        }
         std::mem::take(&mut self.released)
     }
 
@@ -352,5 +363,28 @@ mod tests {
             }
         }
         assert!(supplied > 1, "{supplied}");
+    }
+
+    #[test]
+    fn a_prepared_table_goes_when_it_is_not_wanted_soon() {
+        let (mut index, mut random) = (Index::new(), Random::new(9));
+        let mut tags = Vec::new();
+        let lines = loop {
+            if let Some(lines) = index.wants_lines() {
+                break lines;
+            }
+            tags.push(tag(random.next()));
+            index.fit(true);
+            assert!(index.insert(tags[tags.len() - 1], tags.len() as u32));
+            assert_eq!(index.spare_bytes(), 0);
+        };
+        index.supply(Region::new(lines));
+        index.released();
+        assert_eq!(index.spare_bytes(), lines as u64 * 64);
+        while index.len * 10 >= index.table.homes * 7 {
+            let record = tags.len() as u32;
+            index.remove(tags.pop().unwrap(), record);
+        }
+        assert_eq!((index.released().len(), index.spare_bytes()), (1, 0));
     }
 }

@@ -128,6 +128,7 @@ impl Shard {
             memory_reserved: self.records.reserved()
                 + self.arena.touched() * LINE as u64
                 + self.index.bytes()
+                + self.index.spare_bytes()
                 + self.id_bytes()
                 + self.web_bytes(),
             ..self.totals

@@ -51,6 +51,8 @@ pub(super) struct Measured {
     pub(super) expiry_s: Option<f64>,
     /// Growth of the process for each peer.
     pub(super) bytes_per_peer: Option<f64>,
+    /// What the store itself says that it has taken for each peer.
+    pub(super) own_bytes_per_peer: Option<f64>,
 }
 
 /// Nanoseconds.
@@ -316,8 +318,12 @@ fn memory(store: &dyn Contender, torrents: u32, peers_each: u32) -> Measured {
         }
     }
     store.tend(Tick(1));
-    let grown = resident_bytes().saturating_sub(before) as f64;
-    Measured { bytes_per_peer: Some(grown / store.peers() as f64), ..Measured::default() }
+    let per_peer = |bytes: u64| bytes as f64 / store.peers() as f64;
+    Measured {
+        bytes_per_peer: Some(per_peer(resident_bytes().saturating_sub(before))),
+        own_bytes_per_peer: store.reserved().map(per_peer),
+        ..Measured::default()
+    }
 }
 
 fn resident_bytes() -> u64 {
@@ -376,6 +382,8 @@ mod tests {
                 let found = measure(*scenario, &|| contender(name).unwrap(), 2, size);
                 let is_memory = matches!(scenario, Scenario::Small | Scenario::Large);
                 assert_eq!(found.bytes_per_peer.is_some(), is_memory, "{name} {scenario:?}");
+                let counts = is_memory && name.starts_with("tidegate");
+                assert_eq!(found.own_bytes_per_peer.is_some(), counts, "{name} {scenario:?}");
                 assert_eq!(found.expiry_s.is_some(), *scenario == Scenario::Expire);
                 let latency = found.latency_ns.unwrap_or_default();
                 assert_eq!(latency.max > 0.0, !is_memory, "{name} {scenario:?}");

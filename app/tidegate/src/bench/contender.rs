@@ -62,6 +62,10 @@ pub(super) trait Contender: Sync {
     fn expire(&self, now: Tick) -> bool;
     /// How many peers there are.
     fn peers(&self) -> u64;
+    /// Bytes that it has taken from the system by its own count, if it counts.
+    fn reserved(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// By their names on the command line and in tables.
@@ -131,6 +135,10 @@ impl Contender for Ours {
     fn peers(&self) -> u64 {
         let totals = self.store.totals();
         totals.v4.seeders + totals.v4.leechers
+    }
+
+    fn reserved(&self) -> Option<u64> {
+        Some(self.store.totals().memory_reserved)
     }
 }
 

@@ -139,13 +139,14 @@ fn median(runs: &[Measured]) -> Measured {
         }),
         expiry_s: of(|run| run.expiry_s),
         bytes_per_peer: of(|run| run.bytes_per_peer),
+        own_bytes_per_peer: of(|run| run.own_bytes_per_peer),
     }
 }
 
 /// A column: its name, and how a case is shown in it.
 type Column = (&'static str, fn(&Measured) -> Option<String>);
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 12] = [
     ("ns each", |one| one.ns_each.map(count)),
     ("a second", |one| one.per_s.map(count)),
     ("p50 ns", |one| one.latency_ns.map(|ns| count(ns.p50))),
@@ -157,6 +158,7 @@ const COLUMNS: [Column; 11] = [
     ("by itself", |one| one.latency_ns.map(|ns| count(ns.long_own as f64))),
     ("expiry s", |one| one.expiry_s.map(|seconds| format!("{seconds:.2}"))),
     ("bytes a peer", |one| one.bytes_per_peer.map(|bytes| format!("{bytes:.1}"))),
+    ("by its own count", |one| one.own_bytes_per_peer.map(|bytes| format!("{bytes:.1}"))),
 ];
 
 /// With the columns that say something of this scenario.

@@ -69,6 +69,11 @@ pub fn scrape_target(out: &mut Vec<u8>, target: &str, hashes: &[InfoHash]) -> Op
 pub fn get(out: &mut Vec<u8>, host: &str, target: &[u8], close: bool) {
     out.extend_from_slice(b"GET ");
     out.extend_from_slice(target);
+    get_end(out, host, close);
+}
+
+/// Appends what stands behind the target in [`get`], for those who write the same request many times.
+pub fn get_end(out: &mut Vec<u8>, host: &str, close: bool) {
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(host.as_bytes());
     out.extend_from_slice(b"\r\nUser-Agent: tidegate\r\n");
@@ -114,18 +119,37 @@ impl<'a> Query<'a> {
     fn bytes(&mut self, name: &str, bytes: &[u8]) {
         self.name(name);
         for byte in bytes {
-            match byte {
-                b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'-' | b'_' | b'~' => {
-                    self.out.push(*byte);
-                }
-                _ => self.out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]),
-            }
+            // Which bytes need more than one cannot be foretold: a branch would be wrong too often.
+            let (code, len) = CODES.get(usize::from(*byte)).copied().unwrap_or_default();
+            let end = self.out.len() + len;
+            self.out.extend_from_slice(&code);
+            self.out.truncate(end);
         }
     }
 }
 
+/// How each byte is written in a query, and how many of the three bytes that takes.
+static CODES: [([u8; 3], usize); 256] = codes();
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "all bytes in turn")]
+const fn codes() -> [([u8; 3], usize); 256] {
+    let mut codes = [([0; 3], 0); 256];
+    let mut at = 0;
+    while at < codes.len() {
+        let byte = at as u8;
+        codes[at] = match byte {
+            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'-' | b'_' | b'~' => {
+                ([byte, 0, 0], 1)
+            }
+            _ => ([b'%', digit(byte >> 4), digit(byte & 15)], 3),
+        };
+        at += 1;
+    }
+    codes
+}
+
 /// The hex digit of a number below 16.
-fn digit(number: u8) -> u8 {
+const fn digit(number: u8) -> u8 {
     number + if number < 10 { b'0' } else { b'A' - 10 }
 }
 

@@ -33,8 +33,8 @@ const OVERDUE: Duration = Duration::from_millis(1);
 /// With so many connections in a closed loop, answers that come few at a time are let gather for a moment:
 /// the tracker has enough to do meanwhile, and each waking costs as much as a request.
 const GATHER: (usize, Duration) = (32, Duration::from_micros(50));
-/// Few are less than that part of the connections.
-const FEW: usize = 8;
+/// Few are less than that part of the connections: the rest is still with the tracker.
+const FEW: usize = 2;
 /// How long a tracker whose machine says that nobody listens may be silent.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 /// How long an open loop waits at the most before it looks at hostile connections again.
@@ -68,11 +68,14 @@ struct Desk {
     checker: Checker,
     unchecked: u32,
     hashes: Vec<InfoHash>,
-    target: Vec<u8>,
+    /// What ends every request.
+    request_end: Vec<u8>,
     /// Peers of each connection.
     share: u32,
     /// The answers' own address, where it is known.
     sources: Vec<IpAddr>,
+    /// When the latest answer was read.
+    heard: Instant,
     silent_since: Option<Instant>,
     is_refused: bool,
 }
@@ -99,6 +102,8 @@ impl Http {
             None => None,
         };
         let sources = sources(options)?;
+        let mut request_end = Vec::new();
+        client::get_end(&mut request_end, &options.url.host, options.close);
         let desk = Desk {
             checker: Checker::new(sources.iter().copied(), options.habits.peers.into()),
             options: options.clone(),
@@ -107,8 +112,9 @@ impl Http {
             random: Random::new(seed),
             unchecked: 0,
             hashes: Vec::new(),
-            target: Vec::new(),
+            request_end,
             sources,
+            heard: Instant::now(),
             silent_since: None,
             is_refused: false,
         };
@@ -163,7 +169,11 @@ impl Http {
         match done {
             Ok(()) if !is_answered => {}
             Ok(()) if desk.options.close => self.end(number, Ended::new(), found),
-            Ok(()) => self.is_free(number, found),
+            Ok(()) => {
+                // What took the answer in takes no time worth another look at the clock.
+                let now = desk.heard;
+                self.is_free(number, now, found);
+            }
             Err(ended) => self.end(number, ended, found),
         }
     }
@@ -176,7 +186,7 @@ impl Http {
         let is_lost = connection.flight.take().is_some();
         found.lost += u64::from(is_lost);
         if why.is_empty() {
-            return self.is_free(number, found);
+            return self.is_free(number, Instant::now(), found);
         }
         self.desk.is_refused |= why.contains("refused");
         found.fail(&why);
@@ -184,9 +194,9 @@ impl Http {
     }
 
     /// A connection can take the next request.
-    fn is_free(&mut self, number: usize, found: &mut Found) {
+    fn is_free(&mut self, number: usize, now: Instant, found: &mut Found) {
         match self.schedule {
-            None => self.begin(number, Instant::now(), found),
+            None => self.begin(number, now, found),
             Some(_) => self.idle.push_back(number),
         }
     }
@@ -235,7 +245,9 @@ impl Worker for Http {
 
     fn turn(&mut self, until: Instant, found: &mut Found) -> Result<()> {
         if std::mem::take(&mut self.is_fresh) {
-            (0..self.connections.len()).for_each(|number| self.is_free(number, found));
+            for number in 0..self.connections.len() {
+                self.is_free(number, Instant::now(), found);
+            }
         }
         self.keep_schedule(found);
         let (wake, before) = (self.wake(until), Instant::now());
@@ -264,7 +276,7 @@ impl Worker for Http {
     fn tidy(&mut self, found: &mut Found) {
         let now = Instant::now();
         for number in std::mem::take(&mut self.broken) {
-            self.is_free(number, found);
+            self.is_free(number, Instant::now(), found);
         }
         for number in 0..self.connections.len() {
             let flight = self.connections.get(number).and_then(|connection| connection.flight);
@@ -278,7 +290,7 @@ impl Worker for Http {
 impl Desk {
     /// Writes the next request of a connection.
     fn write(&mut self, number: usize, connection: &mut Connection, due: Instant) {
-        let Options { url, mix, close, scrape_torrents, .. } = &self.options;
+        let Options { url, mix, scrape_torrents, .. } = &self.options;
         let asked = mix.draw(&mut self.random);
         let first = number as u32 * self.share;
         let place = |random: &mut Random| {
@@ -286,7 +298,9 @@ impl Desk {
             place.min(self.population.len() - 1)
         };
         let mut member = Member { torrent: 0, port: 0 };
-        self.target.clear();
+        let request = &mut connection.request;
+        request.clear();
+        request.extend_from_slice(b"GET ");
         if asked == Asked::Announce {
             let place = place(&mut self.random);
             let (announce, who) = self.population.announce(place, &mut self.random);
@@ -295,7 +309,7 @@ impl Desk {
                 self.checker.expect_one_more();
             }
             let target = url.target(self.population.number(place));
-            client::announce_target(&mut self.target, target, &announce, 0);
+            client::announce_target(request, target, &announce, 0);
         } else {
             self.hashes.clear();
             for _ in 0..*scrape_torrents {
@@ -303,24 +317,24 @@ impl Desk {
                 self.hashes.push(self.population.habits().info_hash(torrent));
             }
             // That there is such a path was made sure of before.
-            let _ = client::scrape_target(&mut self.target, url.target(first), &self.hashes);
+            let _ = client::scrape_target(request, url.target(first), &self.hashes);
         }
-        connection.request.clear();
-        client::get(&mut connection.request, &url.host, &self.target, *close);
+        request.extend_from_slice(&self.request_end);
         connection.sent = 0;
         connection.flight = Some(Flight { asked, member, due });
-        self.silent_since.get_or_insert_with(Instant::now);
+        self.silent_since.get_or_insert_with(|| due.max(self.heard));
     }
 
     /// Takes in an answer.
     fn read(&mut self, number: usize, flight: &Flight, whole: &Whole<'_>, found: &mut Found) {
+        self.heard = Instant::now();
         if whole.status != 200 {
             found.count(Kind::Error);
             found.fail(&format!("HTTP status {}", whole.status));
         } else if let Err(why) = self.read_body(number, flight, whole.body, found) {
             return found.fail(why);
         }
-        found.latencies.record(flight.due.elapsed());
+        found.latencies.record(self.heard.saturating_duration_since(flight.due));
         (self.silent_since, self.is_refused) = (None, false);
     }
 
