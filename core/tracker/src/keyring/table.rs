@@ -42,6 +42,10 @@ pub(super) trait Name: Copy + PartialEq {
 /// All tables, with something that each has beside its lines.
 pub(super) struct Tables<L, T, const WORDS: usize> {
     tables: Box<[Table<T>]>,
+    /// How many lines each table can have: none, or a power of two, of which at most three quarters are
+    /// taken. Changed by who holds its lock; others ask for the memory of a line by it, and must not wait for
+    /// that of the lock.
+    slots: Box<[AtomicU32]>,
     /// The first lines of all tables, table by table; then as many again; then twice as many ...
     segments: [Segment; SEGMENTS],
     lines: PhantomData<L>,
@@ -60,12 +64,7 @@ pub(super) struct Place(usize);
 
 #[repr(align(64))]
 #[derive(Default)]
-struct Table<T> {
-    /// How many lines it can have: none, or a power of two, of which at most three quarters are taken.
-    /// Changed by who holds the lock; others ask for the memory of a line by it.
-    slots: AtomicU32,
-    state: Mutex<State<T>>,
-}
+struct Table<T>(Mutex<State<T>>);
 
 #[derive(Default)]
 struct State<T> {
@@ -93,18 +92,19 @@ where
         const { assert!(L::TABLES.is_power_of_two() && L::FIRST.is_power_of_two()) };
         Self {
             tables: (0..L::TABLES).map(|_| Table::default()).collect(),
+            slots: (0..L::TABLES).map(|_| AtomicU32::default()).collect(),
             segments: Default::default(),
             lines: PhantomData,
         }
     }
 
-    /// Asks for the memory in which a line is, if it is, most likely.
+    /// Asks for the memory of a table's lock, and for that in which a line is, if it is, most likely.
     #[inline]
     pub(super) fn prefetch(&self, name: L::Name) {
         let number = number::<L, WORDS>(name);
-        let slots = self.tables.get(number).map_or(0, |it| it.slots.load(Ordering::Relaxed));
-        if let Some(last) = slots.checked_sub(1) {
-            self.slot(number, name.bits() as usize & last as usize).into_iter().for_each(prefetch);
+        if let Some(last) = self.slots(number).checked_sub(1) {
+            self.tables.get(number).into_iter().for_each(prefetch);
+            self.slot(number, name.bits() as usize & last).into_iter().for_each(prefetch);
         }
     }
 
@@ -123,7 +123,7 @@ where
     #[inline]
     pub(super) fn lock_table(&self, number: usize) -> Locked<'_, L, T, WORDS> {
         let number = number % L::TABLES;
-        Locked { all: self, number, state: self.tables[number].state.lock() }
+        Locked { all: self, number, state: self.tables[number].0.lock() }
     }
 
     /// How many lines there are.
@@ -143,6 +143,11 @@ where
                 words.make_huge();
             }
         }
+    }
+
+    #[inline]
+    fn slots(&self, table: usize) -> usize {
+        self.slots.get(table).map_or(0, |slots| slots.load(Ordering::Relaxed) as usize)
     }
 
     /// The words of a line, which is there if its table has so many.
@@ -251,7 +256,7 @@ where
             end += len;
         }
         // Where memory is not for so many, which nobody has, there are no more than before.
-        self.all.tables[self.number].slots.store(slots.min(end) as u32, Ordering::Relaxed);
+        self.all.slots[self.number].store(slots.min(end) as u32, Ordering::Relaxed);
         self.state.len = 0;
         lines.into_iter().for_each(|line| self.put(line));
     }
@@ -282,7 +287,7 @@ where
 
     #[inline]
     fn slots(&self) -> usize {
-        self.all.tables[self.number].slots.load(Ordering::Relaxed) as usize
+        self.all.slots(self.number)
     }
 
     #[inline]

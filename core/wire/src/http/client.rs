@@ -9,6 +9,8 @@ mod tests;
 
 pub use answer::{Announced, Answer, Departure, File, Scraped, Unreadable, announced, scraped};
 
+use std::mem::MaybeUninit;
+
 use types::{Announce, Event, InfoHash, Want, limits};
 
 use crate::bencode::append_decimal;
@@ -194,9 +196,10 @@ pub enum Length {
 
 /// Looks for the head of an answer at the start of `input`, which holds all that has come so far.
 pub fn read_head(input: &[u8]) -> Head<'_> {
-    let mut headers = [httparse::EMPTY_HEADER; limits::HTTP_HEADERS_MAX];
-    let mut parsed = httparse::Response::new(&mut headers);
-    match parsed.parse(input) {
+    let mut headers = [const { MaybeUninit::uninit() }; limits::HTTP_HEADERS_MAX];
+    let mut parsed = httparse::Response::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    match parser.parse_response_with_uninit_headers(&mut parsed, input, &mut headers) {
         Ok(httparse::Status::Complete(consumed)) => match response(&parsed, consumed) {
             Some(response) => Head::Whole(response),
             None => Head::Broken,
