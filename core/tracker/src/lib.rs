@@ -219,6 +219,19 @@ impl Tracker {
         key: Option<&[u8]>,
     ) -> Result<Pass, Refusal> {
         let claim = self.come_in(door, now, from, asked, key)?;
+        self.verify(now, from, asked, claim)
+    }
+
+    /// Finds out whether the key is good of somebody at `from` who has a claim, and asks for something but
+    /// does not announce.
+    #[inline]
+    pub fn verify(
+        &self,
+        now: Tick,
+        from: IpAddr,
+        asked: Asked,
+        claim: Claim,
+    ) -> Result<Pass, Refusal> {
         if let Some(key) = claim.key {
             self.admit_holder(now, from, asked, key)?;
         }

@@ -109,8 +109,8 @@ pub struct Service {
     pub api: Option<Arc<Api>>,
     /// TLS, if they speak it.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// What threads do first that are started for work that takes long: lists of torrents, large imports,
-    /// waiting for the disk.
+    /// What threads do first that are started for work that takes long: lists of torrents, looks at the
+    /// records.
     pub step_back: fn(),
 }
 

@@ -192,12 +192,17 @@ impl Workers {
         self.start("admin".into(), go_first, move || Ok(admin::serve(listeners, &service, stop)?))
     }
 
-    /// The thread that writes records. It is told to end by itself, after all others.
+    /// The thread that writes records. It is told to end by itself, after all others. It neither goes first nor
+    /// steps back: who changes something by the API waits for it.
     pub(super) fn start_records(&mut self, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.start("records".into(), step_back, move || {
-            work();
-            Ok(())
-        })?;
+        self.start(
+            "records".into(),
+            || Ok(()),
+            move || {
+                work();
+                Ok(())
+            },
+        )?;
         // It is not waited for among the rest.
         self.threads.pop();
         Ok(())

@@ -25,7 +25,6 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::{Api, Shared};
-use crate::overview::blocking;
 use crate::records::tables::lists::{self, List};
 use reader::Reader;
 
@@ -227,13 +226,10 @@ impl FromRequest<Shared> for Hashes {
         if hashes.is_empty() {
             return Err(fault("at least one info hash is due".into()));
         }
-        // Sorted ones are written fastest. Millions take longer than others should wait.
-        let sort = move || {
-            hashes.sort_unstable();
-            hashes.dedup();
-            hashes
-        };
-        Ok(Self(blocking(sort).await))
+        // Sorted ones are written fastest.
+        hashes.sort_unstable();
+        hashes.dedup();
+        Ok(Self(hashes))
     }
 }
 

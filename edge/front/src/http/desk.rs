@@ -392,7 +392,13 @@ impl Desk {
         let now = self.clock.now();
         let HttpOptions { door, dict_model, .. } = *self.listeners[client.listener].options;
         let claim = self.tracker.claim(door, now, ip, key)?;
-        let query = http::announce_query(query)?;
+        let query = match http::announce_query(query) {
+            Ok(query) => query,
+            // Who has no good key hears of that, and is counted for it, whatever else is wrong.
+            Err(fault) => {
+                return self.tracker.verify(now, ip, Asked::Announce, claim).and(Err(fault));
+            }
+        };
         let clients = &mut self.ledger(client.listener).now.clients;
         clients.pass(1, || Some(query.announce.peer_id));
         let model = match (query.compact || !dict_model, query.no_peer_id) {
