@@ -144,6 +144,7 @@ struct Entry {
 
 /// No tracker lives to see it.
 const NEVER: Tick = Tick(u32::MAX);
+
 impl Keyring {
     /// No keys. `key` keeps others from aiming at tables.
     pub(crate) fn new(key: [u8; 16]) -> Self {

@@ -140,13 +140,14 @@ impl UdpFront {
         now: Tick,
     ) {
         let counters = &mut self.listeners[socket].ledger.now;
-        let mut replies = Replies { batch, pending, counters };
+        let mut replies = Replies { batch, pending, counters, accepted: 0, last: None };
         self.tracker.announce(now, &mut self.random, asks, &mut replies);
+        let (accepted, last) = (replies.accepted, replies.last);
         for done in pending {
             batch.set_reply(done.slot, done.place.whole(done.len));
         }
-        let last = || asks.last().map(|ask| ask.announce.peer_id);
-        counters.clients.pass(asks.len() as u32, last);
+        let last = || Some(asks.get(last?)?.announce.peer_id);
+        counters.clients.pass(accepted, last);
     }
 }
 
@@ -390,6 +391,9 @@ struct Replies<'a> {
     batch: &'a mut Batch,
     pending: &'a mut [Pending],
     counters: &'a mut Counters,
+    /// How many were served, and the last of them.
+    accepted: u32,
+    last: Option<usize>,
 }
 
 impl Replies<'_> {
@@ -412,6 +416,7 @@ impl Answers for Replies<'_> {
     #[inline]
     fn accept(&mut self, ask: usize, accepted: &Accepted) {
         let chosen = accepted.chosen;
+        (self.accepted, self.last) = (self.accepted + 1, Some(ask));
         self.counters.response(self.family(ask), Kind::Announce);
         self.counters.peers_sent += u64::from(chosen.v4) + u64::from(chosen.v6);
         self.go_on(ask, |slot, pending| {

@@ -84,7 +84,7 @@ fn connect(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream>
 }
 
 /// Has requests leave by the plainest rule there is: the machine's own may be one that reckons a rate for
-/// each segment, which takes a tenth of the load tester's time, and requests of one segment need none.
+/// each segment, which costs time, and requests of one segment need none.
 /// A hint: where the rule is not allowed, the machine's own stays.
 #[cfg(target_os = "linux")]
 fn do_not_pace(socket: &Socket) {

@@ -133,13 +133,18 @@ where
 
     /// Has those segments in huge pages that are worth them. For who can wait.
     pub(super) fn make_huge(&self) {
+        let is_small = |segment: &Segment| !segment.is_huge.load(Ordering::Relaxed);
+        let mut small = self.segments.iter().enumerate().filter(|(_, it)| is_small(it)).peekable();
+        // Mostly there is nothing to do, and no lock worth taking.
+        if small.peek().is_none_or(|(_, first)| first.words.get().is_none()) {
+            return;
+        }
         let len = self.len();
-        for (number, segment) in self.segments.iter().enumerate() {
-            // Half of the lines up to its middle: more than half of its small pages are in use.
-            let worth = (L::FIRST << number) / 4 * L::TABLES;
-            if let Some(words) = segment.words.get().filter(|_| len >= worth)
-                && !segment.is_huge.swap(true, Ordering::Relaxed)
-            {
+        for (number, segment) in small {
+            // So many there are when half of the tables have grown into it.
+            let worth = (L::FIRST << number) / 8 * 3 * L::TABLES;
+            if let Some(words) = segment.words.get().filter(|_| len >= worth) {
+                segment.is_huge.store(true, Ordering::Relaxed);
                 words.make_huge();
             }
         }

@@ -399,8 +399,6 @@ impl Desk {
                 return self.tracker.verify(now, ip, Asked::Announce, claim).and(Err(fault));
             }
         };
-        let clients = &mut self.ledger(client.listener).now.clients;
-        clients.pass(1, || Some(query.announce.peer_id));
         let model = match (query.compact || !dict_model, query.no_peer_id) {
             (true, _) => PeerModel::Compact,
             (false, true) => PeerModel::DictNoIds,
@@ -420,7 +418,9 @@ impl Desk {
         let reply = answer.state?;
         reply.finish(&mut self.body);
         let peers = u64::from(reply.v4) + u64::from(reply.v6);
-        self.ledger(client.listener).now.peers_sent += peers;
+        let counters = &mut self.ledger(client.listener).now;
+        counters.peers_sent += peers;
+        counters.clients.pass(1, || Some(query.announce.peer_id));
         Ok(())
     }
 

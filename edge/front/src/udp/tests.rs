@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracker::access::{AccessLists, HashList, Mode};
-use tracker::counters::{Board, Listener, Protocol};
+use tracker::counters::{Board, Clients, Listener, Protocol};
 use tracker::{BanRules, Door, KeyId, KeyRules, Keys, Options, Policy, StoreOptions};
 use types::UserKey;
 
@@ -529,6 +529,25 @@ fn a_private_door_serves_who_has_a_key() {
     server.tracker.keyring().put(KeyId(1), UserKey::parse(text).unwrap(), rules);
     assert!(is_error(&client.ask(&options(&[&whole[0]])), Refusal::KeyExpired));
     server.finish();
+}
+
+#[test]
+fn strangers_are_not_among_the_clients_that_are_sampled() {
+    let server = Server::start("127.0.0.1:0");
+    server.tracker.doors().replace(vec![Door { private: true, ..Door::default() }]);
+    let key = UserKey::parse("user-key-012345678").unwrap();
+    server.tracker.keyring().put(KeyId(1), key, KeyRules::default());
+    let client = Client::new("127.0.0.1", &server);
+    let packet = announce(client.connect(), LEECHER);
+    for (url, action) in [
+        (b"\x02\x1c/announce/user-key-012345679", ERROR),
+        (b"\x02\x1c/announce/user-key-012345678", ANNOUNCE),
+    ] {
+        for _ in 0..Clients::ONE_OF {
+            assert_eq!(u32_at(&client.ask(&[&packet[..], url].concat()), 0), action);
+        }
+    }
+    assert_eq!(server.finish().clients.counts(), (&[(*b"pppppppp", 1)][..], 0));
 }
 
 #[test]
