@@ -16,7 +16,7 @@ use wire::http::{
     announce_query, client, failure, read_head, scrape,
 };
 use wire::proxy::{self, Opening, simple};
-use wire::udp::{self, Call, Request};
+use wire::udp::{self, VerifiedRequest, Request};
 
 /// Whatever is decoded encodes to a request that decodes to the same; answers stay in their slots.
 pub fn udp(bytes: &[u8]) {
@@ -25,25 +25,25 @@ pub fn udp(bytes: &[u8]) {
     match request {
         Request::Connect { .. } => assert!(bytes.len() >= 16),
         Request::Connected { connection_id, transaction_id, call } => match call {
-            Call::Announce { announce, options } => {
+            VerifiedRequest::Announce { announce, options } => {
                 let url = options.url_data(&mut room).to_vec();
                 let mut again = Vec::new();
                 udp::client::announce(&mut again, connection_id, transaction_id, &announce, &url);
                 let Ok(Request::Connected {
-                    call: Call::Announce { announce: twin, options }, ..
+                    call: VerifiedRequest::Announce { announce: twin, options }, ..
                 }) = udp::decode(&again)
                 else {
                     panic!("an announce that is none when encoded")
                 };
                 assert_eq!((twin, options.url_data(&mut room)), (announce, url.as_slice()));
             }
-            Call::Scrape(hashes) => {
+            VerifiedRequest::Scrape(hashes) => {
                 assert!((1..=SCRAPE_HASHES_UDP_MAX).contains(&hashes.len()));
                 let counts = vec![SwarmCounts::default(); hashes.len()];
                 let mut slot = [0; 100];
                 assert!(udp::scrape_reply(&mut slot, transaction_id, &counts) <= slot.len());
             }
-            Call::Malformed(refusal) => {
+            VerifiedRequest::Malformed(refusal) => {
                 let mut slot = [0; 30];
                 assert!(udp::error_reply(&mut slot, transaction_id, refusal.text()) <= slot.len());
             }

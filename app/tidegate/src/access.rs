@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use tracker::access::{AccessLists, HashList};
-use tracker::{Door, Tracker};
+use tracker::{ListenerPolicy, Tracker};
 use types::UserKey;
 
 use crate::config::Config;
@@ -20,25 +20,25 @@ pub(crate) use users::Users;
 
 /// What the files say.
 pub(crate) struct Access {
-    doors: Vec<Door>,
+    listener_policies: Vec<ListenerPolicy>,
     keys: Vec<UserKey>,
 }
 
 /// Reads the files of `config`.
 pub(crate) fn read(config: &Config) -> Result<Access> {
-    Ok(Access { doors: read_doors(config)?, keys: users::read(&config.keys)? })
+    Ok(Access { listener_policies: read_doors(config)?, keys: users::read(&config.keys)? })
 }
 
 /// The doors of `config`, with their lists. Those that a mode does not use are not read, and others
 /// once, however many doors they are for.
-fn read_doors(config: &Config) -> Result<Vec<Door>> {
+fn read_doors(config: &Config) -> Result<Vec<ListenerPolicy>> {
     let mut known: BTreeMap<&Path, Arc<HashList>> = BTreeMap::new();
-    let mut doors = Vec::new();
-    for door in &config.doors {
-        let mut lists = AccessLists { mode: door.mode, ..AccessLists::default() };
+    let mut listener_policies = Vec::new();
+    for listener_policy in &config.listener_policies {
+        let mut lists = AccessLists { mode: listener_policy.mode, ..AccessLists::default() };
         for (wanted, path, list) in [
-            (door.wants_allow(), door.allow.as_path(), &mut lists.allow),
-            (door.wants_deny(), door.deny.as_path(), &mut lists.deny),
+            (listener_policy.wants_allow(), listener_policy.allow.as_path(), &mut lists.allow),
+            (listener_policy.wants_deny(), listener_policy.deny.as_path(), &mut lists.deny),
         ] {
             if !wanted || path.as_os_str().is_empty() {
                 continue;
@@ -48,32 +48,39 @@ fn read_doors(config: &Config) -> Result<Vec<Door>> {
             }
             list.clone_from(&known[path]);
         }
-        doors.push(Door {
+        listener_policies.push(ListenerPolicy {
             lists,
-            private_addresses: door.private_addresses,
-            private: door.private,
-            clients: door.clients.clone(),
+            private_addresses: listener_policy.private_addresses,
+            private: listener_policy.private,
+            clients: listener_policy.clients.clone(),
         });
     }
-    Ok(doors)
+    Ok(listener_policies)
 }
 
 impl Access {
     /// Puts it in force.
     pub(crate) fn apply(self, tracker: &Tracker, users: &mut Users) {
         // Keys first: no door asks for one that is not there yet.
-        users.replace(tracker.keyring(), &self.keys);
-        tracker.doors().replace(self.doors);
+        users.replace(tracker.passkeys(), &self.keys);
+        tracker.listener_policies().replace(self.listener_policies);
     }
 
     /// How many entries there are, each list counted once.
     pub(crate) fn summary(&self) -> String {
-        let count = |list: fn(&Door) -> &Arc<HashList>| -> usize {
-            let lists: BTreeMap<_, _> =
-                self.doors.iter().map(list).map(|list| (Arc::as_ptr(list), list.len())).collect();
+        let count = |list: fn(&ListenerPolicy) -> &Arc<HashList>| -> usize {
+            let lists: BTreeMap<_, _> = self
+                .listener_policies
+                .iter()
+                .map(list)
+                .map(|list| (Arc::as_ptr(list), list.len()))
+                .collect();
             lists.into_values().sum()
         };
-        let (allow, deny) = (count(|door| &door.lists.allow), count(|door| &door.lists.deny));
+        let (allow, deny) = (
+            count(|listener_policy| &listener_policy.lists.allow),
+            count(|listener_policy| &listener_policy.lists.deny),
+        );
         format!("{allow} allowed, {deny} denied, {} keys", self.keys.len())
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use client::{Announced, Fault, Manner, Session, Url, peer_id};
 use serde_json::{Value, json};
-use types::{Event, Family, InfoHash, PeerId, Want};
+use types::{Event, Family, InfoHash, NumWant, PeerId};
 
 use crate::ask::{self, Way, WrongUse, printable};
 
@@ -102,7 +102,7 @@ impl Announce {
         if self.event.is_none() && !self.stay {
             for course in courses.iter_mut().filter(|course| course.is_known) {
                 course.announce.event = Event::Stopped;
-                course.announce.want = Want::Peers(0);
+                course.announce.want = NumWant::Peers(0);
                 is_well &= self.announce(course, &manner)?.is_ok();
             }
         }
@@ -149,7 +149,7 @@ impl Announce {
                     left: Some(self.left.or(question.length).unwrap_or(1)),
                     uploaded: self.uploaded,
                     downloaded: self.downloaded,
-                    want: self.numwant.map_or(Want::Default, Want::Peers),
+                    want: self.numwant.map_or(NumWant::Default, NumWant::Peers),
                 };
                 let url = question.url.clone();
                 courses.push(Course { url, announce, session: None, is_known: false });

@@ -25,7 +25,7 @@ use key::Key;
 use keys::KEYS;
 
 pub(crate) use acme::{AcmeConfig, Challenge};
-pub(crate) use listeners::{DoorConfig, Group, Transport, doors};
+pub(crate) use listeners::{DoorConfig, Group, Transport, listener_policies};
 pub(crate) use log::{LogConfig, Repeat};
 pub(crate) use read::{Problem, Settings, load};
 pub(crate) use show::{init, list, show};
@@ -37,7 +37,7 @@ pub(crate) struct Config {
     /// Those of `[udp]`, `[http]` and `[tls]`, then those of each `[[listener]]`.
     pub(crate) groups: Vec<Group>,
     /// What groups refer to: that of the sections, then that of each `[[listener]]`.
-    pub(crate) doors: Vec<DoorConfig>,
+    pub(crate) listener_policies: Vec<DoorConfig>,
     pub(crate) udp_workers: usize,
     pub(crate) engine: Engine,
     pub(crate) receive_buffer: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Config {
     pub(crate) user: String,
     pub(crate) group: String,
     pub(crate) sandbox: bool,
-    pub(crate) drain_s: u32,
+    pub(crate) shutdown_timeout_s: u32,
     /// Where traces go, if anywhere.
     pub(crate) trace: Option<TraceConfig>,
     pub(crate) log: LogConfig,
@@ -83,7 +83,7 @@ impl Config {
         let admin = listeners::addresses(settings, "admin.listen", &mut problems);
         let challenges = Arc::default();
         let groups = listeners::groups(settings, &challenges, &mut problems);
-        let doors = doors(settings).unwrap_or_else(|found| {
+        let listener_policies = listener_policies(settings).unwrap_or_else(|found| {
             problems.extend(found);
             Vec::new()
         });
@@ -93,7 +93,7 @@ impl Config {
         let log = LogConfig::from_settings(settings, &mut problems);
         let config = Self {
             groups,
-            doors,
+            listener_policies,
             udp_workers: settings.size("udp.workers"),
             engine: match settings.text("udp.engine") {
                 "mmsg" => Engine::Mmsg,
@@ -103,14 +103,14 @@ impl Config {
             receive_buffer: settings.size("udp.receive_buffer_bytes"),
             pin_cores: settings.flag("udp.pin_cores"),
             http_workers: settings.size("http.workers"),
-            keep_peer_ids: settings.flag("http.dict_model"),
+            keep_peer_ids: settings.flag("http.non_compact"),
             challenges,
             certificates: certificates(settings),
             acme,
             policy: policy(settings),
             limits: limits(settings, exempt),
             bans: BanRules {
-                garbage_per_min: settings.int("bans.garbage_per_min"),
+                malformed_per_min: settings.int("bans.malformed_per_min"),
                 wrong_keys_per_min: settings.int("bans.wrong_keys_per_min"),
                 bad_connection_ids_per_min: settings.int("bans.bad_connection_ids_per_min"),
                 time_s: settings.int("bans.time_s"),
@@ -132,7 +132,7 @@ impl Config {
             user: settings.text("process.user").into(),
             group: settings.text("process.group").into(),
             sandbox: settings.text("process.sandbox") == "auto",
-            drain_s: settings.int("process.drain_s"),
+            shutdown_timeout_s: settings.int("process.shutdown_timeout_s"),
             trace,
             log,
         };
@@ -154,7 +154,7 @@ impl Config {
     /// The files, beside the configuration itself, that a reload reads.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
-        let lists = self.doors.iter().flat_map(DoorConfig::files);
+        let lists = self.listener_policies.iter().flat_map(DoorConfig::files);
         let all = lists.chain([self.keys.as_path()]).chain(certificates.map(PathBuf::as_path));
         all.filter(|path| !path.as_os_str().is_empty())
     }
@@ -171,7 +171,8 @@ impl Config {
                 policy.peer_lifetime_s
             ));
         }
-        let is_private = self.doors.iter().any(|door| door.private);
+        let is_private =
+            self.listener_policies.iter().any(|listener_policy| listener_policy.private);
         if is_private && self.keys.as_os_str().is_empty() && self.admin_listen.is_empty() {
             doubts.push(
                 "access.private is on, but there are no keys: name a file in access.keys".into(),
@@ -301,8 +302,8 @@ fn limits(settings: &Settings, exempt: Networks) -> Limits {
         announces: rate("limits.announces_per_s", "limits.announces_burst"),
         scrapes: rate("limits.scrapes_per_s", "limits.scrapes_burst"),
         connections: settings.int("http.connections_per_prefix_max"),
-        shut_out_per_s: settings.int("limits.shut_out_per_s"),
-        shut_out_s: settings.int("limits.shut_out_s"),
+        kernel_block_per_s: settings.int("limits.kernel_block_per_s"),
+        kernel_block_s: settings.int("limits.kernel_block_s"),
         prefix_v4: bits("limits.prefix_v4_bits"),
         prefix_v6: bits("limits.prefix_v6_bits"),
         buckets: settings.int("limits.buckets"),

@@ -31,8 +31,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
-use tracker::counters::Board;
-use tracker::{Keys, Options, StoreOptions, Tracker};
+use tracker::counters::MetricsRegistry;
+use tracker::{Options, Secrets, StoreOptions, Tracker};
 
 use crate::access::{self, Users};
 use crate::acme::{self, Shelf};
@@ -211,7 +211,7 @@ fn new_tracker(config: &Config, legacy: &Legacy) -> Result<Tracker> {
         keep_peer_ids: config.keep_peer_ids,
         memory_budget: config.memory_budget,
     };
-    let keys = Keys { connection_ids: legacy.connection_ids, offers, limits };
+    let keys = Secrets { connection_ids: legacy.connection_ids, offers, limits };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 
@@ -247,7 +247,7 @@ fn start_workers(
     state: (Arc<Records>, admin::records::Writer),
     happen: Sender<Happening>,
 ) -> Result<(Workers, Arc<Api>, Option<String>)> {
-    let board = Arc::new(Board::default());
+    let board = Arc::new(MetricsRegistry::default());
     let end = happen.clone();
     let ended = move |ended| {
         // Nobody listens any more once the process is going down.
@@ -262,9 +262,9 @@ fn start_workers(
             figures: workers.shared_figures(),
             api: Some(Arc::clone(&api)),
             tls: config.admin_tls.then(|| tls.server_config()),
-            step_back: || {
+            lower_priority: || {
                 // Where that is not permitted, the start has said so.
-                let _ = process::step_back();
+                let _ = process::lower_priority();
             },
         },
     )?;
@@ -337,7 +337,7 @@ impl Serving {
                 self.upgrader.give_up();
                 self.records.pause(false);
             }
-            self.supervisor.watch(|| self.workers.beats());
+            self.supervisor.watch(|| self.workers.publish_counts());
             let rest = if self.upgrader.is_wanted() { SHORT_REST } else { self.supervisor.rest() };
             if let Ok(happening) = happenings.recv_timeout(rest)
                 && let Some(end) = self.meet(happening)
@@ -440,8 +440,8 @@ impl Serving {
         self.upgrader.give_up();
         // With it go its copies of the sockets: what nobody serves must not take connections.
         drop(self.upgrader);
-        let drain_s = u64::from(self.reloader.config.drain_s);
-        let time = Duration::from_secs(drain_s) + STOP_TIME;
+        let shutdown_timeout_s = u64::from(self.reloader.config.shutdown_timeout_s);
+        let time = Duration::from_secs(shutdown_timeout_s) + STOP_TIME;
         let left = self.workers.stop(Instant::now() + time);
         state::close(&self.records, Instant::now() + STOP_TIME);
         if !left.is_empty() {

@@ -1,6 +1,6 @@
 //! Peers as they lie in memory: what sets need to know of the two packed forms.
 
-use types::{AnnounceSink, PackedV4, PackedV6, PeerKey};
+use types::{PackedV4, PackedV6, PeerKey, StoreSink};
 
 use crate::mark::Mark;
 use crate::memory::Plain;
@@ -24,7 +24,7 @@ pub(crate) trait Entry: Plain + Default {
     /// more, up to the end of the last line: leftovers, which do not count.
     fn find(entries: &[Self], len: usize, key: Self::Key) -> Option<usize>;
     /// Hands `peers` to the family's method of the sink.
-    fn push(sink: &mut impl AnnounceSink, job: usize, peers: &[Self]);
+    fn push(sink: &mut impl StoreSink, job: usize, peers: &[Self]);
 }
 
 impl Entry for PackedV4 {
@@ -77,7 +77,7 @@ impl Entry for PackedV4 {
     }
 
     #[inline]
-    fn push(sink: &mut impl AnnounceSink, job: usize, peers: &[Self]) {
+    fn push(sink: &mut impl StoreSink, job: usize, peers: &[Self]) {
         sink.peers_v4(job, peers);
     }
 }
@@ -123,7 +123,7 @@ impl Entry for PackedV6 {
     }
 
     #[inline]
-    fn push(sink: &mut impl AnnounceSink, job: usize, peers: &[Self]) {
+    fn push(sink: &mut impl StoreSink, job: usize, peers: &[Self]) {
         sink.peers_v6(job, peers);
     }
 }

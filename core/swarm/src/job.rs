@@ -16,7 +16,7 @@ pub enum Action {
 
 /// One announce, after the tracker has allowed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct StoreAnnounce {
     /// The torrent.
     pub info_hash: InfoHash,
     /// Who announces.
@@ -30,19 +30,19 @@ pub struct Job {
     /// The seconds since the peer's last announce that must have passed, for one that changes nothing
     /// about the peer; else it is not done. 0 is never. Ages are known to 16 seconds: one is taken for
     /// too young only if it is surely younger.
-    pub spacing_s: u32,
+    pub min_interval_s: u32,
     /// Peers wanted, already capped; 0 means none.
     pub want: u16,
     /// The families whose peers may be in the answer.
     pub families: Families,
-    /// Answer with ids, by [`types::AnnounceSink::peer_with_id`]. Peers whose id is not kept come
+    /// Answer with ids, by [`types::StoreSink::peer_with_id`]. Peers whose id is not kept come
     /// with an id of zeros.
     pub with_ids: bool,
 }
 
 /// One WebTorrent announce, after the tracker has allowed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WebJob {
+pub struct StoreWebAnnounce {
     /// The torrent.
     pub info_hash: InfoHash,
     /// Who announces.
@@ -51,8 +51,8 @@ pub struct WebJob {
     pub role: Role,
     /// What happens to it.
     pub action: Action,
-    /// As in [`Job`].
-    pub spacing_s: u32,
+    /// As in [`StoreAnnounce`].
+    pub min_interval_s: u32,
     /// Peers wanted, at most [`types::limits::WEB_OFFERS_MAX`].
     pub want: u16,
 }

@@ -1,7 +1,7 @@
 //! Torrents and peers: the store.
 //!
-//! Announces come in batches of [`Job`]s and their answers go, peer by peer, into an
-//! [`types::AnnounceSink`]. The store knows no protocol, clock or source of entropy: the time is a
+//! Announces come in batches of [`StoreAnnounce`]s and their answers go, peer by peer, into an
+//! [`types::StoreSink`]. The store knows no protocol, clock or source of entropy: the time is a
 //! [`types::Tick`], randomness a [`Random`] that the caller seeds.
 //!
 //! ```text
@@ -15,8 +15,8 @@ mod arena;
 mod entry;
 mod events;
 mod index;
+mod inspect;
 mod job;
-mod look;
 mod mark;
 mod memory;
 mod options;
@@ -32,11 +32,11 @@ mod totals;
 mod web;
 
 pub use events::TorrentEvent;
-pub use job::{Action, Job, WebJob};
-pub use look::{PeerLook, TorrentFigures, TorrentLook};
-pub use memory::{Words, prefetch};
+pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
+pub use job::{Action, StoreAnnounce, StoreWebAnnounce};
+pub use memory::{AtomicWords, prefetch};
 pub use options::Options;
 pub use random::Random;
 pub use store::Store;
 pub use totals::{FamilyTotals, Totals};
-pub use web::{WebChosen, WebDone};
+pub use web::{RelayTargets, WebAnnounceSummary};

@@ -202,9 +202,9 @@ impl Drop for Region {
 }
 
 /// Zeroed words that threads change beside each other. Where there are many, they can be in huge pages.
-pub struct Words(Region);
+pub struct AtomicWords(Region);
 
-impl Words {
+impl AtomicWords {
     /// `len` words, at least one; from 2 MiB on they begin at a multiple of that.
     pub fn new(len: usize) -> Self {
         Self(Region::new(len.div_ceil(LINE / 8)))
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn words_are_zeroed_and_stay_where_they_are_changed() {
         for len in [1, 8, 9, 3 * HUGE_LINES * 8] {
-            let words = Words::new(len);
+            let words = AtomicWords::new(len);
             assert!(words.words().len().is_multiple_of(8) && words.words().len() >= len);
             assert!(words.words().iter().all(|word| word.load(Relaxed) == 0));
             std::thread::scope(|scope| {

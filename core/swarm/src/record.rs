@@ -16,7 +16,7 @@ pub(crate) struct Record {
     pub(crate) few: u8,
     pub(crate) few_seeders: u8,
     /// When it came, in units of [`BORN_UNIT_S`]; and [`HAS_WEB`].
-    born: u16,
+    first_seen: u16,
     /// Leechers that are partial seeds.
     pub(crate) partial_seeds: u32,
     body: [u64; 4],
@@ -50,13 +50,13 @@ impl Record {
     /// A torrent that nobody has announced before `now`.
     pub(crate) fn new(info_hash: InfoHash, now: Tick) -> Self {
         // One that comes after a year counts as a year's: nothing but its place in a list depends on it.
-        let born = (now.0 / BORN_UNIT_S).min(u32::from(HAS_WEB) - 1) as u16;
-        Self { info_hash, born, ..Self::default() }
+        let first_seen = (now.0 / BORN_UNIT_S).min(u32::from(HAS_WEB) - 1) as u16;
+        Self { info_hash, first_seen, ..Self::default() }
     }
 
     /// When it came, less up to 17 minutes.
-    pub(crate) fn born(&self) -> Tick {
-        Tick(u32::from(self.born & !HAS_WEB) * BORN_UNIT_S)
+    pub(crate) fn first_seen(&self) -> Tick {
+        Tick(u32::from(self.first_seen & !HAS_WEB) * BORN_UNIT_S)
     }
 
     /// Whether the body is [`Sets`].
@@ -68,11 +68,12 @@ impl Record {
     /// Whether it has WebTorrent peers.
     #[inline]
     pub(crate) fn has_web(&self) -> bool {
-        self.born & HAS_WEB != 0
+        self.first_seen & HAS_WEB != 0
     }
 
     pub(crate) fn set_has_web(&mut self, has_web: bool) {
-        self.born = if has_web { self.born | HAS_WEB } else { self.born & !HAS_WEB };
+        self.first_seen =
+            if has_web { self.first_seen | HAS_WEB } else { self.first_seen & !HAS_WEB };
     }
 
     /// The peers of a record that has them in itself.

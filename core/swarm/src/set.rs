@@ -228,20 +228,20 @@ impl<E: Entry> PeerSet<E> {
     }
 
     /// Pushes `count` peers, distinct, any with the same chance, and never the one at `skip`.
-    /// `count` is at most the number of peers without that one. `dice` decides.
+    /// `count` is at most the number of peers without that one. `sample_seed` decides.
     pub(crate) fn sample(
         &self,
         arena: &Arena,
         count: u32,
         skip: Option<Place>,
-        dice: u64,
+        sample_seed: u64,
         mut push: impl FnMut(&[E]),
     ) {
         if count == 0 {
             return;
         }
         debug_assert!(count <= self.len() - u32::from(skip.is_some()));
-        let start = self.start(arena, skip, dice);
+        let start = self.start(arena, skip, sample_seed);
         if !self.is_paged() {
             let entries = &self.dense_page().slice(arena)[..self.len() as usize];
             let skip = skip.map(|skip| skip.at as usize);
@@ -288,14 +288,14 @@ impl<E: Entry> PeerSet<E> {
         }
     }
 
-    /// Fetches what lies where the sample of `count` peers for `dice` is taken from, but no more: of
+    /// Fetches what lies where the sample of `count` peers for `sample_seed` is taken from, but no more: of
     /// a large set that is a part of a page, or of two.
     #[inline]
-    pub(crate) fn prefetch_sample(&self, arena: &Arena, dice: u64, count: u32) {
+    pub(crate) fn prefetch_sample(&self, arena: &Arena, sample_seed: u64, count: u32) {
         if self.len() == 0 || count == 0 {
             return;
         }
-        let start = self.start(arena, None, dice);
+        let start = self.start(arena, None, sample_seed);
         let page = self.page(arena, start.page);
         let end = (start.at + count).min(page.len);
         page.prefetch(arena, start.at, end);
@@ -308,8 +308,8 @@ impl<E: Entry> PeerSet<E> {
 
     /// A peer that any has the same chance to be, but for the one at `skip`. In a large set: a
     /// random place in a random page, until there is a peer at that place.
-    fn start(&self, arena: &Arena, skip: Option<Place>, dice: u64) -> Place {
-        let mut random = Random::new(dice);
+    fn start(&self, arena: &Arena, skip: Option<Place>, sample_seed: u64) -> Place {
+        let mut random = Random::new(sample_seed);
         if !self.is_paged() {
             let others = self.len() - u32::from(skip.is_some());
             let at = random.below(others);

@@ -1,7 +1,7 @@
 //! A part of the store behind a lock of its own: some of the torrents, with all that belongs to them.
 
 mod announce;
-mod look;
+mod inspect;
 mod sweep;
 mod web;
 
@@ -21,7 +21,7 @@ use crate::web::WebSwarm;
 use crate::{Options, TorrentEvent, Totals};
 
 pub(crate) use announce::Draft;
-pub(crate) use look::Walk;
+pub(crate) use inspect::Walk;
 pub(crate) use sweep::Lifetimes;
 
 /// Torrents and peers.

@@ -6,18 +6,20 @@
 //! 2. A shard that another thread holds is left for later, while there are others to do.
 //! 3. Both the shard and the places inside come from a keyed hash: nobody outside can aim.
 
-mod look;
+mod inspect;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
-use types::{AnnounceSink, InfoHash, SwarmCounts, Tick, TooSoon, WebPeer, limits};
+use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
 use crate::memory::Region;
 use crate::shard::{Draft, Lifetimes, Shard};
 use crate::siphash::siphash;
-use crate::{Job, Options, Random, Totals, WebChosen, WebDone, WebJob};
+use crate::{
+    Options, Random, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary,
+};
 
 /// Torrents and their peers, for any number of threads.
 pub struct Store {
@@ -60,8 +62,8 @@ impl Store {
         &self,
         now: Tick,
         random: &mut Random,
-        jobs: &[Job],
-        sink: &mut impl AnnounceSink,
+        jobs: &[StoreAnnounce],
+        sink: &mut impl StoreSink,
     ) {
         for (turn, jobs) in jobs.chunks(limits::BATCH_MAX).enumerate() {
             let mut hashes = [0; limits::BATCH_MAX];
@@ -83,7 +85,7 @@ impl Store {
     }
 
     /// Takes the jobs, which are sorted by shard, to their shards.
-    fn spread(&self, now: Tick, drafts: &mut [Draft<'_>], sink: &mut impl AnnounceSink) {
+    fn spread(&self, now: Tick, drafts: &mut [Draft<'_>], sink: &mut impl StoreSink) {
         // First what can be had at once. A group is known by the bit of its place.
         let mut busy = 0_u64;
         let groups = drafts.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash));
@@ -112,9 +114,9 @@ impl Store {
         &self,
         now: Tick,
         random: &mut Random,
-        job: &WebJob,
-        chosen: &mut WebChosen,
-    ) -> Result<WebDone, TooSoon> {
+        job: &StoreWebAnnounce,
+        chosen: &mut RelayTargets,
+    ) -> Result<WebAnnounceSummary, TooSoon> {
         let hash = self.hash(&job.info_hash);
         self.lock(self.shard_of(hash)).announce_web(now, random, job, hash, chosen)
     }

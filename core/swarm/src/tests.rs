@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use types::{
-    AnnounceSink, Chosen, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
-    SwarmCounts, Tick, TooSoon,
+    AnnounceSummary, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
+    StoreSink, SwarmCounts, Tick, TooSoon,
 };
 
-use crate::{Action, Job, Options, Random, Store, Totals};
+use crate::{Action, Options, Random, Store, StoreAnnounce, Totals};
 
 const LIFETIME_S: u32 = 1000;
 
@@ -62,17 +62,17 @@ impl TwinTorrent {
 
     /// Whether the store should not have done `job`; nothing where it may decide, since it knows
     /// ages to 16 seconds.
-    fn is_too_soon(&self, now: Tick, job: &Job) -> Option<bool> {
+    fn is_too_soon(&self, now: Tick, job: &StoreAnnounce) -> Option<bool> {
         let known = self.peers.get(&job.peer).filter(|peer| peer.role == job.role);
         let known = known.filter(|_| job.action != Action::Stop);
         match known.map(|peer| now.0 - peer.seen) {
-            Some(age_s) if age_s + 32 <= job.spacing_s => Some(true),
-            Some(age_s) if age_s < job.spacing_s => None,
+            Some(age_s) if age_s + 32 <= job.min_interval_s => Some(true),
+            Some(age_s) if age_s < job.min_interval_s => None,
             _ => Some(false),
         }
     }
 
-    fn announce(&mut self, now: Tick, job: &Job) {
+    fn announce(&mut self, now: Tick, job: &StoreAnnounce) {
         let Action::Update { completed } = job.action else {
             self.peers.remove(&job.peer);
             return;
@@ -89,7 +89,7 @@ impl TwinTorrent {
     }
 
     /// Who may be in the answer to `job`.
-    fn candidates(&self, job: &Job) -> BTreeSet<PeerKey> {
+    fn candidates(&self, job: &StoreAnnounce) -> BTreeSet<PeerKey> {
         let fits = |key: &PeerKey, peer: &TwinPeer| {
             let family = job.families == Families::Both || key.family() == job.peer.family();
             let role = job.role == Role::Leecher || peer.role != Role::Seeder;
@@ -103,7 +103,7 @@ impl TwinTorrent {
 /// One job's answer.
 #[derive(Clone, Debug, Default)]
 struct Answer {
-    chosen: Option<Chosen>,
+    chosen: Option<AnnounceSummary>,
     too_soon: Option<TooSoon>,
     peers: Vec<PeerKey>,
     ids: Vec<PeerId>,
@@ -112,12 +112,12 @@ struct Answer {
 #[derive(Default)]
 struct Answers(BTreeMap<usize, Answer>);
 
-impl AnnounceSink for Answers {
+impl StoreSink for Answers {
     fn too_soon(&mut self, job: usize, too_soon: TooSoon) {
         let answer = Answer { too_soon: Some(too_soon), ..Answer::default() };
         assert!(self.0.insert(job, answer).is_none(), "answered twice");
     }
-    fn chosen(&mut self, job: usize, chosen: &Chosen) {
+    fn chosen(&mut self, job: usize, chosen: &AnnounceSummary) {
         let answer = self.0.entry(job).or_default();
         assert!(answer.chosen.replace(*chosen).is_none(), "answered twice");
     }
@@ -145,21 +145,21 @@ fn v6(number: u32) -> PeerKey {
     PeerKey::new(IpAddr::V6(Ipv6Addr::from(u128::from(number) + (0x2001_0db8 << 96))), 6881)
 }
 
-fn update(torrent: u8, peer: PeerKey, role: Role) -> Job {
-    Job {
+fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
+    StoreAnnounce {
         info_hash: InfoHash([torrent; 20]),
         peer,
         peer_id: PeerId([1; 20]),
         role,
         action: Action::Update { completed: false },
-        spacing_s: 0,
+        min_interval_s: 0,
         want: 50,
         families: Families::Own,
         with_ids: false,
     }
 }
 
-fn announce(store: &Store, now: u32, jobs: &[Job]) -> Vec<Answer> {
+fn announce(store: &Store, now: u32, jobs: &[StoreAnnounce]) -> Vec<Answer> {
     let mut answers = Answers::default();
     let mut random = Random::new(u64::from(now) + 1);
     store.announce(Tick(now), &mut random, jobs, &mut answers);
@@ -182,13 +182,13 @@ fn compare(seed: u64, scale: &Scale) {
     for round in 0..scale.rounds {
         now += random.below(3);
         let batch = 1 + random.below(64);
-        let jobs: Vec<Job> = (0..batch).map(|_| random_job(&mut random, scale)).collect();
+        let jobs: Vec<StoreAnnounce> = (0..batch).map(|_| random_job(&mut random, scale)).collect();
         let mut answers = Answers::default();
         store.announce(Tick(now), &mut random, &jobs, &mut answers);
         for (at, job) in jobs.iter().enumerate() {
             let answer = &answers.0[&at];
             if job.action == Action::Stop && !twin.contains_key(&job.info_hash) {
-                assert_eq!(answer.chosen, Some(Chosen::default()));
+                assert_eq!(answer.chosen, Some(AnnounceSummary::default()));
                 continue;
             }
             let torrent = twin.entry(job.info_hash).or_default();
@@ -226,7 +226,7 @@ fn compare(seed: u64, scale: &Scale) {
     assert!(totals.memory_used < 200_000, "{totals:?}");
 }
 
-fn random_job(random: &mut Random, scale: &Scale) -> Job {
+fn random_job(random: &mut Random, scale: &Scale) -> StoreAnnounce {
     // The product of two makes some torrents large and most small.
     let torrent = random.below(scale.torrents) * random.below(scale.torrents) / scale.torrents;
     let number = random.below(scale.peers) / (torrent + 1);
@@ -241,11 +241,11 @@ fn random_job(random: &mut Random, scale: &Scale) -> Job {
         Action::Update { completed: true } => Role::Seeder,
         _ => role[random.below(4) as usize],
     };
-    Job {
+    StoreAnnounce {
         peer_id: PeerId([number as u8; 20]),
         role,
         action,
-        spacing_s: match action {
+        min_interval_s: match action {
             Action::Update { completed: false } => [0, 0, 0, 40, 300][random.below(5) as usize],
             _ => 0,
         },
@@ -256,7 +256,7 @@ fn random_job(random: &mut Random, scale: &Scale) -> Job {
     }
 }
 
-fn check(torrent: &TwinTorrent, job: &Job, answer: &Answer) {
+fn check(torrent: &TwinTorrent, job: &StoreAnnounce, answer: &Answer) {
     let chosen = answer.chosen.expect("every job is answered");
     assert_eq!(chosen.counts, torrent.counts());
     assert_eq!(usize::from(chosen.v4 + chosen.v6), answer.peers.len());
@@ -334,8 +334,10 @@ fn agrees_with_the_twin_on_large_swarms() {
 #[test]
 fn a_download_counts_once_for_each_peer() {
     let store = store(1);
-    let completed =
-        |peer| Job { action: Action::Update { completed: true }, ..update(1, peer, Role::Seeder) };
+    let completed = |peer| StoreAnnounce {
+        action: Action::Update { completed: true },
+        ..update(1, peer, Role::Seeder)
+    };
     announce(&store, 1, &[update(1, v4(1), Role::Leecher)]);
     announce(&store, 2, &[completed(v4(1)), completed(v4(1)), completed(v4(2))]);
     announce(&store, 3, &[update(1, v4(1), Role::Leecher), completed(v4(1)), completed(v6(1))]);
@@ -348,8 +350,8 @@ fn a_download_counts_once_for_each_peer() {
 #[test]
 fn stopping_in_an_unknown_torrent_makes_none() {
     let store = store(1);
-    let stop = Job { action: Action::Stop, ..update(9, v4(1), Role::Leecher) };
-    assert_eq!(announce(&store, 1, &[stop])[0].chosen, Some(Chosen::default()));
+    let stop = StoreAnnounce { action: Action::Stop, ..update(9, v4(1), Role::Leecher) };
+    assert_eq!(announce(&store, 1, &[stop])[0].chosen, Some(AnnounceSummary::default()));
     assert_eq!(store.totals().torrents, 0);
 }
 
@@ -365,7 +367,7 @@ fn check_chances(peers: u32, seeders: u32, want: u16) {
     let mut seen: BTreeMap<PeerKey, u32> = BTreeMap::new();
     let mut random = Random::new(42);
     for _ in 0..rounds {
-        let job = Job { want, ..update(1, v4(peers - 1), Role::Leecher) };
+        let job = StoreAnnounce { want, ..update(1, v4(peers - 1), Role::Leecher) };
         let mut answers = Answers::default();
         store.announce(Tick(1), &mut random, &[job], &mut answers);
         assert_eq!(answers.0[&0].peers.len(), usize::from(want));
@@ -400,7 +402,7 @@ fn every_peer_of_a_large_swarm_has_about_the_same_chance() {
     let mut random = Random::new(4);
     let rounds = 20_000;
     for _ in 0..rounds {
-        let job = Job { want: 50, ..update(1, v4(random.below(peers)), Role::Leecher) };
+        let job = StoreAnnounce { want: 50, ..update(1, v4(random.below(peers)), Role::Leecher) };
         let mut answers = Answers::default();
         store.announce(Tick(1), &mut random, &[job], &mut answers);
         answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
@@ -420,20 +422,20 @@ fn a_seeder_gets_leechers_only_and_a_leecher_both() {
         announce(&store, 1, &[update(1, v4(number), role)]);
     }
     for role in [Role::Seeder, Role::PartialSeed] {
-        let job = Job { want: 200, ..update(1, v4(1000), role) };
+        let job = StoreAnnounce { want: 200, ..update(1, v4(1000), role) };
         let answer = &announce(&store, 1, &[job])[0];
         assert!(answer.peers.len() >= 100 && answer.peers.len() <= 101);
         let odd = |peer: &PeerKey| peer.socket_addr().ip() != v4(0).socket_addr().ip();
         assert!(answer.peers.iter().all(odd));
     }
-    let job = Job { want: 200, ..update(1, v4(1000), Role::Leecher) };
+    let job = StoreAnnounce { want: 200, ..update(1, v4(1000), Role::Leecher) };
     assert_eq!(announce(&store, 1, &[job])[0].peers.len(), 200);
 }
 
 #[test]
 fn memory_comes_back_when_the_crowd_has_gone() {
     let store = Store::new(&Options { keep_peer_ids: false, ..options(2) });
-    let jobs: Vec<Job> = (0..300_000)
+    let jobs: Vec<StoreAnnounce> = (0..300_000)
         .map(|number| update((number % 251) as u8, v4(number), Role::Leecher))
         .collect();
     announce(&store, 1, &jobs);
@@ -457,7 +459,7 @@ fn budget_holds_and_known_peers_are_still_served() {
     let job = |number: u32| {
         let mut hash = [0; 20];
         hash[..4].copy_from_slice(&number.to_be_bytes());
-        Job { info_hash: InfoHash(hash), ..update(0, v4(number), Role::Leecher) }
+        StoreAnnounce { info_hash: InfoHash(hash), ..update(0, v4(number), Role::Leecher) }
     };
     for number in 0..50_000 {
         announce(&store, 1, &[job(number)]);
@@ -483,7 +485,7 @@ fn threads_share_it() {
             scope.spawn(move || {
                 let mut random = Random::new(thread.into());
                 for round in 0..300u32 {
-                    let jobs: Vec<Job> = (0..64)
+                    let jobs: Vec<StoreAnnounce> = (0..64)
                         .map(|_| {
                             let peer = v4(thread * 100_000 + random.below(2000));
                             update(random.below(20) as u8, peer, Role::Leecher)

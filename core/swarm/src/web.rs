@@ -18,7 +18,7 @@ use crate::siphash::siphash;
 
 /// What an announce of a WebTorrent peer has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WebDone {
+pub struct WebAnnounceSummary {
     /// The torrent's figures.
     pub counts: SwarmCounts,
     /// Whether it was counted as a download.
@@ -26,7 +26,7 @@ pub struct WebDone {
 }
 
 /// The peers to which offers should go.
-pub type WebChosen = ArrayVec<WebPeer, { limits::WEB_OFFERS_MAX }>;
+pub type RelayTargets = ArrayVec<WebPeer, { limits::WEB_OFFERS_MAX }>;
 
 //= webtorrent#kinds-apart
 /// The WebTorrent peers of a torrent: seeders, leechers.
@@ -66,7 +66,7 @@ impl WebSwarm {
         count: u32,
         peer: &WebPeer,
         random: &mut Random,
-        chosen: &mut WebChosen,
+        chosen: &mut RelayTargets,
     ) {
         let peers = &self.peers[role];
         let own = peers.get_index_of(peer);

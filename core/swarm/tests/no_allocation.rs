@@ -1,9 +1,9 @@
 //! The announce of a known peer allocates nothing, whatever the size of its swarm, and neither does a
 //! scrape. (A new peer may: its memory comes in chunks.)
 
-use tidegate_swarm::{Action, Job, Options, Random, Store};
+use tidegate_swarm::{Action, Options, Random, Store, StoreAnnounce};
 use types::{
-    AnnounceSink, Chosen, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
+    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
     SwarmCounts, Tick, TooSoon,
 };
 
@@ -14,9 +14,9 @@ struct Count {
     peers: usize,
 }
 
-impl AnnounceSink for Count {
+impl StoreSink for Count {
     fn too_soon(&mut self, _: usize, _: TooSoon) {}
-    fn chosen(&mut self, _: usize, _: &Chosen) {
+    fn chosen(&mut self, _: usize, _: &AnnounceSummary) {
         self.answers += 1;
     }
     fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
@@ -31,7 +31,7 @@ impl AnnounceSink for Count {
 }
 
 /// The peer of that number in a torrent that it picks: one of 1, 3, 60 or 1000 peers.
-fn job(number: u32, now: u32) -> Job {
+fn job(number: u32, now: u32) -> StoreAnnounce {
     let sizes = [1, 3, 60, 1000];
     let torrent = number % 4;
     let [a, b, c, d] = (number / 4 % sizes[torrent as usize]).to_be_bytes();
@@ -39,14 +39,14 @@ fn job(number: u32, now: u32) -> Job {
         0 => PeerKey::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d, 1, 2]),
         _ => PeerKey::V4([a, b, c, d, 1, 2]),
     };
-    Job {
+    StoreAnnounce {
         info_hash: InfoHash([torrent as u8; 20]),
         peer,
         peer_id: PeerId([number as u8; 20]),
         // Peers change their role from one round to the next.
         role: if (number + now).is_multiple_of(4) { Role::Seeder } else { Role::Leecher },
         action: Action::Update { completed: false },
-        spacing_s: 0,
+        min_interval_s: 0,
         want: 50,
         families: Families::Both,
         with_ids: false,
@@ -64,7 +64,8 @@ fn allocations(keep_peer_ids: bool) -> u64 {
     });
     let mut random = Random::new(1);
     let mut sink = Count::default();
-    let round = |now: u32| (0..12_000).map(|number| job(number, now)).collect::<Vec<Job>>();
+    let round =
+        |now: u32| (0..12_000).map(|number| job(number, now)).collect::<Vec<StoreAnnounce>>();
     for now in 1..=4 {
         store.announce(Tick(now), &mut random, &round(now), &mut sink);
     }

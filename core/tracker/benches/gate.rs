@@ -10,11 +10,13 @@ use std::time::Instant;
 
 use tidegate_tracker::access::{AccessLists, HashList, LiveList, Mode};
 use tidegate_tracker::{
-    Accepted, AnnouncePolicy, Answers, Ask, Asked, Door, DoorNumber, KeyId, KeyRules, Keys,
-    Network, Options, Policy, Random, StoreOptions, Tracker, UserKey,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, KeyId, KeyRules, ListenerPolicy,
+    ListenerPolicyId, Network, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
+    Tracker, UserKey,
 };
 use types::{
-    Announce, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, Tick, Want,
+    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
+    Tick,
 };
 
 const SLICES: usize = 300;
@@ -23,7 +25,7 @@ const BANS: u32 = 100_000;
 const ENTRIES: u32 = 1_000_000;
 const KEYS: u32 = 10_000;
 const PEERS: u32 = 1_000_000;
-const DOOR: DoorNumber = DoorNumber(0);
+const DOOR: ListenerPolicyId = ListenerPolicyId(0);
 const POLICY: AnnouncePolicy = AnnouncePolicy {
     peers_max: 50,
     families: Families::Own,
@@ -88,15 +90,17 @@ fn keys() {
     let numbered: Vec<(KeyId, UserKey)> = (0..KEYS).map(|at| (KeyId(at), user(at))).collect();
     let start = Instant::now();
     for (id, key) in &numbered {
-        tracker.keyring().put(*id, *key, KeyRules::default());
+        tracker.passkeys().put(*id, *key, KeyRules::default());
     }
     tell("one key made", start.elapsed().as_nanos() as f64 / f64::from(KEYS), "ns");
     let from = IpAddr::from([8, 8, 8, 8]);
     let admit = |tracker: &Tracker, key: Option<&[u8]>| {
-        _ = black_box(tracker.admit(DOOR, Tick(1), from, Asked::Scrape, key));
+        _ = black_box(tracker.admit(DOOR, Tick(1), from, RequestKind::Scrape, key));
     };
     tell("admit, open door", median_ns(&users, |_| admit(&tracker, None)), "ns");
-    tracker.doors().replace(vec![Door { private: true, ..Door::default() }]);
+    tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
     let good = median_ns(&users, |key| admit(&tracker, Some(key.as_bytes())));
     tell("admit, a key of 10,000", good, "ns");
 }
@@ -136,7 +140,11 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
     let mode = if gate.is_listed { Mode::Deny } else { Mode::Open };
     let lists = AccessLists { mode, ..AccessLists::default() };
     let private = gate.rules.is_some();
-    tracker.doors().replace(vec![Door { private, lists, ..Door::default() }]);
+    tracker.listener_policies().replace(vec![ListenerPolicy {
+        private,
+        lists,
+        ..ListenerPolicy::default()
+    }]);
     if gate.is_listed {
         let mut random = Random::new(6);
         let denied: Vec<InfoHash> = (0..ENTRIES).map(|_| hash(&mut random)).collect();
@@ -147,28 +155,34 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
     for (number, user) in users.iter().enumerate() {
         gate.rules
             .iter()
-            .for_each(|rules| _ = tracker.keyring().put(KeyId(number as u32), *user, *rules));
+            .for_each(|rules| _ = tracker.passkeys().put(KeyId(number as u32), *user, *rules));
     }
     let mut random = Random::new(3);
     let mut batch = |numbers: &[u32]| {
-        let asks: Vec<Ask> = numbers
+        let requests: Vec<AnnounceRequest> = numbers
             .iter()
             .filter_map(|number| {
                 let from = Ipv4Addr::from_bits(0x0100_0000 + number).into();
                 let key = private.then(|| key_text(*number));
                 let claim =
                     tracker.claim(DOOR, Tick(1), from, key.as_ref().map(|key| &key[..])).ok()?;
-                Some(Ask { claim, from, near: false, announce: announce(*number), policy: POLICY })
+                Some(AnnounceRequest {
+                    claim,
+                    from,
+                    via_local_address: false,
+                    announce: announce(*number),
+                    policy: POLICY,
+                })
             })
             .collect();
-        tracker.announce(Tick(1), &mut random, &asks, &mut Nobody);
+        tracker.announce(Tick(1), &mut random, &requests, &mut Nobody);
     };
     let mut order: Vec<u32> = (0..peers).collect();
     order.chunks(len).for_each(&mut batch);
     // As ever so often.
     tracker.sweep(Tick(1), 20);
-    let mut dice = Random::new(4);
-    (1..order.len()).for_each(|at| order.swap(at, dice.below(at as u32 + 1) as usize));
+    let mut sample_seed = Random::new(4);
+    (1..order.len()).for_each(|at| order.swap(at, sample_seed.below(at as u32 + 1) as usize));
     let mut slices: Vec<f64> = order
         .chunks(len.max(256))
         .map(|part| {
@@ -184,8 +198,8 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
 /// Hears nothing.
 struct Nobody;
 
-impl Answers for Nobody {
-    fn accept(&mut self, _: usize, _: &Accepted) {}
+impl AnnounceSink for Nobody {
+    fn accept(&mut self, _: usize, _: &AnnounceOk) {}
     fn refuse(&mut self, _: usize, refusal: Refusal) {
         unreachable!("{refusal:?}");
     }
@@ -209,7 +223,7 @@ fn announce(number: u32) -> Announce {
         left: Some(u64::from(number % 3)),
         uploaded: 1 << 20,
         downloaded: 1 << 20,
-        want: Want::Peers(50),
+        want: NumWant::Peers(50),
     }
 }
 
@@ -276,7 +290,7 @@ fn tracker() -> Tracker {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let keys = Keys { connection_ids: [2; 16], offers: [3; 16], limits: [4; 16] };
+    let keys = Secrets { connection_ids: [2; 16], offers: [3; 16], limits: [4; 16] };
     Tracker::new(&Options { policy, store }, &keys)
 }
 

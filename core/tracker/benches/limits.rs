@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use swarm::Random;
 use tidegate_tracker::{
-    Asked, DoorNumber, Keys, Limits, Networks, Options, Policy, Rate, StoreOptions, Tracker,
+    Limits, ListenerPolicyId, Networks, Options, Policy, Rate, RequestKind, Secrets, StoreOptions,
+    Tracker,
 };
 use types::Tick;
 
@@ -56,8 +57,13 @@ fn median_ns(case: &Case) -> f64 {
     let mut slice = |number| {
         let start = Instant::now();
         for address in addresses.by_ref().take(SLICE) {
-            let pass =
-                tracker.admit(DoorNumber(0), Tick(number / 100), *address, Asked::Announce, None);
+            let pass = tracker.admit(
+                ListenerPolicyId(0),
+                Tick(number / 100),
+                *address,
+                RequestKind::Announce,
+                None,
+            );
             // Whether it is given must not be known beforehand.
             let _ = black_box(pass);
         }
@@ -78,7 +84,7 @@ fn tracker() -> Tracker {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let keys = Keys { connection_ids: [2; 16], offers: [3; 16], limits: [4; 16] };
+    let keys = Secrets { connection_ids: [2; 16], offers: [3; 16], limits: [4; 16] };
     Tracker::new(&Options { policy, store }, &keys)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A list is a sorted array of info hashes with a directory over their leading bits: 20 bytes an
 //! entry and half a byte of directory, one or two cache lines a look-up. It is built off the hot
-//! path and put in force with its [`crate::Door`].
+//! path and put in force with its [`crate::ListenerPolicy`].
 
 mod hash_list;
 mod live_list;

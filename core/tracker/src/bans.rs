@@ -8,8 +8,8 @@
 //! 3. Bans that come from traffic are entered in the list at once and in the image by the sweep, a few
 //!    times a second: a flood of them builds no image each.
 
-mod evidence;
 mod network;
+mod offences;
 mod ranges;
 #[cfg(test)]
 mod tests;
@@ -23,11 +23,11 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use types::{Tick, limits};
 
-use evidence::Evidence;
+use offences::OffenceCounters;
 use ranges::Ranges;
 
-pub use evidence::{BanReason, BanRules};
 pub use network::Network;
+pub use offences::{BanReason, BanRules};
 
 /// The networks that are not served.
 pub struct Bans {
@@ -37,7 +37,7 @@ pub struct Bans {
     /// Held while the image is built, so that an older one never takes the place of a newer.
     builder: Mutex<()>,
     list: Mutex<List>,
-    evidence: Evidence,
+    offences: OffenceCounters,
 }
 
 #[derive(Default)]
@@ -76,7 +76,7 @@ impl Bans {
             image: ArcSwap::default(),
             builder: Mutex::default(),
             list: Mutex::default(),
-            evidence: Evidence::new(key),
+            offences: OffenceCounters::new(key),
         }
     }
 
@@ -124,7 +124,7 @@ impl Bans {
 
     /// Says for what networks are banned automatically, from now on.
     pub fn set_rules(&self, rules: BanRules) {
-        self.evidence.set_rules(rules);
+        self.offences.set_rules(rules);
     }
 
     /// Adds the automatic bans to `into` that were made since they were taken last.
@@ -134,14 +134,14 @@ impl Bans {
 
     /// Whether something of that kind is looked for.
     #[inline]
-    pub(crate) fn is_sought(&self, reason: BanReason) -> bool {
-        self.evidence.is_sought(reason)
+    pub(crate) fn is_enabled(&self, reason: BanReason) -> bool {
+        self.offences.is_enabled(reason)
     }
 
     /// Notes something bad that came from a network, which may be banned for it. Never waits: what
     /// comes while the list is being read is as if it had not come.
     pub(crate) fn note(&self, now: Tick, network: Network, reason: BanReason) {
-        let Some(time_s) = self.evidence.note(now, network, reason) else { return };
+        let Some(time_s) = self.offences.note(now, network, reason) else { return };
         if let Some(mut list) = self.list.try_lock() {
             list.add(network, now.after(time_s), reason);
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use types::{Family, Refusal};
 
-use crate::DoorNumber;
+use crate::ListenerPolicyId;
 
 pub use clients::{ClientPrefix, Clients};
 pub use latency::Latency;
@@ -53,7 +53,7 @@ impl Kind {
 
 /// Why something was dropped without a word, or a connection closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drop {
+pub enum DropReason {
     /// UDP: fewer bytes than any request has.
     TooShort,
     /// UDP: more bytes than any request has.
@@ -107,8 +107,8 @@ pub enum Drop {
     StrayAnswer,
 }
 
-impl Drop {
-    /// Every reason, in the order of [`Drop::index`].
+impl DropReason {
+    /// Every reason, in the order of [`DropReason::index`].
     pub const ALL: [Self; 25] = [
         Self::TooShort,
         Self::Oversize,
@@ -184,7 +184,7 @@ pub struct Counters {
     /// Refusals by reason.
     pub refusals: [u64; Refusal::ALL.len()],
     /// Silent drops and closed connections by reason.
-    pub drops: [u64; Drop::ALL.len()],
+    pub drops: [u64; DropReason::ALL.len()],
     /// Payload bytes received.
     pub bytes_in: u64,
     /// Payload bytes sent.
@@ -192,7 +192,7 @@ pub struct Counters {
     /// Peers given in answers; WebTorrent: offers passed on.
     pub peers_sent: u64,
     /// Networks that the kernel was asked to shut out.
-    pub shut_outs: u64,
+    pub kernel_blocks: u64,
     /// TLS handshakes completed.
     pub tls_handshakes: u64,
     /// TCP connections accepted.
@@ -227,7 +227,7 @@ impl Counters {
 
     /// Counts a silent drop.
     #[inline]
-    pub fn drop(&mut self, reason: Drop) {
+    pub fn drop(&mut self, reason: DropReason) {
         self.drops[reason.index()] += 1;
     }
 
@@ -240,7 +240,7 @@ impl Counters {
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
         self.peers_sent += other.peers_sent;
-        self.shut_outs += other.shut_outs;
+        self.kernel_blocks += other.kernel_blocks;
         self.tls_handshakes += other.tls_handshakes;
         self.connections_opened += other.connections_opened;
         self.connections_closed += other.connections_closed;
@@ -289,12 +289,12 @@ pub struct Listener {
     /// Where it listens.
     pub address: SocketAddr,
     /// What is decided for it.
-    pub door: DoorNumber,
+    pub listener_policy: ListenerPolicyId,
 }
 
 /// All ledgers of the process.
 #[derive(Default)]
-pub struct Board {
+pub struct MetricsRegistry {
     published: Mutex<Vec<(Listener, Slot)>>,
 }
 
@@ -309,19 +309,19 @@ struct Published {
 }
 
 /// One worker's account of one listener.
-pub struct Ledger {
+pub struct WorkerMetrics {
     /// The running figures.
-    pub now: Counters,
+    pub counters: Counters,
     published: Slot,
 }
 
-impl Board {
+impl MetricsRegistry {
     /// A new account; several workers may have one for the same listener.
-    pub fn register(&self, listener: Listener) -> Ledger {
+    pub fn register(&self, listener: Listener) -> WorkerMetrics {
         let published = Slot::default();
         let mut all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((listener, Arc::clone(&published)));
-        Ledger { now: Counters::default(), published }
+        WorkerMetrics { counters: Counters::default(), published }
     }
 
     /// What was last published, summed up by listener, in the order of registration.
@@ -340,19 +340,19 @@ impl Board {
 
     /// How often each account was published, in the order of registration. Workers publish all of
     /// theirs a few times a second: a number that stands still is that of a worker that is stuck.
-    pub fn beats(&self) -> Vec<(Listener, u64)> {
+    pub fn publish_counts(&self) -> Vec<(Listener, u64)> {
         let all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let times = |slot: &Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).times;
         all.iter().map(|(listener, slot)| (*listener, times(slot))).collect()
     }
 }
 
-impl Ledger {
+impl WorkerMetrics {
     /// Lets others see the figures as they are now. Costs a lock nobody else holds for long, and a
     /// copy of a kilobyte or two: for a few times a second.
     pub fn publish(&mut self) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        published.counters.clone_from(&self.now);
+        published.counters.clone_from(&self.counters);
         published.times += 1;
     }
 }
@@ -364,31 +364,31 @@ mod tests {
     #[test]
     fn tables_are_in_index_order() {
         assert!(Kind::ALL.iter().enumerate().all(|(at, kind)| kind.index() == at));
-        assert!(Drop::ALL.iter().enumerate().all(|(at, drop)| drop.index() == at));
+        assert!(DropReason::ALL.iter().enumerate().all(|(at, drop)| drop.index() == at));
     }
 
     #[test]
     fn board_sums_workers_of_a_listener() {
-        let board = Board::default();
+        let registry = MetricsRegistry::default();
         let udp = Listener {
             protocol: Protocol::Udp,
             address: ([127, 0, 0, 1], 1).into(),
-            door: DoorNumber(0),
+            listener_policy: ListenerPolicyId(0),
         };
         let http = Listener { protocol: Protocol::Http, ..udp };
-        let mut ledgers = [udp, udp, http].map(|listener| board.register(listener));
-        for ledger in &mut ledgers {
-            ledger.now.request(Family::V6, Kind::Scrape);
-            ledger.now.drop(Drop::Reset);
+        let mut metrics = [udp, udp, http].map(|listener| registry.register(listener));
+        for metrics in &mut metrics {
+            metrics.counters.request(Family::V6, Kind::Scrape);
+            metrics.counters.drop(DropReason::Reset);
         }
-        assert_eq!(board.read()[0].1, Counters::default(), "nothing is published yet");
-        ledgers.iter_mut().for_each(Ledger::publish);
-        ledgers[1].publish();
-        assert_eq!(board.beats(), [(udp, 1), (udp, 2), (http, 1)]);
-        let sums = board.read();
+        assert_eq!(registry.read()[0].1, Counters::default(), "nothing is published yet");
+        metrics.iter_mut().for_each(WorkerMetrics::publish);
+        metrics[1].publish();
+        assert_eq!(registry.publish_counts(), [(udp, 1), (udp, 2), (http, 1)]);
+        let sums = registry.read();
         assert_eq!(sums.len(), 2);
         assert_eq!(sums[0].1.requests[1][Kind::Scrape.index()], 2);
-        assert_eq!(sums[0].1.drops[Drop::Reset.index()], 2);
+        assert_eq!(sums[0].1.drops[DropReason::Reset.index()], 2);
         assert_eq!(sums[1].1.requests[1][Kind::Scrape.index()], 1);
     }
 }

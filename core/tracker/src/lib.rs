@@ -10,14 +10,14 @@ mod bans;
 mod clients;
 mod connection_id;
 pub mod counters;
-mod doors;
 mod downloads;
 pub mod events;
 mod frozen;
-mod keyring;
+mod inspect;
 mod limiter;
-mod looks;
+mod listener_policies;
 mod networks;
+mod passkeys;
 mod policy;
 mod web;
 
@@ -26,33 +26,33 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
-use swarm::{Action, Job, Store};
+use swarm::{Action, Store, StoreAnnounce};
 use types::{
-    Announce, AnnounceSink, Chosen, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
-    Refusal, SwarmCounts, Tick, TooSoon, limits,
+    Announce, AnnounceSummary, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
+    Refusal, StoreSink, SwarmCounts, Tick, TooSoon, limits,
 };
 
 pub use bans::{BanReason, BanRules, Bans, Network};
 pub use clients::{ClientRules, Prefixes};
-pub use doors::{Door, DoorNumber, Doors, PrivateAddresses};
 pub use downloads::Downloads;
-pub use keyring::{KeyId, KeyRules, KeyTotals, Keyring};
-pub use limiter::{Asked, Fill, Limiter, Limits, Offenders, Rate, Seat};
-pub use looks::TorrentLook;
+pub use inspect::TorrentDetails;
+pub use limiter::{ConnectionPermit, HeavyHitters, Limiter, Limits, Rate, RequestKind, TableUsage};
+pub use listener_policies::{ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses};
 pub use networks::{Networks, ParseNetworkError};
+pub use passkeys::{KeyId, KeyRules, KeyTotals, PasskeyStore};
 pub use policy::{Options, Policy};
-pub use swarm::{Options as StoreOptions, PeerLook, Random, TorrentFigures, Totals, WebChosen};
+pub use swarm::{Options as StoreOptions, PeerInfo, Random, RelayTargets, TorrentStats, Totals};
 pub use types::{BadKey, UserKey};
-pub use web::{OfferName, Offers, WebAccepted, WebAsk};
+pub use web::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
 use access::{LiveList, LiveLists};
 use connection_id::ConnectionIds;
 use frozen::Frozen;
-use keyring::{Holder, KeyName, Report, SessionTag};
+use passkeys::{KeyHash, LockedKey, Report, SessionTag};
 
 /// Secrets that the application draws at start.
 #[derive(Clone, Copy)]
-pub struct Keys {
+pub struct Secrets {
     /// Keys the connection ids. Nodes that share it accept each other's ids.
     pub connection_ids: [u8; 16],
     /// Keys the names of WebTorrent offers on their way.
@@ -76,27 +76,27 @@ pub struct AnnouncePolicy {
 
 /// Leave to scrape, or to open a socket, which [`Tracker::admit`] gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pass(Claim);
+pub struct Grant(UnverifiedGrant);
 
 /// What somebody has who may announce if his key is good, which [`Tracker::claim`] gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct UnverifiedGrant {
     /// Where its holder came in.
-    door: DoorNumber,
+    listener_policy: ListenerPolicyId,
     /// By which key, where keys are needed.
-    key: Option<KeyName>,
+    key: Option<KeyHash>,
 }
 
 /// One announce and where it came from.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct AnnounceRequest {
     /// That the client may announce, if its key is good.
-    pub claim: Claim,
+    pub claim: UnverifiedGrant,
     /// The client's address, as the edge established it.
     pub from: IpAddr,
     /// Whether it has reached the tracker at an address that is not public. What public clients have
     /// here makes no difference.
-    pub near: bool,
+    pub via_local_address: bool,
     /// What the client says.
     pub announce: Announce,
     /// What its protocol allows.
@@ -105,9 +105,9 @@ pub struct Ask {
 
 /// The head of the answer to an accepted announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AnnounceOk {
     /// The torrent's figures, and how many peers follow.
-    pub chosen: Chosen,
+    pub chosen: AnnounceSummary,
     /// When the client should announce again, seconds.
     pub interval_s: u32,
     /// The soonest that it may, seconds.
@@ -116,9 +116,9 @@ pub struct Accepted {
 
 /// Where the answers to a batch of announces go. Each ask is either refused, or accepted and then
 /// given exactly `chosen.v4` and `chosen.v6` peers in any number of runs, v4 before v6.
-pub trait Answers {
+pub trait AnnounceSink {
     /// Ask number `ask` is served.
-    fn accept(&mut self, ask: usize, accepted: &Accepted);
+    fn accept(&mut self, ask: usize, accepted: &AnnounceOk);
     /// Ask number `ask` is not.
     fn refuse(&mut self, ask: usize, refusal: Refusal);
     /// Some v4 peers for `ask`.
@@ -132,11 +132,11 @@ pub trait Answers {
 /// The tracker: shared by all workers, every method callable from any of them.
 pub struct Tracker {
     store: Store,
-    doors: Doors,
+    listener_policies: ListenerPolicies,
     frozen: Frozen,
     connection_ids: ConnectionIds,
     limiter: Limiter,
-    keyring: Keyring,
+    passkeys: PasskeyStore,
     bans: Bans,
     live: LiveLists,
     downloads: Downloads,
@@ -146,14 +146,14 @@ pub struct Tracker {
 
 impl Tracker {
     /// An empty tracker that serves every torrent, and as much as anybody asks for.
-    pub fn new(options: &Options, keys: &Keys) -> Self {
+    pub fn new(options: &Options, keys: &Secrets) -> Self {
         Self {
             store: Store::new(&options.store),
-            doors: Doors::default(),
+            listener_policies: ListenerPolicies::default(),
             frozen: Frozen::default(),
             connection_ids: ConnectionIds::new(keys.connection_ids),
             limiter: Limiter::new(keys.limits),
-            keyring: Keyring::new(keys.limits),
+            passkeys: PasskeyStore::new(keys.limits),
             bans: Bans::new(keys.limits),
             live: LiveLists::default(),
             downloads: Downloads::new(keys.limits),
@@ -188,7 +188,7 @@ impl Tracker {
         if self.bans.contains(now, from) {
             return Err(Refusal::Banned);
         }
-        if !self.limiter.admits(now, from, Asked::Connect) {
+        if !self.limiter.admits(now, from, RequestKind::Connect) {
             return Err(Refusal::TooManyRequests);
         }
         Ok(())
@@ -198,28 +198,28 @@ impl Tracker {
     /// is looked for and the prefix is not exempt from limits. `from` must be verified unless the
     /// reason says otherwise, and must be the client's own and not a proxy's.
     #[inline]
-    pub fn offended(&self, now: Tick, from: IpAddr, reason: BanReason) {
-        if self.bans.is_sought(reason) && !self.limiter.is_exempt(from) {
+    pub fn report_offence(&self, now: Tick, from: IpAddr, reason: BanReason) {
+        if self.bans.is_enabled(reason) && !self.limiter.is_exempt(from) {
             let (address, bits) = self.limiter.prefix(from);
             self.bans.note(now, Network::new(address, bits), reason);
         }
     }
 
-    /// Lets a client at `from` that has come to `door` ask for something, if its network is not banned
+    /// Lets a client at `from` that has come to `listener_policy` ask for something, if its network is not banned
     /// and its prefix has not asked for too much already, and at a private door by the key that its URL
     /// has. Who brings a key to another door expects a private tracker: better refused than served in
     /// the open. `from` must be verified.
     #[inline]
     pub fn admit(
         &self,
-        door: DoorNumber,
+        listener_policy: ListenerPolicyId,
         now: Tick,
         from: IpAddr,
-        asked: Asked,
+        kind: RequestKind,
         key: Option<&[u8]>,
-    ) -> Result<Pass, Refusal> {
-        let claim = self.come_in(door, now, from, asked, key)?;
-        self.verify(now, from, asked, claim)
+    ) -> Result<Grant, Refusal> {
+        let claim = self.come_in(listener_policy, now, from, kind, key)?;
+        self.verify(now, from, kind, claim)
     }
 
     /// Finds out whether the key is good of somebody at `from` who has a claim, and asks for something but
@@ -229,13 +229,13 @@ impl Tracker {
         &self,
         now: Tick,
         from: IpAddr,
-        asked: Asked,
-        claim: Claim,
-    ) -> Result<Pass, Refusal> {
+        kind: RequestKind,
+        claim: UnverifiedGrant,
+    ) -> Result<Grant, Refusal> {
         if let Some(key) = claim.key {
-            self.admit_holder(now, from, asked, key)?;
+            self.admit_holder(now, from, kind, key)?;
         }
-        Ok(Pass(claim))
+        Ok(Grant(claim))
     }
 
     /// The same for who announces, but for one thing: whether the key is good is found out by
@@ -244,34 +244,36 @@ impl Tracker {
     #[inline]
     pub fn claim(
         &self,
-        door: DoorNumber,
+        listener_policy: ListenerPolicyId,
         now: Tick,
         from: IpAddr,
         key: Option<&[u8]>,
-    ) -> Result<Claim, Refusal> {
-        self.come_in(door, now, from, Asked::Announce, key)
+    ) -> Result<UnverifiedGrant, Refusal> {
+        self.come_in(listener_policy, now, from, RequestKind::Announce, key)
     }
 
     #[inline]
     fn come_in(
         &self,
-        door: DoorNumber,
+        listener_policy: ListenerPolicyId,
         now: Tick,
         from: IpAddr,
-        asked: Asked,
+        kind: RequestKind,
         key: Option<&[u8]>,
-    ) -> Result<Claim, Refusal> {
+    ) -> Result<UnverifiedGrant, Refusal> {
         if self.bans.contains(now, from) {
             return Err(Refusal::Banned);
         }
-        if !self.limiter.admits(now, from, asked) {
+        if !self.limiter.admits(now, from, kind) {
             return Err(Refusal::TooManyRequests);
         }
-        match (self.doors.is_private(door), key) {
-            (false, None) => Ok(Claim { door, key: None }),
+        match (self.listener_policies.is_private(listener_policy), key) {
+            (false, None) => Ok(UnverifiedGrant { listener_policy, key: None }),
             (false, Some(_)) => Err(Refusal::KeyUnexpected),
             (true, None) => Err(Refusal::KeyMissing),
-            (true, Some(key)) => Ok(Claim { door, key: Some(self.keyring.seek(key)) }),
+            (true, Some(key)) => {
+                Ok(UnverifiedGrant { listener_policy, key: Some(self.passkeys.seek(key)) })
+            }
         }
     }
 
@@ -281,12 +283,12 @@ impl Tracker {
         &self,
         now: Tick,
         from: IpAddr,
-        asked: Asked,
-        key: KeyName,
-    ) -> Result<Holder<'_>, Refusal> {
-        self.keyring.admit(now, key, asked).inspect_err(|refusal| {
+        kind: RequestKind,
+        key: KeyHash,
+    ) -> Result<LockedKey<'_>, Refusal> {
+        self.passkeys.admit(now, key, kind).inspect_err(|refusal| {
             if *refusal == Refusal::KeyUnknown {
-                self.offended(now, from, BanReason::WrongKeys);
+                self.report_offence(now, from, BanReason::WrongKeys);
             }
         })
     }
@@ -296,24 +298,29 @@ impl Tracker {
         &self,
         now: Tick,
         random: &mut Random,
-        asks: &[Ask],
-        answers: &mut impl Answers,
+        requests: &[AnnounceRequest],
+        answers: &mut impl AnnounceSink,
     ) {
         let policy = self.policy.load();
-        let doors = self.doors.load();
-        let mut jobs: ArrayVec<Job, { limits::BATCH_MAX }> = ArrayVec::new();
+        let listener_policies = self.listener_policies.load();
+        let mut jobs: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
         let mut askers: ArrayVec<u8, { limits::BATCH_MAX }> = ArrayVec::new();
         // Asked for all of them first, so that they are waited for together.
         let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
-        for (ask, session) in asks.iter().zip(&mut sessions) {
+        for (ask, session) in requests.iter().zip(&mut sessions) {
             let Announce { info_hash, peer_id, .. } = &ask.announce;
-            ask.claim.door.of(&doors).lists.approach(&self.live, info_hash);
+            ask.claim.listener_policy.of(&listener_policies).lists.approach(&self.live, info_hash);
             if let Some(key) = ask.claim.key {
-                *session = self.keyring.approach(key, info_hash, peer_id);
+                *session = self.passkeys.approach(key, info_hash, peer_id);
             }
         }
-        for (at, (ask, session)) in asks.iter().zip(sessions).enumerate() {
-            match self.admit_announce(now, ask.claim.door.of(&doors), ask, session) {
+        for (at, (ask, session)) in requests.iter().zip(sessions).enumerate() {
+            match self.admit_announce(
+                now,
+                ask.claim.listener_policy.of(&listener_policies),
+                ask,
+                session,
+            ) {
                 Err(refusal) => answers.refuse(at, refusal),
                 Ok(()) => {
                     jobs.push(job(ask, &policy));
@@ -325,7 +332,7 @@ impl Tracker {
         let durable = Some(&self.downloads).filter(|downloads| downloads.is_on());
         let mut sink = Forward {
             answers,
-            asks,
+            requests,
             jobs: &jobs,
             askers: &askers,
             policy: &policy,
@@ -339,23 +346,23 @@ impl Tracker {
     fn admit_announce(
         &self,
         now: Tick,
-        door: &Door,
-        ask: &Ask,
+        listener_policy: &ListenerPolicy,
+        ask: &AnnounceRequest,
         session: SessionTag,
     ) -> Result<(), Refusal> {
         let announce = &ask.announce;
         // Who has no good key learns nothing else.
         let holder = match ask.claim.key {
-            Some(key) => Some(self.admit_holder(now, ask.from, Asked::Announce, key)?),
+            Some(key) => Some(self.admit_holder(now, ask.from, RequestKind::Announce, key)?),
             None => None,
         };
         // A port nobody can connect to would only waste other peers' attempts.
         if announce.port == 0 {
             return Err(Refusal::PortZero);
         }
-        door.admit_address(ask.from, ask.near)?;
-        door.clients.admit(&announce.peer_id)?;
-        door.lists.admit(&self.live, &announce.info_hash)?;
+        listener_policy.admit_address(ask.from, ask.via_local_address)?;
+        listener_policy.clients.admit(&announce.peer_id)?;
+        listener_policy.lists.admit(&self.live, &announce.info_hash)?;
         self.frozen.admit(&announce.info_hash)?;
         let Some(holder) = holder else { return Ok(()) };
         let report = Report {
@@ -374,12 +381,12 @@ impl Tracker {
     /// the lists refuse count nothing; when every one is refused the scrape is.
     pub fn scrape(
         &self,
-        pass: Pass,
+        pass: Grant,
         info_hashes: &[InfoHash],
         counts: &mut [SwarmCounts],
     ) -> Result<(), Refusal> {
-        let doors = self.doors.load();
-        let lists = &pass.0.door.of(&doors).lists;
+        let listener_policies = self.listener_policies.load();
+        let lists = &pass.0.listener_policy.of(&listener_policies).lists;
         if lists.is_open() {
             self.count(info_hashes, counts);
             return Ok(());
@@ -419,7 +426,7 @@ impl Tracker {
     pub fn sweep(&self, now: Tick, parts: u32) {
         self.store.sweep(now, parts);
         let policy = self.policy.load();
-        self.keyring.sweep(now, parts, policy.peer_lifetime_s, policy.web_lifetime_s());
+        self.passkeys.sweep(now, parts, policy.peer_lifetime_s, policy.web_lifetime_s());
         self.bans.settle(now);
     }
 
@@ -440,13 +447,13 @@ impl Tracker {
     }
 
     /// What is decided for each listener, to look at or replace.
-    pub fn doors(&self) -> &Doors {
-        &self.doors
+    pub fn listener_policies(&self) -> &ListenerPolicies {
+        &self.listener_policies
     }
 
     /// The keys of private doors' users, to look at or change.
-    pub fn keyring(&self) -> &Keyring {
-        &self.keyring
+    pub fn passkeys(&self) -> &PasskeyStore {
+        &self.passkeys
     }
 
     /// The networks that are not served, to look at or change.
@@ -472,7 +479,7 @@ impl Tracker {
 }
 
 /// What the store has to do for an admitted ask.
-fn job(ask: &Ask, policy: &Policy) -> Job {
+fn job(ask: &AnnounceRequest, policy: &Policy) -> StoreAnnounce {
     let announce = &ask.announce;
     let (action, want) = match announce.event {
         //= bep15#announce-stopped
@@ -483,14 +490,14 @@ fn job(ask: &Ask, policy: &Policy) -> Job {
             policy.peers(announce.want).min(ask.policy.peers_max),
         ),
     };
-    Job {
+    StoreAnnounce {
         info_hash: announce.info_hash,
         //= bep7#source-address
         peer: PeerKey::new(ask.from, announce.port),
         peer_id: announce.peer_id,
         role: announce.role(),
         action,
-        spacing_s: policy.spacing_s(announce.event),
+        min_interval_s: policy.min_interval_s(announce.event),
         want,
         families: ask.policy.families,
         with_ids: ask.policy.with_ids,
@@ -500,8 +507,8 @@ fn job(ask: &Ask, policy: &Policy) -> Job {
 /// Renumbers the store's jobs to the caller's asks and adds the intervals.
 struct Forward<'a, A> {
     answers: &'a mut A,
-    asks: &'a [Ask],
-    jobs: &'a [Job],
+    requests: &'a [AnnounceRequest],
+    jobs: &'a [StoreAnnounce],
     askers: &'a [u8],
     policy: &'a Policy,
     interval_s: u32,
@@ -516,7 +523,7 @@ impl<A> Forward<'_, A> {
     }
 }
 
-impl<A: Answers> AnnounceSink for Forward<'_, A> {
+impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
     fn too_soon(&mut self, job: usize, too_soon: TooSoon) {
         let refusal = policy::too_soon(self.policy.interval_min_s, too_soon);
         self.answers.refuse(self.asker(job), refusal);
@@ -529,14 +536,14 @@ impl<A: Answers> AnnounceSink for Forward<'_, A> {
     }
 
     #[inline]
-    fn chosen(&mut self, job: usize, chosen: &Chosen) {
+    fn chosen(&mut self, job: usize, chosen: &AnnounceSummary) {
         let asker = self.asker(job);
-        let mut accepted = Accepted {
+        let mut accepted = AnnounceOk {
             chosen: *chosen,
             interval_s: self.interval_s,
             interval_min_s: self.policy.interval_min_s,
         };
-        if let Some((durable, ask)) = self.durable.zip(self.asks.get(asker))
+        if let Some((durable, ask)) = self.durable.zip(self.requests.get(asker))
             && ask.policy.with_downloads
         {
             accepted.chosen.counts.downloads = durable.of(&ask.announce.info_hash);

@@ -11,8 +11,8 @@
 //! second.
 
 mod buckets;
-mod offenders;
-mod seats;
+mod connections;
+mod heavy_hitters;
 #[cfg(test)]
 mod tests;
 
@@ -26,16 +26,16 @@ use swarm::siphash::siphash;
 use types::{Tick, limits};
 
 use crate::Networks;
-use seats::Seats;
+use connections::ConnectionLimiter;
 
 pub(crate) use buckets::Buckets;
 pub use buckets::Rate;
-pub use offenders::Offenders;
-pub use seats::Seat;
+pub use connections::ConnectionPermit;
+pub use heavy_hitters::HeavyHitters;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestKind {
     /// A UDP connection id: the only request whose source is not verified.
     Connect,
     /// An announce; over UDP also whatever a verified client sends that is none of these.
@@ -59,9 +59,9 @@ pub struct Limits {
     pub connections: u32,
     /// Requests refused in a second, over UDP and by one worker, above which a prefix is shut out; 0
     /// is never.
-    pub shut_out_per_s: u32,
+    pub kernel_block_per_s: u32,
     /// Seconds for which it is shut out.
-    pub shut_out_s: u32,
+    pub kernel_block_s: u32,
     /// Bits of an IPv4 address that make a prefix.
     pub prefix_v4: u8,
     /// Bits of an IPv6 address that make a prefix.
@@ -80,8 +80,8 @@ impl Default for Limits {
             announces: Rate::default(),
             scrapes: Rate::default(),
             connections: 0,
-            shut_out_per_s: 10_000,
-            shut_out_s: 10,
+            kernel_block_per_s: 10_000,
+            kernel_block_s: 10,
             prefix_v4: 32,
             prefix_v6: 64,
             buckets: 1 << 16,
@@ -92,7 +92,7 @@ impl Default for Limits {
 
 /// What a rate's table has in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fill {
+pub struct TableUsage {
     /// The rate's name in metrics.
     pub label: &'static str,
     /// Buckets of prefixes that have asked for something of late.
@@ -104,16 +104,16 @@ pub struct Fill {
 /// The limits in force, and what was counted for them.
 pub struct Limiter {
     key: [u8; 16],
-    /// In the order of [`Asked`].
+    /// In the order of [`RequestKind`].
     meters: [Meter; METERS],
     /// Bits that make a prefix.
     prefix_v4: AtomicU8,
     prefix_v6: AtomicU8,
     connections: AtomicU32,
-    shut_out_per_s: AtomicU32,
-    shut_out_s: AtomicU32,
+    kernel_block_per_s: AtomicU32,
+    kernel_block_s: AtomicU32,
     exempt: ArcSwap<Networks>,
-    seats: Arc<Seats>,
+    permits: Arc<ConnectionLimiter>,
 }
 
 const METERS: usize = 3;
@@ -138,10 +138,10 @@ impl Limiter {
             prefix_v4: AtomicU8::default(),
             prefix_v6: AtomicU8::default(),
             connections: AtomicU32::default(),
-            shut_out_per_s: AtomicU32::default(),
-            shut_out_s: AtomicU32::default(),
+            kernel_block_per_s: AtomicU32::default(),
+            kernel_block_s: AtomicU32::default(),
             exempt: ArcSwap::default(),
-            seats: Arc::new(Seats::new()),
+            permits: Arc::new(ConnectionLimiter::new()),
         };
         limiter.replace(Limits::default());
         limiter
@@ -158,17 +158,17 @@ impl Limiter {
         self.prefix_v4.store(limits.prefix_v4, Relaxed);
         self.prefix_v6.store(limits.prefix_v6, Relaxed);
         self.connections.store(limits.connections, Relaxed);
-        self.shut_out_per_s.store(limits.shut_out_per_s, Relaxed);
-        self.shut_out_s.store(limits.shut_out_s, Relaxed);
+        self.kernel_block_per_s.store(limits.kernel_block_per_s, Relaxed);
+        self.kernel_block_s.store(limits.kernel_block_s, Relaxed);
         self.exempt.store(Arc::new(limits.exempt));
     }
 
     /// Notes a request that [`crate::Tracker::admit`] refused as one too many. Gives whether that makes
     /// its prefix one to shut out.
-    pub fn note(&self, offenders: &mut Offenders, now: Tick, from: IpAddr) -> bool {
-        let max = self.shut_out_per_s.load(Relaxed);
-        let time_s = self.shut_out_s.load(Relaxed);
-        max > 0 && offenders.refused(now, self.prefix(from).0, max, time_s)
+    pub fn note(&self, heavy_hitters: &mut HeavyHitters, now: Tick, from: IpAddr) -> bool {
+        let max = self.kernel_block_per_s.load(Relaxed);
+        let time_s = self.kernel_block_s.load(Relaxed);
+        max > 0 && heavy_hitters.refused(now, self.prefix(from).0, max, time_s)
     }
 
     /// The first address of the prefix of `ip`, and how many bits make the prefix.
@@ -190,8 +190,8 @@ impl Limiter {
 
     /// Counts a request of `from`, unless its prefix is over the limit.
     #[inline]
-    pub(crate) fn admits(&self, now: Tick, from: IpAddr, asked: Asked) -> bool {
-        let limit = self.meters.get(asked as usize).and_then(Meter::limit);
+    pub(crate) fn admits(&self, now: Tick, from: IpAddr, kind: RequestKind) -> bool {
+        let limit = self.meters.get(kind as usize).and_then(Meter::limit);
         let Some((rate, buckets)) = limit else { return true };
         // Few are exempt, and few are over the limit: who is both is looked for last.
         buckets.take(self.name(from), now, rate) || self.exempt.load().contains(from)
@@ -204,23 +204,27 @@ impl Limiter {
 
     /// Lets `from` hold one more connection, over TCP of whatever kind and at whichever worker, unless
     /// its prefix holds as many as it may.
-    pub fn seat(&self, from: IpAddr) -> Option<Seat> {
+    pub fn permit(&self, from: IpAddr) -> Option<ConnectionPermit> {
         match self.connections_of(from) {
-            Some(max) => self.seats.take(self.name(from), max),
-            None => Some(Seat::free()),
+            Some(max) => self.permits.take(self.name(from), max),
+            None => Some(ConnectionPermit::free()),
         }
     }
 
-    /// Whether [`Limiter::seat`] would let it, now.
-    pub fn has_seat(&self, from: IpAddr) -> bool {
-        self.connections_of(from).is_none_or(|max| self.seats.has_room(self.name(from), max))
+    /// Whether [`Limiter::permit`] would let it, now.
+    pub fn has_free_permit(&self, from: IpAddr) -> bool {
+        self.connections_of(from).is_none_or(|max| self.permits.has_room(self.name(from), max))
     }
 
     /// The tables of the rates in force. Looks at every bucket: for once in some seconds.
-    pub fn fills(&self, now: Tick) -> Vec<Fill> {
+    pub fn table_usages(&self, now: Tick) -> Vec<TableUsage> {
         let fill = |(meter, label): (&Meter, _)| {
             let (rate, buckets) = meter.limit()?;
-            Some(Fill { label, in_use: buckets.in_use(now, rate.per_s), buckets: buckets.len() })
+            Some(TableUsage {
+                label,
+                in_use: buckets.in_use(now, rate.per_s),
+                buckets: buckets.len(),
+            })
         };
         self.meters.iter().zip(LABELS).filter_map(fill).collect()
     }

@@ -1,6 +1,6 @@
 //! What the operator decides about announces.
 
-use types::{Event, Refusal, TooSoon, Want};
+use types::{Event, NumWant, Refusal, TooSoon};
 
 /// How a tracker is made.
 #[derive(Clone, Debug)]
@@ -77,12 +77,12 @@ impl Policy {
 
     /// The least seconds between a peer's announces if this one has `event`; 0 is none.
     #[inline]
-    pub(crate) fn spacing_s(&self, event: Event) -> u32 {
+    pub(crate) fn min_interval_s(&self, event: Event) -> u32 {
         self.spacing_of(event, self.interval_min_s)
     }
 
     /// The same for WebTorrent.
-    pub(crate) fn web_spacing_s(&self, event: Event) -> u32 {
+    pub(crate) fn web_min_interval_s(&self, event: Event) -> u32 {
         self.spacing_of(event, self.websocket_interval_min_s())
     }
 
@@ -97,11 +97,11 @@ impl Policy {
     }
 
     /// How many peers an announce gets that asks for `want`.
-    pub(crate) fn peers(&self, want: Want) -> u16 {
+    pub(crate) fn peers(&self, want: NumWant) -> u16 {
         match want {
             //= bep15#announce-num-want-default
-            Want::Default => self.numwant_default.min(self.numwant_max),
-            Want::Peers(peers) => peers.min(self.numwant_max),
+            NumWant::Default => self.numwant_default.min(self.numwant_max),
+            NumWant::Peers(peers) => peers.min(self.numwant_max),
         }
     }
 }

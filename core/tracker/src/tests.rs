@@ -2,18 +2,18 @@
 
 use super::*;
 use access::{AccessLists, HashList, Mode};
-use types::{Families, Want};
+use types::{Families, NumWant};
 
 /// Collects answers as plain values.
 #[derive(Default)]
 struct Seen {
-    answers: Vec<(usize, Result<Accepted, Refusal>)>,
+    answers: Vec<(usize, Result<AnnounceOk, Refusal>)>,
     peers: Vec<(usize, PeerKey)>,
     ids: Vec<PeerId>,
 }
 
-impl Answers for Seen {
-    fn accept(&mut self, ask: usize, accepted: &Accepted) {
+impl AnnounceSink for Seen {
+    fn accept(&mut self, ask: usize, accepted: &AnnounceOk) {
         self.answers.push((ask, Ok(*accepted)));
     }
     fn refuse(&mut self, ask: usize, refusal: Refusal) {
@@ -31,7 +31,7 @@ impl Answers for Seen {
     }
 }
 
-const CLAIM: Claim = Claim { door: DoorNumber(0), key: None };
+const CLAIM: UnverifiedGrant = UnverifiedGrant { listener_policy: ListenerPolicyId(0), key: None };
 const POLICY: AnnouncePolicy = AnnouncePolicy {
     peers_max: 100,
     families: Families::Own,
@@ -50,15 +50,15 @@ pub(crate) fn tracker(policy: Policy) -> Tracker {
     };
     Tracker::new(
         &Options { policy, store },
-        &Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
+        &Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
     )
 }
 
-fn ask(host: u8, hash: u8) -> Ask {
-    Ask {
+fn ask(host: u8, hash: u8) -> AnnounceRequest {
+    AnnounceRequest {
         claim: CLAIM,
         from: IpAddr::from([10, 0, 0, host]),
-        near: true,
+        via_local_address: true,
         announce: Announce {
             info_hash: InfoHash([hash; 20]),
             peer_id: PeerId([host; 20]),
@@ -67,7 +67,7 @@ fn ask(host: u8, hash: u8) -> Ask {
             left: Some(1),
             uploaded: 0,
             downloaded: 0,
-            want: Want::Default,
+            want: NumWant::Default,
         },
         policy: POLICY,
     }
@@ -75,15 +75,17 @@ fn ask(host: u8, hash: u8) -> Ask {
 
 /// Has the only door serve by `lists`.
 fn open_by(tracker: &Tracker, lists: AccessLists) {
-    tracker.doors().replace(vec![Door { lists, ..Door::default() }]);
+    tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { lists, ..ListenerPolicy::default() }]);
 }
 
 #[test]
 fn a_key_where_there_are_none_is_refused() {
     let tracker = tracker(Policy::default());
-    let (door, from) = (DoorNumber(3), [10, 0, 0, 1].into());
-    let admit = |key| tracker.admit(door, Tick(0), from, Asked::Announce, key);
-    assert_eq!(admit(None), Ok(Pass(Claim { door, key: None })));
+    let (listener_policy, from) = (ListenerPolicyId(3), [10, 0, 0, 1].into());
+    let admit = |key| tracker.admit(listener_policy, Tick(0), from, RequestKind::Announce, key);
+    assert_eq!(admit(None), Ok(Grant(UnverifiedGrant { listener_policy, key: None })));
     assert_eq!(admit(Some(b"k")), Err(Refusal::KeyUnexpected));
 }
 
@@ -96,10 +98,10 @@ fn a_frozen_torrent_takes_no_announces_but_keeps_what_it_has() {
     assert!(refused.contains(&(0, Err(Refusal::Frozen))));
     assert!(refused.iter().any(|(at, answer)| *at == 1 && answer.is_ok()));
     let mut counts = [SwarmCounts::default()];
-    tracker.scrape(Pass(CLAIM), &[one], &mut counts).unwrap();
+    tracker.scrape(Grant(CLAIM), &[one], &mut counts).unwrap();
     assert_eq!(counts[0].leechers(), 60);
-    let look = tracker.torrent(Tick(1), &one, 7).unwrap();
-    assert_eq!((look.frozen, look.figures.counts, look.peers.len()), (true, counts[0], 7));
+    let inspect = tracker.torrent(Tick(1), &one, 7).unwrap();
+    assert_eq!((inspect.frozen, inspect.figures.counts, inspect.peers.len()), (true, counts[0], 7));
     assert!(!tracker.torrent(Tick(1), &two, 7).unwrap().frozen);
     assert!(tracker.freeze(&one, false) && tracker.frozen().is_empty());
     assert!(announce(&tracker, &[ask(61, 1)]).answers[0].1.is_ok());
@@ -135,13 +137,13 @@ fn whoever_listens_hears_of_torrents() {
     assert_eq!((feed.take(&mut heard), heard.len()), (0, 2));
 }
 
-fn announce(tracker: &Tracker, asks: &[Ask]) -> Seen {
+fn announce(tracker: &Tracker, requests: &[AnnounceRequest]) -> Seen {
     let mut seen = Seen::default();
-    tracker.announce(Tick(1), &mut Random::new(1), asks, &mut seen);
+    tracker.announce(Tick(1), &mut Random::new(1), requests, &mut seen);
     seen
 }
 
-fn with(change: impl FnOnce(&mut Announce)) -> Ask {
+fn with(change: impl FnOnce(&mut Announce)) -> AnnounceRequest {
     let mut ask = ask(99, 1);
     change(&mut ask.announce);
     ask
@@ -150,12 +152,12 @@ fn with(change: impl FnOnce(&mut Announce)) -> Ask {
 /// A tracker with 60 leechers of torrent 1.
 fn crowd(policy: Policy) -> Tracker {
     let tracker = tracker(policy);
-    let asks: Vec<Ask> = (1..=60).map(|host| ask(host, 1)).collect();
-    announce(&tracker, &asks);
+    let requests: Vec<AnnounceRequest> = (1..=60).map(|host| ask(host, 1)).collect();
+    announce(&tracker, &requests);
     tracker
 }
 
-fn peers_for(tracker: &Tracker, want: Want) -> usize {
+fn peers_for(tracker: &Tracker, want: NumWant) -> usize {
     announce(tracker, &[with(|announce| announce.want = want)]).peers.len()
 }
 
@@ -165,13 +167,13 @@ fn peers_for(tracker: &Tracker, want: Want) -> usize {
 fn numwant_is_obeyed_and_capped() {
     let policy = Policy { numwant_default: 20, numwant_max: 30, ..Policy::default() };
     let tracker = crowd(policy);
-    assert_eq!(peers_for(&tracker, Want::Default), 20);
-    assert_eq!(peers_for(&tracker, Want::Peers(0)), 0);
-    assert_eq!(peers_for(&tracker, Want::Peers(5)), 5);
-    assert_eq!(peers_for(&tracker, Want::Peers(500)), 30);
+    assert_eq!(peers_for(&tracker, NumWant::Default), 20);
+    assert_eq!(peers_for(&tracker, NumWant::Peers(0)), 0);
+    assert_eq!(peers_for(&tracker, NumWant::Peers(5)), 5);
+    assert_eq!(peers_for(&tracker, NumWant::Peers(500)), 30);
     let low = Policy { numwant_default: 50, numwant_max: 7, ..policy };
     tracker.reconfigure(&low);
-    assert_eq!(peers_for(&tracker, Want::Default), 7);
+    assert_eq!(peers_for(&tracker, NumWant::Default), 7);
 }
 
 #[test]
@@ -189,7 +191,7 @@ fn protocol_caps_peers() {
 #[test]
 fn stopped_leaves_and_gets_no_peers() {
     let tracker = crowd(Policy::default());
-    let seen = announce(&tracker, &[Ask { ..ask(1, 1) }]);
+    let seen = announce(&tracker, &[AnnounceRequest { ..ask(1, 1) }]);
     assert_eq!(seen.peers.len(), 50);
     let mut leaving = ask(1, 1);
     leaving.announce.event = Event::Stopped;
@@ -214,7 +216,7 @@ fn own_address_is_never_given() {
     for host in 1..=60 {
         let own = PeerKey::new(IpAddr::from([10, 0, 0, host]), 6881);
         let mut all = ask(host, 1);
-        all.announce.want = Want::Peers(100);
+        all.announce.want = NumWant::Peers(100);
         let peers = announce(&tracker, &[all]).peers;
         assert_eq!(peers.len(), 59);
         assert!(peers.iter().all(|(_, peer)| *peer != own));
@@ -247,14 +249,14 @@ fn scrape_is_gated_as_announce_is() {
     announce(&tracker, &[ask(1, 2)]);
     let hashes = [InfoHash([1; 20]), InfoHash([2; 20]), InfoHash([9; 20])];
     let mut counts = [SwarmCounts::default(); 3];
-    assert_eq!(tracker.scrape(Pass(CLAIM), &hashes, &mut counts), Ok(()));
+    assert_eq!(tracker.scrape(Grant(CLAIM), &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [60, 1, 0]);
 
     let allow = Arc::new([hashes[1]].into_iter().collect::<HashList>());
     open_by(&tracker, AccessLists { mode: Mode::Allow, allow, ..AccessLists::default() });
-    assert_eq!(tracker.scrape(Pass(CLAIM), &hashes, &mut counts), Ok(()));
+    assert_eq!(tracker.scrape(Grant(CLAIM), &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [0, 1, 0]);
-    let only_refused = tracker.scrape(Pass(CLAIM), &hashes[..1], &mut counts[..1]);
+    let only_refused = tracker.scrape(Grant(CLAIM), &hashes[..1], &mut counts[..1]);
     assert_eq!(only_refused, Err(Refusal::NotAllowed));
 }
 
@@ -291,28 +293,42 @@ fn ids_are_given_to_those_who_want_them() {
 #[test]
 fn addresses_that_are_not_public_are_taken_as_the_policy_says() {
     use PrivateAddresses::{Allow, Auto, Deny};
-    let refused = |private_addresses, from: &str, near| {
+    let refused = |private_addresses, from: &str, via_local_address| {
         let tracker = tracker(Policy::default());
-        tracker.doors().replace(vec![Door { private_addresses, ..Door::default() }]);
-        let ask = Ask { from: from.parse().unwrap(), near, ..ask(1, 1) };
+        tracker
+            .listener_policies()
+            .replace(vec![ListenerPolicy { private_addresses, ..ListenerPolicy::default() }]);
+        let ask = AnnounceRequest { from: from.parse().unwrap(), via_local_address, ..ask(1, 1) };
         let refused = announce(&tracker, &[ask]).answers == [(0, Err(Refusal::AddressNotPublic))];
         assert_eq!(tracker.totals().torrents, u64::from(!refused));
         refused
     };
     for address in ["10.0.0.1", "127.0.0.1", "169.254.1.1", "fd00::1", "fe80::1", "192.0.2.1"] {
-        for (policy, near) in [(Auto, true), (Allow, true), (Allow, false)] {
-            assert!(!refused(policy, address, near), "{address} by {policy:?}, {near}");
+        for (policy, via_local_address) in [(Auto, true), (Allow, true), (Allow, false)] {
+            assert!(
+                !refused(policy, address, via_local_address),
+                "{address} by {policy:?}, {via_local_address}"
+            );
         }
-        for (policy, near) in [(Auto, false), (Deny, true), (Deny, false)] {
-            assert!(refused(policy, address, near), "{address} by {policy:?}, {near}");
+        for (policy, via_local_address) in [(Auto, false), (Deny, true), (Deny, false)] {
+            assert!(
+                refused(policy, address, via_local_address),
+                "{address} by {policy:?}, {via_local_address}"
+            );
         }
     }
-    for (policy, near) in [(Auto, true), (Auto, false), (Allow, true), (Deny, false)] {
+    for (policy, via_local_address) in [(Auto, true), (Auto, false), (Allow, true), (Deny, false)] {
         for address in ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"] {
-            assert!(!refused(policy, address, near), "{address} by {policy:?}, {near}");
+            assert!(
+                !refused(policy, address, via_local_address),
+                "{address} by {policy:?}, {via_local_address}"
+            );
         }
         for address in ["224.0.0.1", "ff02::1", "0.0.0.0", "::", "255.255.255.255"] {
-            assert!(refused(policy, address, near), "{address} by {policy:?}, {near}");
+            assert!(
+                refused(policy, address, via_local_address),
+                "{address} by {policy:?}, {via_local_address}"
+            );
         }
     }
 }
@@ -382,22 +398,30 @@ fn each_door_has_its_own_lists_and_addresses() {
     let tracker = tracker(Policy::default());
     let deny: Arc<HashList> = Arc::new([InfoHash([1; 20])].into_iter().collect());
     let lists = AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() };
-    let strict = Door { lists, private_addresses: PrivateAddresses::Deny, ..Door::default() };
-    tracker.doors().replace(vec![Door::default(), strict]);
-    let by = |door, hash, from: &str| {
-        let claim = Claim { door: DoorNumber(door), key: None };
-        Ask { claim, from: from.parse().unwrap(), ..ask(1, hash) }
+    let strict = ListenerPolicy {
+        lists,
+        private_addresses: PrivateAddresses::Deny,
+        ..ListenerPolicy::default()
+    };
+    tracker.listener_policies().replace(vec![ListenerPolicy::default(), strict]);
+    let by = |listener_policy, hash, from: &str| {
+        let claim =
+            UnverifiedGrant { listener_policy: ListenerPolicyId(listener_policy), key: None };
+        AnnounceRequest { claim, from: from.parse().unwrap(), ..ask(1, hash) }
     };
     let public = "8.8.8.8";
-    let asks = [by(0, 1, public), by(1, 1, public), by(1, 2, public), by(1, 2, "10.0.0.1")];
-    let mut seen = announce(&tracker, &asks).answers;
+    let requests = [by(0, 1, public), by(1, 1, public), by(1, 2, public), by(1, 2, "10.0.0.1")];
+    let mut seen = announce(&tracker, &requests).answers;
     seen.sort_by_key(|(at, _)| *at);
     let refusals: Vec<_> = seen.into_iter().map(|(_, answer)| answer.err()).collect();
     let expected = [None, Some(Refusal::Denied), None, Some(Refusal::AddressNotPublic)];
     assert_eq!(refusals, expected, "in one batch");
     let mut counts = [SwarmCounts::default()];
-    let mut scrape = |door| {
-        let pass = Pass(Claim { door: DoorNumber(door), key: None });
+    let mut scrape = |listener_policy| {
+        let pass = Grant(UnverifiedGrant {
+            listener_policy: ListenerPolicyId(listener_policy),
+            key: None,
+        });
         tracker.scrape(pass, &[InfoHash([1; 20])], &mut counts)
     };
     assert_eq!([scrape(0), scrape(1)], [Ok(()), Err(Refusal::Denied)]);
@@ -406,23 +430,24 @@ fn each_door_has_its_own_lists_and_addresses() {
 #[test]
 fn private_doors_ask_for_a_key_and_scrapes_are_no_exception() {
     let tracker = tracker(Policy::default());
-    let private = Door { private: true, ..Door::default() };
-    tracker.doors().replace(vec![Door::default(), private]);
+    let private = ListenerPolicy { private: true, ..ListenerPolicy::default() };
+    tracker.listener_policies().replace(vec![ListenerPolicy::default(), private]);
     let key = UserKey::parse("0123456789abcdef").unwrap();
-    tracker.keyring().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
-    let admit =
-        |door, asked, key| tracker.admit(DoorNumber(door), Tick(0), [8; 4].into(), asked, key);
-    for asked in [Asked::Announce, Asked::Scrape, Asked::Socket] {
+    tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
+    let admit = |listener_policy, asked, key| {
+        tracker.admit(ListenerPolicyId(listener_policy), Tick(0), [8; 4].into(), asked, key)
+    };
+    for asked in [RequestKind::Announce, RequestKind::Scrape, RequestKind::Socket] {
         assert_eq!(admit(1, asked, None), Err(Refusal::KeyMissing));
         assert_eq!(admit(1, asked, Some(b"0123456789abcdeg")), Err(Refusal::KeyUnknown));
         assert_eq!(admit(0, asked, Some(key.as_bytes())), Err(Refusal::KeyUnexpected));
         assert!(admit(0, asked, None).is_ok() && admit(1, asked, Some(key.as_bytes())).is_ok());
     }
     let claim = |key: &str| {
-        tracker.claim(DoorNumber(1), Tick(0), [8; 4].into(), Some(key.as_bytes())).unwrap()
+        tracker.claim(ListenerPolicyId(1), Tick(0), [8; 4].into(), Some(key.as_bytes())).unwrap()
     };
-    let by = |hash| Ask { claim: claim(key.as_str()), ..ask(1, hash) };
-    let mut guess = Ask { claim: claim("0123456789abcdeg"), ..ask(1, 1) };
+    let by = |hash| AnnounceRequest { claim: claim(key.as_str()), ..ask(1, hash) };
+    let mut guess = AnnounceRequest { claim: claim("0123456789abcdeg"), ..ask(1, 1) };
     guess.announce.port = 0;
     let answers = announce(&tracker, &[guess]).answers;
     assert_eq!(answers, [(0, Err(Refusal::KeyUnknown))], "whatever else is wrong");
@@ -431,8 +456,8 @@ fn private_doors_ask_for_a_key_and_scrapes_are_no_exception() {
         stop.announce.event = Event::Stopped;
         stop
     };
-    let asks = [by(1), by(2), by(1), stop(1), by(2), ask(1, 3)];
-    let mut seen = announce(&tracker, &asks).answers;
+    let requests = [by(1), by(2), by(1), stop(1), by(2), ask(1, 3)];
+    let mut seen = announce(&tracker, &requests).answers;
     seen.sort_by_key(|(at, _)| *at);
     let refusals: Vec<_> = seen.into_iter().map(|(_, answer)| answer.err()).collect();
     assert_eq!(
@@ -441,44 +466,58 @@ fn private_doors_ask_for_a_key_and_scrapes_are_no_exception() {
         "in one batch"
     );
     let mut totals = Vec::new();
-    tracker.keyring().take_totals(&mut totals);
+    tracker.passkeys().take_totals(&mut totals);
     assert_eq!((totals[0].0, totals[0].1.announces), (KeyId(5), 4));
-    tracker.keyring().remove(KeyId(5));
+    tracker.passkeys().remove(KeyId(5));
     assert_eq!(announce(&tracker, &[by(2)]).answers, [(0, Err(Refusal::KeyUnknown))], "at once");
 }
 
 #[test]
 fn sessions_are_forgotten_with_their_peers() {
     let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });
-    tracker.doors().replace(vec![Door { private: true, ..Door::default() }]);
+    tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
     let key = UserKey::parse("0123456789abcdef").unwrap();
-    tracker.keyring().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
+    tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
     let at = |now, hash| {
         let from = [8; 4].into();
-        let claim = tracker.claim(DoorNumber(0), Tick(now), from, Some(key.as_bytes())).unwrap();
+        let claim =
+            tracker.claim(ListenerPolicyId(0), Tick(now), from, Some(key.as_bytes())).unwrap();
         let mut seen = Seen::default();
-        let ask = Ask { claim, ..ask(1, hash) };
+        let ask = AnnounceRequest { claim, ..ask(1, hash) };
         tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
         seen.answers.remove(0).1.err()
     };
     assert_eq!([at(0, 1), at(50, 2)], [None, Some(Refusal::KeyTorrents)]);
     let sweep = |now| (0..20).for_each(|_| tracker.sweep(Tick(now), 20));
     sweep(100);
-    assert_eq!((at(100, 2), tracker.keyring().sessions()), (Some(Refusal::KeyTorrents), 1));
+    assert_eq!((at(100, 2), tracker.passkeys().sessions()), (Some(Refusal::KeyTorrents), 1));
     sweep(101);
-    assert_eq!((at(101, 2), tracker.keyring().sessions()), (None, 1));
+    assert_eq!((at(101, 2), tracker.passkeys().sessions()), (None, 1));
 }
 
 #[test]
 fn live_entries_count_at_every_door_from_the_next_announce_on() {
     let tracker = tracker(Policy::default());
-    let door =
-        |mode| Door { lists: AccessLists { mode, ..AccessLists::default() }, ..Door::default() };
-    tracker.doors().replace([Mode::Open, Mode::Allow, Mode::Deny].map(door).to_vec());
+    let listener_policy = |mode| ListenerPolicy {
+        lists: AccessLists { mode, ..AccessLists::default() },
+        ..ListenerPolicy::default()
+    };
+    tracker
+        .listener_policies()
+        .replace([Mode::Open, Mode::Allow, Mode::Deny].map(listener_policy).to_vec());
     let torrent = InfoHash([1; 20]);
     let refusals = || {
-        let by = |door| Ask { claim: Claim { door: DoorNumber(door), key: None }, ..ask(1, 1) };
-        [0, 1, 2].map(|door| announce(&tracker, &[by(door)]).answers[0].1.err())
+        let by = |listener_policy| AnnounceRequest {
+            claim: UnverifiedGrant {
+                listener_policy: ListenerPolicyId(listener_policy),
+                key: None,
+            },
+            ..ask(1, 1)
+        };
+        [0, 1, 2]
+            .map(|listener_policy| announce(&tracker, &[by(listener_policy)]).answers[0].1.err())
     };
     let (no, bad) = (Some(Refusal::NotAllowed), Some(Refusal::Denied));
     assert_eq!(refusals(), [None, no, None]);
@@ -487,7 +526,7 @@ fn live_entries_count_at_every_door_from_the_next_announce_on() {
     tracker.denied().insert(&[torrent]);
     assert_eq!(refusals(), [None, None, bad]);
     let mut counts = [SwarmCounts::default()];
-    let pass = Pass(Claim { door: DoorNumber(2), key: None });
+    let pass = Grant(UnverifiedGrant { listener_policy: ListenerPolicyId(2), key: None });
     assert_eq!(tracker.scrape(pass, &[torrent], &mut counts), Err(Refusal::Denied));
     tracker.allowed().remove(&[torrent]);
     tracker.denied().remove(&[torrent]);
@@ -504,7 +543,7 @@ fn download_counts_outlive_torrents_where_they_are_durable() {
         ask.announce.event = event;
         tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
         let mut counts = [SwarmCounts::default()];
-        tracker.scrape(Pass(CLAIM), &[torrent], &mut counts).unwrap();
+        tracker.scrape(Grant(CLAIM), &[torrent], &mut counts).unwrap();
         let [SwarmCounts { downloads, .. }] = counts;
         assert_eq!(seen.answers[0].1.unwrap().chosen.counts.downloads, downloads);
         downloads
@@ -533,13 +572,14 @@ fn the_exempt_are_not_banned_by_themselves() {
     let tracker = tracker(Policy::default());
     let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
     tracker.limiter().replace(Limits { exempt, prefix_v4: 24, ..Limits::default() });
-    tracker.bans().set_rules(BanRules { garbage_per_min: 1, time_s: 60, ..BanRules::default() });
+    tracker.bans().set_rules(BanRules { malformed_per_min: 1, time_s: 60, ..BanRules::default() });
     let [monitor, stranger] = ["10.0.0.1", "8.8.8.8"].map(|ip| ip.parse::<IpAddr>().unwrap());
     for from in [monitor, stranger] {
-        (0..5).for_each(|_| tracker.offended(Tick(0), from, BanReason::Garbage));
+        (0..5).for_each(|_| tracker.report_offence(Tick(0), from, BanReason::Garbage));
     }
     tracker.sweep(Tick(0), 1);
-    let admits = |from| tracker.admit(DoorNumber(0), Tick(0), from, Asked::Announce, None).err();
+    let admits =
+        |from| tracker.admit(ListenerPolicyId(0), Tick(0), from, RequestKind::Announce, None).err();
     assert_eq!([admits(monitor), admits(stranger)], [None, Some(Refusal::Banned)]);
     assert_eq!(tracker.admit_connect(Tick(0), stranger), Err(Refusal::Banned));
     assert_eq!(admits("8.8.8.9".parse().unwrap()), Some(Refusal::Banned), "the prefix is");

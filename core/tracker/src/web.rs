@@ -5,21 +5,21 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use swarm::siphash::siphash;
-use swarm::{Action, Random, WebChosen, WebDone, WebJob};
+use swarm::{Action, Random, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
 use types::{
-    ConnectionKey, Event, InfoHash, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick, Want,
+    ConnectionKey, Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick,
     WebPeer, limits,
 };
 
-use crate::keyring::Report;
+use crate::passkeys::Report;
 use crate::policy::too_soon;
-use crate::{Asked, Claim, Policy, Tracker};
+use crate::{Policy, RequestKind, Tracker, UnverifiedGrant};
 
 /// One WebTorrent announce.
 #[derive(Clone, Copy, Debug)]
-pub struct WebAsk {
+pub struct WebAnnounceRequest {
     /// That the client may announce, if its key is good.
-    pub claim: Claim,
+    pub claim: UnverifiedGrant,
     /// The torrent.
     pub info_hash: InfoHash,
     /// Who announces.
@@ -29,7 +29,7 @@ pub struct WebAsk {
     /// The role it claims.
     pub role: Role,
     /// How many peers it asks for.
-    pub want: Want,
+    pub want: NumWant,
     /// How many offers it brings: it gets no more peers than that.
     pub offers: u16,
     /// The client's address, as the edge established it.
@@ -42,7 +42,7 @@ pub struct WebAsk {
 
 /// The answer to an accepted WebTorrent announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WebAccepted {
+pub struct WebAnnounceOk {
     /// The torrent's figures.
     pub counts: SwarmCounts,
     /// When the client should announce again, seconds.
@@ -52,7 +52,7 @@ pub struct WebAccepted {
 /// Stands for an offer on its way: a keyed hash of the torrent, the offer's id, who made it and who
 /// was given it. Who has not seen all of that cannot answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OfferName(u64);
+pub struct OfferTag(u64);
 
 impl Tracker {
     /// Serves a WebTorrent announce. The peers to which its offers should go are put into `chosen`,
@@ -61,37 +61,37 @@ impl Tracker {
         &self,
         now: Tick,
         random: &mut Random,
-        ask: &WebAsk,
-        chosen: &mut WebChosen,
-    ) -> Result<WebAccepted, Refusal> {
+        ask: &WebAnnounceRequest,
+        chosen: &mut RelayTargets,
+    ) -> Result<WebAnnounceOk, Refusal> {
         self.admit_web(now, ask)?;
         let policy = self.policy.load();
         let job = web_job(ask, &policy);
         let done = self.store.announce_web(now, random, &job, chosen);
         let refusal = |soon| too_soon(policy.websocket_interval_min_s(), soon);
-        let WebDone { mut counts, downloaded } = done.map_err(refusal)?;
+        let WebAnnounceSummary { mut counts, downloaded } = done.map_err(refusal)?;
         if self.downloads.is_on() {
             if downloaded {
                 self.downloads.count(&ask.info_hash);
             }
             counts.downloads = self.downloads.of(&ask.info_hash);
         }
-        Ok(WebAccepted { counts, interval_s: policy.websocket_interval_s })
+        Ok(WebAnnounceOk { counts, interval_s: policy.websocket_interval_s })
     }
 
-    fn admit_web(&self, now: Tick, ask: &WebAsk) -> Result<(), Refusal> {
-        let doors = self.doors.load();
-        let door = ask.claim.door.of(&doors);
+    fn admit_web(&self, now: Tick, ask: &WebAnnounceRequest) -> Result<(), Refusal> {
+        let listener_policies = self.listener_policies.load();
+        let listener_policy = ask.claim.listener_policy.of(&listener_policies);
         // Who has no good key learns nothing else.
         let holder = match ask.claim.key {
             Some(key) => {
-                let tag = self.keyring.approach(key, &ask.info_hash, &ask.peer.peer_id);
-                Some((self.admit_holder(now, ask.from, Asked::Announce, key)?, tag))
+                let tag = self.passkeys.approach(key, &ask.info_hash, &ask.peer.peer_id);
+                Some((self.admit_holder(now, ask.from, RequestKind::Announce, key)?, tag))
             }
             None => None,
         };
-        door.clients.admit(&ask.peer.peer_id)?;
-        door.lists.admit(&self.live, &ask.info_hash)?;
+        listener_policy.clients.admit(&ask.peer.peer_id)?;
+        listener_policy.lists.admit(&self.live, &ask.info_hash)?;
         self.frozen.admit(&ask.info_hash)?;
         let Some((holder, tag)) = holder else { return Ok(()) };
         let report = Report {
@@ -112,23 +112,23 @@ impl Tracker {
     }
 
     /// The name of the offer `id` that `from` makes to `to`.
-    pub fn name_offer(
+    pub fn offer_tag(
         &self,
         info_hash: &InfoHash,
         id: &OfferId,
         from: &PeerId,
         to: &PeerId,
-    ) -> OfferName {
+    ) -> OfferTag {
         let mut message = [0; 80];
         let parts = [&info_hash.0, &id.0, &from.0, &to.0];
         for (room, part) in message.as_chunks_mut::<20>().0.iter_mut().zip(parts) {
             *room = *part;
         }
-        OfferName(siphash::<1, 3>(&self.offer_key, &message))
+        OfferTag(siphash::<1, 3>(&self.offer_key, &message))
     }
 }
 
-fn web_job(ask: &WebAsk, policy: &Policy) -> WebJob {
+fn web_job(ask: &WebAnnounceRequest, policy: &Policy) -> StoreWebAnnounce {
     let (action, want) = match ask.event {
         //= webtorrent#stopped
         Event::Stopped => (Action::Stop, 0),
@@ -138,8 +138,15 @@ fn web_job(ask: &WebAsk, policy: &Policy) -> WebJob {
             policy.peers(ask.want).min(ask.offers).min(limits::WEB_OFFERS_MAX as u16),
         ),
     };
-    let spacing_s = policy.web_spacing_s(ask.event);
-    WebJob { info_hash: ask.info_hash, peer: ask.peer, role: ask.role, action, spacing_s, want }
+    let min_interval_s = policy.web_min_interval_s(ask.event);
+    StoreWebAnnounce {
+        info_hash: ask.info_hash,
+        peer: ask.peer,
+        role: ask.role,
+        action,
+        min_interval_s,
+        want,
+    }
 }
 
 /// The offers that one connection was given and may answer, oldest first.
@@ -148,7 +155,7 @@ pub struct Offers(VecDeque<Outstanding>);
 
 #[derive(Debug)]
 struct Outstanding {
-    name: OfferName,
+    name: OfferTag,
     from: ConnectionKey,
     until: Tick,
 }
@@ -156,7 +163,7 @@ struct Outstanding {
 impl Offers {
     /// Remembers an offer that `from` made. Above [`limits::OFFERS_OUTSTANDING_MAX`] the oldest is
     /// forgotten.
-    pub fn expect(&mut self, now: Tick, name: OfferName, from: ConnectionKey) {
+    pub fn expect(&mut self, now: Tick, name: OfferTag, from: ConnectionKey) {
         if self.0.len() >= limits::OFFERS_OUTSTANDING_MAX {
             self.0.pop_front();
         }
@@ -165,7 +172,7 @@ impl Offers {
     }
 
     /// Who made the offer, if it was given here and is not too old. Only the first answer finds out.
-    pub fn take(&mut self, now: Tick, name: OfferName) -> Option<ConnectionKey> {
+    pub fn take(&mut self, now: Tick, name: OfferTag) -> Option<ConnectionKey> {
         let at = self.0.iter().position(|offer| offer.name == name)?;
         let offer = self.0.remove(at)?;
         (now <= offer.until).then_some(offer.from)
@@ -185,19 +192,19 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DoorNumber;
+    use crate::ListenerPolicyId;
     use crate::tests::tracker;
 
     const HASH: InfoHash = InfoHash([1; 20]);
 
-    fn ask(peer: u8, event: Event, offers: u16) -> WebAsk {
-        WebAsk {
-            claim: Claim { door: DoorNumber(0), key: None },
+    fn ask(peer: u8, event: Event, offers: u16) -> WebAnnounceRequest {
+        WebAnnounceRequest {
+            claim: UnverifiedGrant { listener_policy: ListenerPolicyId(0), key: None },
             info_hash: HASH,
             peer: peer_number(peer),
             event,
             role: Role::Leecher,
-            want: Want::Default,
+            want: NumWant::Default,
             offers,
             from: [127, 0, 0, 1].into(),
             uploaded: 0,
@@ -209,8 +216,11 @@ mod tests {
         WebPeer { connection: ConnectionKey(number.into()), peer_id: PeerId([number; 20]) }
     }
 
-    fn announce(tracker: &Tracker, ask: &WebAsk) -> (Result<WebAccepted, Refusal>, WebChosen) {
-        let mut chosen = WebChosen::new();
+    fn announce(
+        tracker: &Tracker,
+        ask: &WebAnnounceRequest,
+    ) -> (Result<WebAnnounceOk, Refusal>, RelayTargets) {
+        let mut chosen = RelayTargets::new();
         let answer = tracker.announce_web(Tick(0), &mut Random::new(1), ask, &mut chosen);
         (answer, chosen)
     }
@@ -226,9 +236,9 @@ mod tests {
         let chosen = |ask| announce(&tracker, &ask).1.len();
         assert_eq!(chosen(ask(9, Event::None, 2)), 2);
         assert_eq!(chosen(ask(9, Event::None, 9)), 3);
-        let wanting = |want| WebAsk { want, ..ask(9, Event::None, 9) };
-        assert_eq!(chosen(wanting(Want::Peers(1))), 1);
-        assert_eq!(chosen(wanting(Want::Peers(0))), 0);
+        let wanting = |want| WebAnnounceRequest { want, ..ask(9, Event::None, 9) };
+        assert_eq!(chosen(wanting(NumWant::Peers(1))), 1);
+        assert_eq!(chosen(wanting(NumWant::Peers(0))), 0);
         assert_eq!(chosen(ask(9, Event::Stopped, 9)), 0);
         let (accepted, _) = announce(&tracker, &ask(8, Event::None, 0));
         let accepted = accepted.unwrap();
@@ -239,11 +249,11 @@ mod tests {
     fn offers_are_answered_once_and_in_time_by_whom_they_were_made_to() {
         let tracker = tracker(Policy::default());
         let [one, two] = [1, 2].map(|number| PeerId([number; 20]));
-        let name = tracker.name_offer(&HASH, &OfferId([3; 20]), &one, &two);
+        let name = tracker.offer_tag(&HASH, &OfferId([3; 20]), &one, &two);
         for other in [
-            tracker.name_offer(&InfoHash([9; 20]), &OfferId([3; 20]), &one, &two),
-            tracker.name_offer(&HASH, &OfferId([9; 20]), &one, &two),
-            tracker.name_offer(&HASH, &OfferId([3; 20]), &two, &one),
+            tracker.offer_tag(&InfoHash([9; 20]), &OfferId([3; 20]), &one, &two),
+            tracker.offer_tag(&HASH, &OfferId([9; 20]), &one, &two),
+            tracker.offer_tag(&HASH, &OfferId([3; 20]), &two, &one),
         ] {
             assert_ne!(name, other);
         }
@@ -261,10 +271,10 @@ mod tests {
         let mut offers = Offers::default();
         let count = limits::OFFERS_OUTSTANDING_MAX as u64 + 1;
         for number in 0..count {
-            offers.expect(Tick(5), OfferName(number), ConnectionKey(number));
+            offers.expect(Tick(5), OfferTag(number), ConnectionKey(number));
         }
-        assert_eq!(offers.take(Tick(5), OfferName(0)), None);
-        assert_eq!(offers.take(Tick(5), OfferName(1)), Some(ConnectionKey(1)));
+        assert_eq!(offers.take(Tick(5), OfferTag(0)), None);
+        assert_eq!(offers.take(Tick(5), OfferTag(1)), Some(ConnectionKey(1)));
         offers.expire(Tick(5 + limits::OFFER_LIFETIME_S));
         assert_eq!(offers.0.len(), limits::OFFERS_OUTSTANDING_MAX - 1);
         offers.expire(Tick(6 + limits::OFFER_LIFETIME_S));

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
-    Accepted, AnnouncePolicy, Answers, Ask, Asked, Door, DoorNumber, KeyId, KeyRules, Keys,
-    Network, Options, Policy, Random, StoreOptions, Tracker, UserKey,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, KeyId, KeyRules, ListenerPolicy,
+    ListenerPolicyId, Network, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
+    Tracker, UserKey,
 };
 use types::{
-    Announce, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts,
-    Tick, Want,
+    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
+    SwarmCounts, Tick,
 };
 
 const KEYS: u32 = 50;
@@ -20,8 +21,8 @@ const PEERS: u32 = 2000;
 #[derive(Default)]
 struct Count(u32);
 
-impl Answers for Count {
-    fn accept(&mut self, _: usize, _: &Accepted) {
+impl AnnounceSink for Count {
+    fn accept(&mut self, _: usize, _: &AnnounceOk) {
         self.0 += 1;
     }
     fn refuse(&mut self, _: usize, refusal: Refusal) {
@@ -46,10 +47,14 @@ fn tracker() -> Tracker {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let keys = Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
+    let keys = Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
     let tracker = Tracker::new(&Options { policy, store }, &keys);
     let lists = AccessLists { mode: Mode::Deny, ..AccessLists::default() };
-    tracker.doors().replace(vec![Door { lists, private: true, ..Door::default() }]);
+    tracker.listener_policies().replace(vec![ListenerPolicy {
+        lists,
+        private: true,
+        ..ListenerPolicy::default()
+    }]);
     let rules = KeyRules {
         peers_per_torrent: 1000,
         torrents: 1000,
@@ -57,7 +62,7 @@ fn tracker() -> Tracker {
         announces_per_minute: u16::MAX,
         ..KeyRules::default()
     };
-    (0..KEYS).for_each(|number| _ = tracker.keyring().put(KeyId(number), key(number), rules));
+    (0..KEYS).for_each(|number| _ = tracker.passkeys().put(KeyId(number), key(number), rules));
     let bans =
         (0..1000_u32).map(|number| (Network::from(IpAddr::from(number.to_be_bytes())), None));
     tracker.bans().put(&bans.collect::<Vec<_>>());
@@ -68,9 +73,9 @@ fn tracker() -> Tracker {
 }
 
 /// What a peer asks in a round.
-fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> Ask {
+fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> AnnounceRequest {
     let from = IpAddr::from((0x0800_0000 + number).to_be_bytes());
-    let claim = tracker.claim(DoorNumber(0), Tick(now), from, Some(user.as_bytes()));
+    let claim = tracker.claim(ListenerPolicyId(0), Tick(now), from, Some(user.as_bytes()));
     let mut peer_id = [0; 20];
     peer_id[..4].copy_from_slice(&number.to_be_bytes());
     let announce = Announce {
@@ -81,7 +86,7 @@ fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> Ask {
         left: Some(u64::from(now % 2)),
         uploaded: u64::from(now) * 1000,
         downloaded: 0,
-        want: Want::Default,
+        want: NumWant::Default,
     };
     let policy = AnnouncePolicy {
         peers_max: 50,
@@ -89,7 +94,13 @@ fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> Ask {
         with_ids: false,
         with_downloads: true,
     };
-    Ask { claim: claim.expect("a claim"), from, near: false, announce, policy }
+    AnnounceRequest {
+        claim: claim.expect("a claim"),
+        from,
+        via_local_address: false,
+        announce,
+        policy,
+    }
 }
 
 #[test]
@@ -104,16 +115,16 @@ fn known_peers_of_key_holders_allocate_nothing() {
         }
         let user = users[0];
         let pass = tracker.admit(
-            DoorNumber(0),
+            ListenerPolicyId(0),
             Tick(now),
             [8, 0, 0, 1].into(),
-            Asked::Scrape,
+            RequestKind::Scrape,
             Some(user.as_bytes()),
         );
         let mut counts = [SwarmCounts::default(); 2];
         let hashes = [InfoHash([1; 20]), InfoHash([2; 20])];
         assert_eq!(tracker.scrape(pass.expect("a pass"), &hashes, &mut counts), Ok(()));
-        tracker.keyring().take_totals(&mut totals);
+        tracker.passkeys().take_totals(&mut totals);
         tracker.downloads().take_changed(&mut changed);
         totals.clear();
         changed.clear();

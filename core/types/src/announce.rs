@@ -32,7 +32,7 @@ pub enum Role {
 
 /// How many peers the client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Want {
+pub enum NumWant {
     /// It left that to the tracker: absent, negative or unreadable.
     #[default]
     Default,
@@ -67,7 +67,7 @@ pub struct Announce {
     /// Bytes it has received since it started, by its own account.
     pub downloaded: u64,
     /// How many peers it asks for.
-    pub want: Want,
+    pub want: NumWant,
 }
 
 impl Role {
@@ -102,7 +102,7 @@ mod tests {
             left,
             uploaded: 0,
             downloaded: 0,
-            want: Want::Default,
+            want: NumWant::Default,
         }
         .role()
     }

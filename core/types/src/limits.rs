@@ -49,7 +49,7 @@ pub const BUCKETS_MAX: u32 = 1 << 24;
 
 /// Prefixes that one UDP worker has the kernel shut out at a time: each of its datagrams is compared
 /// with all of them.
-pub const SHUT_OUT_MAX: usize = 32;
+pub const SOURCE_FILTER_MAX: usize = 32;
 
 /// Bytes of one WebSocket message, whatever is configured. Offers from a host with many addresses
 /// make 24 KB; 64 KiB must pass.

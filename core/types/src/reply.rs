@@ -46,7 +46,7 @@ impl SwarmCounts {
 
 /// What an accepted announce is answered with: exactly so many peers follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Chosen {
+pub struct AnnounceSummary {
     /// The torrent after this announce.
     pub counts: SwarmCounts,
     /// v4 peers that follow.
@@ -65,13 +65,13 @@ pub struct TooSoon {
 /// Where the store puts the answers to a batch of announces. For every job it calls either `too_soon`
 /// or `chosen` once, and after this pushes exactly `v4` and `v6` peers in any number of runs, v4
 /// before v6.
-pub trait AnnounceSink {
+pub trait StoreSink {
     /// Job number `job` was not done.
     fn too_soon(&mut self, job: usize, too_soon: TooSoon);
     /// Job number `job` was counted as a download. Comes before its `chosen`.
     fn downloaded(&mut self, _job: usize) {}
     /// The figures of job number `job` of the batch, and how many peers follow.
-    fn chosen(&mut self, job: usize, chosen: &Chosen);
+    fn chosen(&mut self, job: usize, chosen: &AnnounceSummary);
     /// Some v4 peers for `job`.
     fn peers_v4(&mut self, job: usize, peers: &[PackedV4]);
     /// Some v6 peers for `job`.

@@ -24,7 +24,7 @@ pub use reply::{
     connect_reply, error_reply, scrape_reply,
 };
 
-use types::{Announce, Event, InfoHash, PeerId, Refusal, Want, limits};
+use types::{Announce, Event, InfoHash, NumWant, PeerId, Refusal, limits};
 
 /// What a connect request has in place of a connection id.
 const MAGIC: u64 = 0x417_2710_1980;
@@ -52,13 +52,13 @@ pub enum Request<'a> {
         /// To be echoed.
         transaction_id: u32,
         /// What it wants.
-        call: Call<'a>,
+        call: VerifiedRequest<'a>,
     },
 }
 
 /// What a client wants that has been connected before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call<'a> {
+pub enum VerifiedRequest<'a> {
     /// An announce.
     Announce {
         /// What it says.
@@ -74,7 +74,7 @@ pub enum Call<'a> {
 
 /// Why a datagram is met with silence, whoever sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noise {
+pub enum DecodeError {
     /// Under 16 bytes: too short for any request.
     TooShort,
     /// A connect request without the magic.
@@ -87,10 +87,10 @@ pub enum Noise {
 pub struct InfoHashes<'a>(&'a [[u8; 20]]);
 
 /// Reads a datagram. Never fails on extra bytes behind a whole request.
-pub fn decode(datagram: &[u8]) -> Result<Request<'_>, Noise> {
+pub fn decode(datagram: &[u8]) -> Result<Request<'_>, DecodeError> {
     //= bep15#packet-minimum
     let Some((head, body)) = datagram.split_first_chunk::<16>() else {
-        return Err(Noise::TooShort);
+        return Err(DecodeError::TooShort);
     };
     let head = u128::from_be_bytes(*head);
     let (connection_id, action, transaction_id) = split_head(head);
@@ -99,10 +99,10 @@ pub fn decode(datagram: &[u8]) -> Result<Request<'_>, Noise> {
         action::CONNECT if connection_id == MAGIC => {
             return Ok(Request::Connect { transaction_id });
         }
-        action::CONNECT => return Err(Noise::NotATracker),
+        action::CONNECT => return Err(DecodeError::NotATracker),
         action::ANNOUNCE => decode_announce(body),
         action::SCRAPE => decode_scrape(body),
-        _ => Call::Malformed(Refusal::UnknownAction),
+        _ => VerifiedRequest::Malformed(Refusal::UnknownAction),
     };
     Ok(Request::Connected { connection_id, transaction_id, call })
 }
@@ -114,13 +114,13 @@ fn split_head(head: u128) -> (u64, u32, u32) {
 }
 
 //= bep15#announce-request
-fn decode_announce(body: &[u8]) -> Call<'_> {
+fn decode_announce(body: &[u8]) -> VerifiedRequest<'_> {
     let Some((fields, options)) = body.split_first_chunk::<82>() else {
-        return Call::Malformed(Refusal::Truncated);
+        return VerifiedRequest::Malformed(Refusal::Truncated);
     };
     match announce_fields(fields) {
-        Some(announce) => Call::Announce { announce, options: Options::new(options) },
-        None => Call::Malformed(Refusal::Truncated),
+        Some(announce) => VerifiedRequest::Announce { announce, options: Options::new(options) },
+        None => VerifiedRequest::Malformed(Refusal::Truncated),
     }
 }
 
@@ -167,18 +167,18 @@ fn left_of(bytes: u64) -> Option<u64> {
 }
 
 //= bep15#announce-num-want
-fn want_of(peers: i32) -> Want {
+fn want_of(peers: i32) -> NumWant {
     match u32::try_from(peers) {
-        Ok(peers) => Want::Peers(u16::try_from(peers).unwrap_or(u16::MAX)),
-        Err(_) => Want::Default,
+        Ok(peers) => NumWant::Peers(u16::try_from(peers).unwrap_or(u16::MAX)),
+        Err(_) => NumWant::Default,
     }
 }
 
 //= bep15#scrape-request
-fn decode_scrape(body: &[u8]) -> Call<'_> {
+fn decode_scrape(body: &[u8]) -> VerifiedRequest<'_> {
     let (hashes, _) = body.as_chunks::<20>();
     if hashes.is_empty() {
-        return Call::Malformed(if body.is_empty() {
+        return VerifiedRequest::Malformed(if body.is_empty() {
             Refusal::FullScrape
         } else {
             Refusal::Truncated
@@ -186,7 +186,7 @@ fn decode_scrape(body: &[u8]) -> Call<'_> {
     }
     //= bep15#scrape-count
     let served = hashes.get(..limits::SCRAPE_HASHES_UDP_MAX).unwrap_or(hashes);
-    Call::Scrape(InfoHashes(served))
+    VerifiedRequest::Scrape(InfoHashes(served))
 }
 
 impl InfoHashes<'_> {

@@ -1,8 +1,8 @@
 //! The UDP codec allocates nothing, and the encoder nothing but what its buffer lacks.
 
 use tidegate_wire::bencode::Encoder;
-use tidegate_wire::udp::{self, Call, Request, client};
-use types::{Announce, Event, InfoHash, PackedV4, PackedV6, PeerId, SwarmCounts, Want, limits};
+use tidegate_wire::udp::{self, Request, VerifiedRequest, client};
+use types::{Announce, Event, InfoHash, NumWant, PackedV4, PackedV6, PeerId, SwarmCounts, limits};
 
 const ANNOUNCE: Announce = Announce {
     info_hash: InfoHash([1; 20]),
@@ -12,7 +12,7 @@ const ANNOUNCE: Announce = Announce {
     left: Some(1),
     uploaded: 2,
     downloaded: 3,
-    want: Want::Peers(50),
+    want: NumWant::Peers(50),
 };
 
 /// Every kind of request, good and bad.
@@ -38,7 +38,7 @@ fn answer(datagram: &[u8], slot: &mut [u8]) -> usize {
         Err(_) => 0,
         Ok(Request::Connect { transaction_id }) => udp::connect_reply(slot, transaction_id, 1),
         Ok(Request::Connected { transaction_id, call, .. }) => match call {
-            Call::Announce { options, .. } => {
+            VerifiedRequest::Announce { options, .. } => {
                 let mut room = [0; limits::URL_DATA_MAX];
                 let leechers = u32::from(options.is_malformed());
                 let seeders = options.url_data(&mut room).len() as u32;
@@ -47,13 +47,15 @@ fn answer(datagram: &[u8], slot: &mut [u8]) -> usize {
                 udp::append_peers_v6(slot, len, &[PackedV6([6; 20]); 200]);
                 udp::append_peers_v4(slot, len, &[PackedV4([4; 8]); 300])
             }
-            Call::Scrape(hashes) => {
+            VerifiedRequest::Scrape(hashes) => {
                 let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
                 let asked = hashes.copy_to(&mut room).len();
                 let counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];
                 udp::scrape_reply(slot, transaction_id, &counts[..asked])
             }
-            Call::Malformed(refusal) => udp::error_reply(slot, transaction_id, refusal.text()),
+            VerifiedRequest::Malformed(refusal) => {
+                udp::error_reply(slot, transaction_id, refusal.text())
+            }
         },
     }
 }

@@ -95,7 +95,7 @@ pub(crate) fn put_key(tracker: &Tracker, row: &KeyRow, moment: Moment) {
     let expires = expires.map(|time| moment.tick_at(time));
     let rules = KeyRules { expires, peers_per_torrent, torrents, addresses, announces_per_minute };
     let is_put =
-        UserKey::parse(&row.key).is_ok_and(|key| tracker.keyring().put(KeyId(row.id), key, rules));
+        UserKey::parse(&row.key).is_ok_and(|key| tracker.passkeys().put(KeyId(row.id), key, rules));
     if !is_put {
         warn!("records: key {} is not in force: there are too many, or it is no key", row.id);
     }
@@ -162,10 +162,10 @@ impl Counts for Collector {
         let moment = (self.now)();
         self.tracker.downloads().take_changed(&mut unflushed.downloads);
         let mut totals: Vec<(KeyId, KeyTotals)> = Vec::new();
-        self.tracker.keyring().take_totals(&mut totals);
+        self.tracker.passkeys().take_totals(&mut totals);
         totals.into_iter().for_each(|(KeyId(key), delta)| unflushed.add(key, delta));
         let mut first_uses = Vec::new();
-        self.tracker.keyring().take_first_uses(&mut first_uses);
+        self.tracker.passkeys().take_first_uses(&mut first_uses);
         unflushed.first_uses.extend(first_uses.into_iter().map(|KeyId(key)| (key, moment.time)));
         let mut banned = Vec::new();
         self.tracker.bans().take_automatic(&mut banned);

@@ -35,7 +35,7 @@ use axum::routing::get;
 use axum::serve::IncomingStream;
 use tokio::sync::{Semaphore, watch};
 use tracker::Tracker;
-use tracker::counters::Board;
+use tracker::counters::MetricsRegistry;
 
 pub use api::{Api, ApiOptions, Deliver, Means, Post, is_token};
 pub use control::{Command, Reloaded, Setting};
@@ -53,7 +53,7 @@ pub struct Figures {
     /// The tracker itself.
     pub tracker: Arc<Tracker>,
     /// The workers' accounts.
-    pub board: Arc<Board>,
+    pub board: Arc<MetricsRegistry>,
     /// What the application knows about itself.
     pub status: Status,
     /// What the process has used; asked at each look.
@@ -111,7 +111,7 @@ pub struct Service {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// What threads do first that are started for work that takes long: lists of torrents, looks at the
     /// records.
-    pub step_back: fn(),
+    pub lower_priority: fn(),
 }
 
 /// Threads for looks at the records, which may wait for the disk.
@@ -134,7 +134,7 @@ fn serve_within(
 ) -> io::Result<()> {
     let free = Arc::new(Semaphore::new(bounds.connections));
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().max_blocking_threads(LOOKERS_MAX).on_thread_start(service.step_back);
+    runtime.enable_all().max_blocking_threads(LOOKERS_MAX).on_thread_start(service.lower_priority);
     let runtime = runtime.build()?;
     let served = runtime.block_on(async {
         let mut servers = tokio::task::JoinSet::new();
@@ -218,7 +218,7 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         let figures = Arc::new(metrics::tests::figures());
         let bounds = Bounds { connections: 2, silence };
-        let service = Service { figures, api: None, tls: None, step_back: || {} };
+        let service = Service { figures, api: None, tls: None, lower_priority: || {} };
         let server = thread::spawn(move || serve_within(bounds, vec![listener], &service, stopped));
         test(address);
         stop.send_replace(true);

@@ -7,8 +7,8 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use tracker::DoorNumber;
-use tracker::counters::{Counters, Drop, Kind, Listener};
+use tracker::ListenerPolicyId;
+use tracker::counters::{Counters, DropReason, Kind, Listener};
 use types::{Family, Refusal, Tick};
 
 use super::Figures;
@@ -61,7 +61,7 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
     }
     page.head("drops_total", "counter", "Datagrams dropped and connections closed, by reason.");
     for (listener, counters) in listeners {
-        for (drop, value) in Drop::ALL.into_iter().zip(&counters.drops) {
+        for (drop, value) in DropReason::ALL.into_iter().zip(&counters.drops) {
             page.line("drops_total", listener, &[("reason", drop.label())], value);
         }
     }
@@ -70,9 +70,12 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         ("received_bytes_total", "counter", "Payload bytes received.", |c| c.bytes_in),
         ("sent_bytes_total", "counter", "Payload bytes sent.", |c| c.bytes_out),
         ("peers_sent_total", "counter", "Peers given in answers.", |c| c.peers_sent),
-        ("shut_outs_total", "counter", "Networks that the kernel was asked to shut out.", |c| {
-            c.shut_outs
-        }),
+        (
+            "kernel_blocks_total",
+            "counter",
+            "Networks that the kernel was asked to shut out.",
+            |c| c.kernel_blocks,
+        ),
         ("tls_handshakes_total", "counter", "TLS handshakes completed.", |c| c.tls_handshakes),
         ("connections_total", "counter", "Connections accepted.", |c| c.connections_opened),
         ("connections_open", "gauge", "Connections open now.", |c| {
@@ -110,43 +113,51 @@ fn render_totals(page: &mut Page, figures: &Figures) {
 
 /// The lists that hold in general, and those of listeners that may have their own.
 fn render_lists(page: &mut Page, figures: &Figures, listeners: &[(Listener, Counters)]) {
-    let doors = figures.tracker.doors().load();
-    let lists = |door: DoorNumber| {
-        let lists = doors.get(usize::from(door.0)).map(|door| &door.lists);
+    let listener_policies = figures.tracker.listener_policies().load();
+    let lists = |listener_policy: ListenerPolicyId| {
+        let lists = listener_policies
+            .get(usize::from(listener_policy.0))
+            .map(|listener_policy| &listener_policy.lists);
         let sizes = lists.map(|lists| [("allow", lists.allow.len()), ("deny", lists.deny.len())]);
         sizes.into_iter().flatten()
     };
     page.head("access_list_entries", "gauge", "Entries of the access lists.");
-    for (name, len) in lists(DoorNumber::default()) {
+    for (name, len) in lists(ListenerPolicyId::default()) {
         page.plain("access_list_entries", &format!("list=\"{name}\""), len);
     }
-    for (listener, _) in listeners.iter().filter(|(it, _)| it.door != DoorNumber::default()) {
-        for (name, len) in lists(listener.door) {
+    for (listener, _) in
+        listeners.iter().filter(|(it, _)| it.listener_policy != ListenerPolicyId::default())
+    {
+        for (name, len) in lists(listener.listener_policy) {
             page.line("access_list_entries", listener, &[("list", name)], len);
         }
     }
 }
 
 fn render_limits(page: &mut Page, figures: &Figures) {
-    let fills = figures.tracker.limiter().fills(uptime(figures));
+    let table_usages = figures.tracker.limiter().table_usages(uptime(figures));
     page.head("limit_buckets", "gauge", "Prefixes whose requests can be remembered.");
-    for fill in &fills {
+    for fill in &table_usages {
         page.plain("limit_buckets", &format!("kind=\"{}\"", fill.label), fill.buckets);
     }
     page.head("limit_buckets_used", "gauge", "Prefixes whose requests are remembered.");
-    for fill in &fills {
+    for fill in &table_usages {
         page.plain("limit_buckets_used", &format!("kind=\"{}\"", fill.label), fill.in_use);
     }
 }
 
 fn render_certificates(page: &mut Page, figures: &Figures) {
     let help = "When a host's certificate expires, seconds since 1970.";
-    page.head("certificate_expiry_seconds", "gauge", help);
+    page.head("certificate_expiry_timestamp_seconds", "gauge", help);
     for (name, expires) in (figures.certificates)() {
         let since = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // A certificate may claim any name.
         let name = name.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
-        page.plain("certificate_expiry_seconds", &format!("name=\"{name}\""), since.as_secs());
+        page.plain(
+            "certificate_expiry_timestamp_seconds",
+            &format!("name=\"{name}\""),
+            since.as_secs(),
+        );
     }
     page.head("acme_attempts_total", "counter", "Attempts to obtain a certificate, by result.");
     let acme = &figures.acme;
@@ -285,8 +296,8 @@ pub(super) mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tracker::counters::{Board, Protocol};
-    use tracker::{Keys, Limits, Options, Policy, Rate, Tracker};
+    use tracker::counters::{MetricsRegistry, Protocol};
+    use tracker::{Limits, Options, Policy, Rate, Secrets, Tracker};
 
     use super::*;
     use crate::{AcmeAttempts, Process, Status};
@@ -307,7 +318,7 @@ pub(super) mod tests {
         };
         Tracker::new(
             &Options { policy, store },
-            &Keys { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
+            &Secrets { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
         )
     }
 
@@ -331,16 +342,19 @@ pub(super) mod tests {
         let figures = figures();
         let rate = Rate { per_s: 5, burst: 9 };
         figures.tracker.limiter().replace(Limits { scrapes: rate, ..Limits::default() });
-        let board: &Board = &figures.board;
+        let board: &MetricsRegistry = &figures.board;
         let address = "[::1]:6969".parse().unwrap();
-        let mut ledger =
-            board.register(Listener { protocol: Protocol::Udp, address, door: DoorNumber(0) });
-        ledger.now.request(Family::V6, Kind::Announce);
-        ledger.now.drop(Drop::BadConnectionId);
-        ledger.now.latency.observe(Duration::from_micros(15), 3);
+        let mut metrics = board.register(Listener {
+            protocol: Protocol::Udp,
+            address,
+            listener_policy: ListenerPolicyId(0),
+        });
+        metrics.counters.request(Family::V6, Kind::Announce);
+        metrics.counters.drop(DropReason::BadConnectionId);
+        metrics.counters.latency.observe(Duration::from_micros(15), 3);
         let id = Some(types::PeerId(*b"-qB5010-abcdefghijkl"));
-        ledger.now.clients.pass(64, || id);
-        ledger.publish();
+        metrics.counters.clients.pass(64, || id);
+        metrics.publish();
         let page = render(&figures, None);
         for line in [
             "tidegate_requests_total{listener=\"[::1]:6969\",protocol=\"udp\",family=\"v6\",kind=\"announce\"} 1",
@@ -355,8 +369,8 @@ pub(super) mod tests {
             "tidegate_limit_buckets_used{kind=\"scrape\"} 0",
             "tidegate_build_info{version=\"1.2.3\"} 1",
             "tidegate_peers{family=\"v4\",role=\"seeder\"} 0",
-            "tidegate_certificate_expiry_seconds{name=\"t.example\"} 7",
-            "tidegate_certificate_expiry_seconds{name=\"a\\\"b\"} 7",
+            "tidegate_certificate_expiry_timestamp_seconds{name=\"t.example\"} 7",
+            "tidegate_certificate_expiry_timestamp_seconds{name=\"a\\\"b\"} 7",
             "tidegate_acme_attempts_total{result=\"refused\"} 0",
         ] {
             assert!(page.lines().any(|found| found == line), "{line}\n{page}");
@@ -368,7 +382,11 @@ pub(super) mod tests {
         let figures = figures();
         let address = "1.2.3.4:5".parse().unwrap();
         for protocol in [Protocol::Udp, Protocol::Http] {
-            figures.board.register(Listener { protocol, address, door: DoorNumber(0) });
+            figures.board.register(Listener {
+                protocol,
+                address,
+                listener_policy: ListenerPolicyId(0),
+            });
         }
         let page = render(&figures, None);
         let mut seen = HashSet::new();

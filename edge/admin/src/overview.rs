@@ -16,7 +16,7 @@ use std::sync::atomic::{self, AtomicBool};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tracker::{TorrentFigures, Tracker};
+use tracker::{TorrentStats, Tracker};
 use types::{InfoHash, Tick};
 
 /// A torrent in a list.
@@ -31,7 +31,7 @@ pub struct Row {
     /// Downloads completed.
     pub downloads: u32,
     /// When it came, less up to 17 minutes.
-    pub born: Tick,
+    pub first_seen: Tick,
 }
 
 /// By what a list is sorted.
@@ -370,17 +370,17 @@ impl Sort {
             Self::Leechers => row.leechers,
             Self::Downloads => row.downloads,
             // The sooner it came, the older.
-            Self::Age => u32::MAX - row.born.0,
+            Self::Age => u32::MAX - row.first_seen.0,
             Self::InfoHash => 0,
         }
     }
 }
 
-impl From<&TorrentFigures> for Row {
-    fn from(figures: &TorrentFigures) -> Self {
-        let TorrentFigures { info_hash, counts, born } = *figures;
+impl From<&TorrentStats> for Row {
+    fn from(figures: &TorrentStats) -> Self {
+        let TorrentStats { info_hash, counts, first_seen } = *figures;
         let (seeders, leechers) = (counts.seeders(), counts.leechers());
-        Self { info_hash, seeders, leechers, downloads: counts.downloads, born }
+        Self { info_hash, seeders, leechers, downloads: counts.downloads, first_seen }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
-use tracker::counters::{Counters, Drop, Latency, Listener, Protocol};
+use tracker::counters::{Counters, DropReason, Latency, Listener, Protocol};
 use types::Refusal;
 
 use crate::Figures;
@@ -251,7 +251,11 @@ fn tables(
     let samples = clients.values().sum::<u64>().max(1) as f64;
     let (tracker, totals) = (&figures.tracker, figures.tracker.totals());
     let tables = Tables {
-        drops: rates(&mut Drop::ALL.into_iter().map(Drop::label), &now.counters.drops, &old.drops),
+        drops: rates(
+            &mut DropReason::ALL.into_iter().map(DropReason::label),
+            &now.counters.drops,
+            &old.drops,
+        ),
         refusals: rates(
             &mut Refusal::ALL.into_iter().map(Refusal::label),
             &now.counters.refusals,
@@ -259,7 +263,7 @@ fn tables(
         ),
         clients: clients.into_iter().map(|(name, count)| (name, count as f64 / samples)).collect(),
         bans: tracker.bans().len(),
-        keys: tracker.keyring().len(),
+        keys: tracker.passkeys().len(),
         allowed: tracker.allowed().len(),
         denied: tracker.denied().len(),
         uptime_s: (figures.process)().uptime_s,
@@ -283,7 +287,7 @@ fn rounded(sample: &Sample) -> Value {
 mod tests {
     use std::time::Duration;
 
-    use tracker::DoorNumber;
+    use tracker::ListenerPolicyId;
     use tracker::counters::Kind;
     use types::Family;
 
@@ -293,9 +297,9 @@ mod tests {
     #[test]
     fn a_course_is_kept_and_told() {
         let figures = figures();
-        let (address, door) = ("1.2.3.4:5".parse().unwrap(), DoorNumber(0));
-        let mut ledger =
-            figures.board.register(Listener { protocol: Protocol::Udp, address, door });
+        let (address, listener_policy) = ("1.2.3.4:5".parse().unwrap(), ListenerPolicyId(0));
+        let mut metrics =
+            figures.board.register(Listener { protocol: Protocol::Udp, address, listener_policy });
         let recorder = Recorder::default();
         recorder.record(&figures);
         let (history, mut told) = recorder.listen();
@@ -303,9 +307,9 @@ mod tests {
         let history: Value = serde_json::from_str(&history[0].data).unwrap();
         assert_eq!(history["fields"].as_array().unwrap().len(), FIELDS.len());
         assert_eq!(history["seconds"], json!([]), "there is nothing to compare with yet");
-        ledger.now.request(Family::V4, Kind::Announce);
-        ledger.now.latency.observe(Duration::from_micros(15), 1);
-        ledger.publish();
+        metrics.counters.request(Family::V4, Kind::Announce);
+        metrics.counters.latency.observe(Duration::from_micros(15), 1);
+        metrics.publish();
         recorder.record(&figures);
         let sample = told.try_recv().unwrap();
         let row: Vec<f64> = serde_json::from_str(&sample.data).unwrap();

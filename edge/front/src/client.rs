@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use tracker::{DoorNumber, Networks, Tracker};
+use tracker::{ListenerPolicyId, Networks, Tracker};
 use types::Scope;
 use wire::http::{ForwardedHeader, Request};
 use wire::proxy::{self, Opening};
@@ -18,7 +18,7 @@ pub(crate) struct Caller {
     /// The nearest address that is known.
     ip: IpAddr,
     /// Whether the caller has reached an address that is not public.
-    pub(crate) near: bool,
+    pub(crate) via_local_address: bool,
     state: State,
 }
 
@@ -57,7 +57,7 @@ impl Caller {
         //= proxy#trusted-only
         let is_announced = proxies.is_some_and(|proxies| proxies.contains(ip));
         let state = if is_announced { State::Announced } else { State::Known };
-        Self { ip, near: is_near(ip, local), state }
+        Self { ip, via_local_address: is_via_local_address(ip, local), state }
     }
 
     /// Whether a PROXY header must come first, and has not yet.
@@ -83,7 +83,7 @@ impl Caller {
         self.state = State::Alone;
         if let Some(route) = header.route {
             self.ip = route.client.ip();
-            self.near = Scope::of(route.server.ip()) != Scope::Public;
+            self.via_local_address = Scope::of(route.server.ip()) != Scope::Public;
             self.state = State::Known;
         }
         Heard::All(header.len)
@@ -124,12 +124,12 @@ impl Caller {
 #[inline]
 pub(crate) fn user_key<'a>(
     tracker: &Tracker,
-    door: DoorNumber,
+    listener_policy: ListenerPolicyId,
     in_path: Option<&'a [u8]>,
     query: &'a [u8],
 ) -> Option<&'a [u8]> {
     match in_path {
-        None if tracker.doors().is_private(door) => query_key(query),
+        None if tracker.listener_policies().is_private(listener_policy) => query_key(query),
         key => key,
     }
 }
@@ -137,7 +137,7 @@ pub(crate) fn user_key<'a>(
 /// Whether a client that is not public has reached an address that is not public either. `local` is
 /// asked for that address, unless the answer is clear without; of public clients it is always false.
 #[inline]
-pub(crate) fn is_near(ip: IpAddr, local: impl FnOnce() -> Option<IpAddr>) -> bool {
+pub(crate) fn is_via_local_address(ip: IpAddr, local: impl FnOnce() -> Option<IpAddr>) -> bool {
     if Scope::of(ip) == Scope::Public {
         return false;
     }

@@ -33,13 +33,13 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{LocalSet, yield_now};
 use tokio::time::{Instant, interval, sleep};
-use tracker::counters::{Drop, Ledger};
-use tracker::{DoorNumber, Networks, Random, Seat, Tracker};
+use tracker::counters::{DropReason, WorkerMetrics};
+use tracker::{ConnectionPermit, ListenerPolicyId, Networks, Random, Tracker};
 
 use crate::client::Caller;
 use crate::stream::{Socket, reason};
 use crate::web::{Place, Upgraded, Web, WebListener, WebOptions, WebParts};
-use crate::{Clock, tell};
+use crate::{Clock, reject_log};
 use connection::{Connection, Connections};
 use desk::{Client, Desk, DeskListener, Next, Turn};
 
@@ -50,7 +50,7 @@ pub use wire::http::ForwardedHeader;
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
     /// What is decided for the listener.
-    pub door: DoorNumber,
+    pub listener_policy: ListenerPolicyId,
     /// Connections that one worker holds at the listener; more are closed as they come. At all of
     /// its listeners together it holds no more than at the one that may have most.
     pub connections_max: usize,
@@ -67,10 +67,10 @@ pub struct HttpOptions {
     /// The header in which they say so in requests.
     pub forwarded_header: ForwardedHeader,
     /// Whether `compact=0` is honoured with the dict model (BEP 3); the store must keep peer ids.
-    pub dict_model: bool,
+    pub non_compact: bool,
     /// Seconds that answers may take to leave once the worker shall stop; of several listeners' the
     /// longest time counts for all.
-    pub drain_s: u32,
+    pub shutdown_timeout_s: u32,
     /// How WebTorrent is served, if it is.
     pub web: Option<WebOptions>,
     /// Answers to an ACME authority; shared by all clones.
@@ -80,7 +80,7 @@ pub struct HttpOptions {
 impl Default for HttpOptions {
     fn default() -> Self {
         Self {
-            door: DoorNumber::default(),
+            listener_policy: ListenerPolicyId::default(),
             connections_max: 50_000,
             head_timeout_s: 10,
             idle_timeout_s: 60,
@@ -88,8 +88,8 @@ impl Default for HttpOptions {
             trusted_proxies: Networks::default(),
             proxy_protocol: false,
             forwarded_header: ForwardedHeader::default(),
-            dict_model: false,
-            drain_s: 5,
+            non_compact: false,
+            shutdown_timeout_s: 5,
             web: Some(WebOptions::default()),
             challenges: Arc::default(),
         }
@@ -119,9 +119,9 @@ pub struct HttpListener {
     /// How to serve there.
     pub options: HttpOptions,
     /// The account of its HTTP requests.
-    pub http: Ledger,
+    pub http: WorkerMetrics,
     /// The account of its WebSockets.
-    pub web: Ledger,
+    pub web: WorkerMetrics,
 }
 
 /// How often deadlines are looked at and figures published.
@@ -132,7 +132,7 @@ const ACCEPT_BATCH: usize = 64;
 const EXHAUSTED_REST: Duration = Duration::from_millis(100);
 
 /// Serves on this thread until `stop` becomes true, and then until answers under way have left, for
-/// [`HttpOptions::drain_s`] at most. An error means that the runtime or a listener could not be set up.
+/// [`HttpOptions::shutdown_timeout_s`] at most. An error means that the runtime or a listener could not be set up.
 pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, run(worker, stop))
@@ -145,12 +145,12 @@ async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<
         sockets.push(listener.socket);
         tls.push(listener.tls);
         at_web.push(WebListener {
-            ledger: listener.web,
-            door: listener.options.door,
+            metrics: listener.web,
+            listener_policy: listener.options.listener_policy,
             options: listener.options.web.clone().unwrap_or_default(),
         });
         let own = Rc::new(listener.options);
-        at_desk.push(DeskListener { ledger: listener.http, options: Rc::clone(&own) });
+        at_desk.push(DeskListener { metrics: listener.http, options: Rc::clone(&own) });
         options.push(own);
     }
     let mut random = Random::new(worker.seed);
@@ -193,8 +193,9 @@ async fn run(worker: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<
     acceptors.iter().for_each(tokio::task::JoinHandle::abort);
     shared.stopping.set(true);
     shared.web.close_all();
-    let drain_s = shared.options.iter().map(|options| options.drain_s).max().unwrap_or(0);
-    let deadline = Instant::now() + Duration::from_secs(drain_s.into());
+    let shutdown_timeout_s =
+        shared.options.iter().map(|options| options.shutdown_timeout_s).max().unwrap_or(0);
+    let deadline = Instant::now() + Duration::from_secs(shutdown_timeout_s.into());
     while shared.held() > 0 && Instant::now() < deadline {
         shared.connections.close_idle();
         shared.scan();
@@ -225,7 +226,7 @@ impl Shared {
         let mut desk = self.desk.borrow_mut();
         let now = desk.clock.now();
         self.connections.close_overdue(now, |listener| {
-            desk.ledger(listener).now.drop(Drop::TimedOut);
+            desk.metrics(listener).counters.drop(DropReason::TimedOut);
         });
         desk.publish();
         self.web.scan();
@@ -247,8 +248,8 @@ impl Shared {
         self.tls.get(listener).and_then(Option::as_ref)
     }
 
-    fn count_drop(&self, listener: usize, reason: Drop) {
-        self.desk.borrow_mut().ledger(listener).now.drop(reason);
+    fn count_drop(&self, listener: usize, reason: DropReason) {
+        self.desk.borrow_mut().metrics(listener).counters.drop(reason);
     }
 }
 
@@ -266,11 +267,11 @@ async fn accept_all(shared: Rc<Shared>, listener: usize, socket: AsyncFd<TcpList
                 }
                 Err(error) if net::is_out_of_descriptors(&error) => {
                     rest = Some(EXHAUSTED_REST);
-                    shared.count_drop(listener, Drop::ConnectionLimit);
+                    shared.count_drop(listener, DropReason::ConnectionLimit);
                     break;
                 }
                 // The client is gone already, or the kernel refuses this one: the next may do.
-                Err(_) => shared.count_drop(listener, Drop::Reset),
+                Err(_) => shared.count_drop(listener, DropReason::Reset),
             }
         }
         drop(ready);
@@ -284,7 +285,7 @@ async fn accept_all(shared: Rc<Shared>, listener: usize, socket: AsyncFd<TcpList
 /// Serves what a new connection has sent already, and keeps it only if there may be more.
 fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, from: SocketAddr) {
     if shared.is_full(listener) {
-        shared.count_drop(listener, Drop::ConnectionLimit);
+        shared.count_drop(listener, DropReason::ConnectionLimit);
         return;
     }
     let local = || stream.local_addr().ok().map(|address| address.ip());
@@ -293,12 +294,12 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
     let caller = Caller::new(from.ip(), local, announced);
     let mut client = Client { listener, caller, may_stay: !shared.stopping.get() };
     let greeted = greeting::take(&mut client.caller, &stream);
-    let seat = shared.desk.borrow().seat(listener, client.caller.ip());
-    let seat = match seat {
-        Ok(seat) => seat,
+    let permit = shared.desk.borrow().permit(listener, client.caller.ip());
+    let permit = match permit {
+        Ok(permit) => permit,
         Err(reason) => return shared.count_drop(listener, reason),
     };
-    shared.desk.borrow_mut().ledger(listener).now.connections_opened += 1;
+    shared.desk.borrow_mut().metrics(listener).counters.connections_opened += 1;
     let first = greeted.and_then(|()| {
         // A handshake takes several turns anyway, and a header that has not come must be waited for.
         if client.caller.is_announced() || shared.tls(listener).is_some() {
@@ -306,13 +307,13 @@ fn welcome(shared: &Rc<Shared>, listener: usize, stream: std::net::TcpStream, fr
         }
         shared.desk.borrow_mut().turn(client, Turn::first(), &stream)
     });
-    let goes_on = first.and_then(|turn| go_on(shared, stream, client, seat, turn));
+    let goes_on = first.and_then(|turn| go_on(shared, stream, client, permit, turn));
     if let Err(error) = &goes_on {
-        tell::broken("http", client.caller.ip(), error);
+        reject_log::broken("http", client.caller.ip(), error);
         shared.count_drop(listener, reason(error));
     }
     if !goes_on.unwrap_or(false) {
-        shared.desk.borrow_mut().ledger(listener).now.connections_closed += 1;
+        shared.desk.borrow_mut().metrics(listener).counters.connections_closed += 1;
     }
 }
 
@@ -321,7 +322,7 @@ fn go_on(
     shared: &Rc<Shared>,
     stream: std::net::TcpStream,
     client: Client,
-    seat: Seat,
+    permit: ConnectionPermit,
     turn: Turn,
 ) -> io::Result<bool> {
     if turn.is_over() {
@@ -330,11 +331,11 @@ fn go_on(
     let listener = client.listener;
     let stream = Socket::new(TcpStream::from_std(stream)?, shared.tls(listener))?;
     if matches!(turn.next, Next::Upgrade(_)) {
-        drop(seat);
+        drop(permit);
         upgrade(shared, listener, stream, turn);
         return Ok(false);
     }
-    Connection::start(shared, stream, client, seat, turn);
+    Connection::start(shared, stream, client, permit, turn);
     Ok(true)
 }
 
@@ -342,9 +343,11 @@ fn go_on(
 /// it takes is the client's, whoever brought the connection here.
 fn upgrade(shared: &Shared, listener: usize, stream: Socket, turn: Turn) {
     let Turn { next: Next::Upgrade(newcomer), unsent, rest, .. } = turn else { return };
-    let seat = shared.desk.borrow().seat(listener, newcomer.ip);
-    match seat {
-        Ok(seat) => shared.web.start(Upgraded { stream, listener, newcomer, seat, unsent, rest }),
+    let permit = shared.desk.borrow().permit(listener, newcomer.ip);
+    match permit {
+        Ok(permit) => {
+            shared.web.start(Upgraded { stream, listener, newcomer, permit, unsent, rest })
+        }
         Err(reason) => shared.count_drop(listener, reason),
     }
 }

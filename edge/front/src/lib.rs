@@ -7,8 +7,8 @@
 mod client;
 mod clock;
 pub mod http;
+mod reject_log;
 mod stream;
-mod tell;
 pub mod udp;
 pub mod web;
 

@@ -11,7 +11,7 @@ use std::task::Poll;
 use net::tls::{SEALED_MAX, TlsConfig, TlsSession};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tracker::counters::Drop;
+use tracker::counters::DropReason;
 use wire::http::{Method, Response, Status};
 use wire::proxy;
 
@@ -204,13 +204,13 @@ fn broken(why: &str) -> io::Error {
 }
 
 /// Why a connection broke.
-pub(crate) fn reason(error: &io::Error) -> Drop {
+pub(crate) fn reason(error: &io::Error) -> DropReason {
     match error.kind() {
-        _ if error.raw_os_error().is_some() => Drop::Reset,
-        io::ErrorKind::InvalidInput => Drop::BadProxyHeader,
-        io::ErrorKind::PermissionDenied => Drop::UntrustedProxy,
-        io::ErrorKind::InvalidData => Drop::BadTls,
-        _ => Drop::Reset,
+        _ if error.raw_os_error().is_some() => DropReason::Reset,
+        io::ErrorKind::InvalidInput => DropReason::BadProxyHeader,
+        io::ErrorKind::PermissionDenied => DropReason::UntrustedProxy,
+        io::ErrorKind::InvalidData => DropReason::BadTls,
+        _ => DropReason::Reset,
     }
 }
 

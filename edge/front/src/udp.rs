@@ -11,21 +11,21 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use net::{Batch, Handler, Network};
-use tracker::counters::{Counters, Drop, Kind, Ledger};
+use tracker::counters::{Counters, DropReason, Kind, WorkerMetrics};
 use tracker::{
-    Accepted, AnnouncePolicy, Answers, Ask, Asked, BanReason, Claim, DoorNumber, Networks,
-    Offenders, Random, Tracker,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, HeavyHitters,
+    ListenerPolicyId, Networks, Random, RequestKind, Tracker, UnverifiedGrant,
 };
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
     SwarmCounts, Tick, limits,
 };
 use wire::proxy::simple;
-use wire::udp::{self, AnnounceHead, Call, InfoHashes, Noise, Options, Request};
+use wire::udp::{self, AnnounceHead, DecodeError, InfoHashes, Options, Request, VerifiedRequest};
 use wire::url;
 
-use crate::client::{is_near, user_key};
-use crate::{Clock, tell};
+use crate::client::{is_via_local_address, user_key};
+use crate::{Clock, reject_log};
 
 /// What one worker does with datagrams.
 pub struct UdpFront {
@@ -34,21 +34,21 @@ pub struct UdpFront {
     random: Random,
     /// One for each socket.
     listeners: Vec<UdpListener>,
-    offenders: Offenders,
+    heavy_hitters: HeavyHitters,
 }
 
 /// What a worker knows of one of its sockets.
 pub struct UdpListener {
     /// Its account.
-    pub ledger: Ledger,
+    pub metrics: WorkerMetrics,
     /// What is decided for it.
-    pub door: DoorNumber,
+    pub listener_policy: ListenerPolicyId,
     /// Those who wrap each datagram in a Simple Proxy header, and unwrap the replies, if such are
     /// expected.
     pub proxies: Option<Networks>,
 }
 
-const _: () = assert!(net::SHUT_OUT_MAX == limits::SHUT_OUT_MAX);
+const _: () = assert!(net::SOURCE_FILTER_MAX == limits::SOURCE_FILTER_MAX);
 const _: () = assert!(net::BATCH_MAX == limits::BATCH_MAX);
 const _: () = assert!(net::REQUEST_MAX == limits::UDP_REQUEST_MAX);
 const _: () = assert!(net::REPLY_MAX == limits::UDP_PAYLOAD_V4_MAX);
@@ -84,8 +84,8 @@ impl UdpFront {
         clock: Clock,
         seed: u64,
     ) -> Self {
-        let (random, offenders) = (Random::new(seed), Offenders::default());
-        Self { tracker, clock, random, listeners, offenders }
+        let (random, heavy_hitters) = (Random::new(seed), HeavyHitters::default());
+        Self { tracker, clock, random, listeners, heavy_hitters }
     }
 
     /// Answers datagram `slot`, or gives its announce and where the answer goes.
@@ -95,40 +95,56 @@ impl UdpFront {
         batch: &mut Batch,
         slot: usize,
         now: Tick,
-    ) -> Option<(Ask, Pending)> {
+    ) -> Option<(AnnounceRequest, Pending)> {
         let from = batch.from(slot).ip();
         let truncated = batch.is_truncated(slot);
         let (request, reply) = batch.exchange(slot);
-        let UdpListener { ledger, door, proxies } = &mut self.listeners[socket];
-        let counters = &mut ledger.now;
+        let UdpListener { metrics, listener_policy, proxies } = &mut self.listeners[socket];
+        let counters = &mut metrics.counters;
         counters.bytes_in += request.len() as u64;
         if truncated {
-            counters.drop(Drop::Oversize);
+            counters.drop(DropReason::Oversize);
             return None;
         }
         let (mut ip, mut request, mut place) = (from, request, Place::new(from));
         let mut reached = None;
-        let mut offenders = Some(&mut self.offenders);
+        let mut heavy_hitters = Some(&mut self.heavy_hitters);
         if proxies.as_ref().is_some_and(|proxies| proxies.contains(from)) {
             let Some(wrapped) = simple::unwrap(request) else {
-                counters.drop(Drop::BadProxyHeader);
+                counters.drop(DropReason::BadProxyHeader);
                 return None;
             };
             (ip, request) = (wrapped.route.client.ip(), wrapped.datagram);
             reached = Some(wrapped.route.server.ip());
             // The kernel would see the proxy's address.
-            offenders = None;
+            heavy_hitters = None;
             place = place.behind(reply, wrapped.header, ip);
         }
         let room = reply.get_mut(place.start..place.end).unwrap_or_default();
-        let mut turn =
-            Turn { tracker: &self.tracker, counters, offenders, door: *door, ip, now, len: 0 };
+        let mut turn = Turn {
+            tracker: &self.tracker,
+            counters,
+            heavy_hitters,
+            listener_policy: *listener_policy,
+            ip,
+            now,
+            len: 0,
+        };
         let asked = turn.take(request, room);
         batch.set_reply(slot, place.whole(turn.len));
         let (claim, announce, transaction_id) = asked?;
-        let near = is_near(ip, || reached.or_else(|| batch.to(slot)));
+        let via_local_address = is_via_local_address(ip, || reached.or_else(|| batch.to(slot)));
         let pending = Pending { slot, transaction_id, place, len: 0 };
-        Some((Ask { claim, from: ip, near, announce, policy: place.policy() }, pending))
+        Some((
+            AnnounceRequest {
+                claim,
+                from: ip,
+                via_local_address,
+                announce,
+                policy: place.policy(),
+            },
+            pending,
+        ))
     }
 
     /// Serves the announces of a batch.
@@ -136,17 +152,17 @@ impl UdpFront {
         &mut self,
         socket: usize,
         batch: &mut Batch,
-        (asks, pending): (&[Ask], &mut [Pending]),
+        (requests, pending): (&[AnnounceRequest], &mut [Pending]),
         now: Tick,
     ) {
-        let counters = &mut self.listeners[socket].ledger.now;
+        let counters = &mut self.listeners[socket].metrics.counters;
         let mut replies = Replies { batch, pending, counters, accepted: 0, last: None };
-        self.tracker.announce(now, &mut self.random, asks, &mut replies);
+        self.tracker.announce(now, &mut self.random, requests, &mut replies);
         let (accepted, last) = (replies.accepted, replies.last);
         for done in pending {
             batch.set_reply(done.slot, done.place.whole(done.len));
         }
-        let last = || Some(asks.get(last?)?.announce.peer_id);
+        let last = || Some(requests.get(last?)?.announce.peer_id);
         counters.clients.pass(accepted, last);
     }
 }
@@ -155,33 +171,33 @@ impl Handler for UdpFront {
     fn batch(&mut self, socket: usize, batch: &mut Batch) {
         let begun = self.clock.moment();
         let now = begun.tick();
-        let mut asks: ArrayVec<Ask, { limits::BATCH_MAX }> = ArrayVec::new();
+        let mut requests: ArrayVec<AnnounceRequest, { limits::BATCH_MAX }> = ArrayVec::new();
         let mut pending: ArrayVec<Pending, { limits::BATCH_MAX }> = ArrayVec::new();
         for slot in 0..batch.len() {
             if let Some((ask, asker)) = self.read(socket, batch, slot, now) {
-                asks.push(ask);
+                requests.push(ask);
                 pending.push(asker);
             }
         }
-        self.serve(socket, batch, (&asks, &mut pending), now);
+        self.serve(socket, batch, (&requests, &mut pending), now);
         let sent: usize = (0..batch.len()).map(|slot| batch.reply_len(slot)).sum();
-        let counters = &mut self.listeners[socket].ledger.now;
+        let counters = &mut self.listeners[socket].metrics.counters;
         counters.bytes_out += sent as u64;
         counters.latency.observe(begun.elapsed(), batch.len() as u64);
     }
 
     fn idle(&mut self) {
-        self.offenders.expire(self.clock.now());
-        self.listeners.iter_mut().for_each(|listener| listener.ledger.publish());
+        self.heavy_hitters.expire(self.clock.now());
+        self.listeners.iter_mut().for_each(|listener| listener.metrics.publish());
     }
 
     fn send_failed(&mut self, socket: usize, datagrams: usize, blocked: bool) {
-        let reason = if blocked { Drop::Blocked } else { Drop::SendFailed };
-        self.listeners[socket].ledger.now.drops[reason.index()] += datagrams as u64;
+        let reason = if blocked { DropReason::Blocked } else { DropReason::SendFailed };
+        self.listeners[socket].metrics.counters.drops[reason.index()] += datagrams as u64;
     }
 
-    fn shut_out(&mut self) -> Option<Vec<Network>> {
-        let prefixes = self.offenders.change()?;
+    fn source_filter(&mut self) -> Option<Vec<Network>> {
+        let prefixes = self.heavy_hitters.change()?;
         let network = |address| {
             let (address, bits) = self.tracker.limiter().prefix(address);
             Network { address, bits }
@@ -244,9 +260,9 @@ struct Turn<'a> {
     tracker: &'a Tracker,
     counters: &'a mut Counters,
     /// Whom to shut out, if the client can be.
-    offenders: Option<&'a mut Offenders>,
+    heavy_hitters: Option<&'a mut HeavyHitters>,
     /// Where the client has come in.
-    door: DoorNumber,
+    listener_policy: ListenerPolicyId,
     /// The client's address.
     ip: IpAddr,
     now: Tick,
@@ -256,15 +272,19 @@ struct Turn<'a> {
 
 impl Turn<'_> {
     /// Answers at once, or gives the announce that is to be answered with others.
-    fn take(&mut self, request: &[u8], reply: &mut [u8]) -> Option<(Claim, Announce, u32)> {
+    fn take(
+        &mut self,
+        request: &[u8],
+        reply: &mut [u8],
+    ) -> Option<(UnverifiedGrant, Announce, u32)> {
         let family = family(self.ip);
         let (connection_id, transaction_id, call) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
                 self.counters.request(family, Kind::Connect);
                 if let Err(refusal) = self.tracker.admit_connect(self.now, self.ip) {
                     self.counters.drop(match refusal {
-                        Refusal::Banned => Drop::Banned,
-                        _ => Drop::ConnectRate,
+                        Refusal::Banned => DropReason::Banned,
+                        _ => DropReason::ConnectRate,
                     });
                     return None;
                 }
@@ -278,8 +298,8 @@ impl Turn<'_> {
             }
             Err(noise) => {
                 let reason = match noise {
-                    Noise::TooShort => Drop::TooShort,
-                    Noise::NotATracker => Drop::NotATracker,
+                    DecodeError::TooShort => DropReason::TooShort,
+                    DecodeError::NotATracker => DropReason::NotATracker,
                 };
                 self.drop(reason, request);
                 return None;
@@ -287,33 +307,33 @@ impl Turn<'_> {
         };
         //= bep15#connection-id-verified
         if !self.tracker.verify_connection_id(self.now, self.ip, connection_id) {
-            self.drop(Drop::BadConnectionId, request);
+            self.drop(DropReason::BadConnectionId, request);
             return None;
         }
         match call {
-            Call::Announce { announce, options } => {
+            VerifiedRequest::Announce { announce, options } => {
                 self.counters.request(family, Kind::Announce);
                 // The announce is served all the same: what counts stands before the options.
                 if options.is_malformed() {
-                    self.counters.drop(Drop::MalformedOptions);
+                    self.counters.drop(DropReason::MalformedOptions);
                 }
                 match self.claim(&options) {
                     Ok(claim) => return Some((claim, announce, transaction_id)),
                     Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
             }
-            Call::Scrape(hashes) => {
+            VerifiedRequest::Scrape(hashes) => {
                 self.counters.request(family, Kind::Scrape);
                 match self.scrape(hashes, transaction_id, reply) {
                     Ok(()) => self.counters.response(family, Kind::Scrape),
                     Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
             }
-            Call::Malformed(refusal) => {
+            VerifiedRequest::Malformed(refusal) => {
                 self.counters.request(family, Kind::Other);
-                let claim = self.tracker.claim(self.door, self.now, self.ip, None);
-                if claim.is_ok() && self.offenders.is_some() {
-                    self.tracker.offended(self.now, self.ip, BanReason::Garbage);
+                let claim = self.tracker.claim(self.listener_policy, self.now, self.ip, None);
+                if claim.is_ok() && self.heavy_hitters.is_some() {
+                    self.tracker.report_offence(self.now, self.ip, BanReason::Garbage);
                 }
                 self.refuse(claim.err().unwrap_or(refusal), transaction_id, reply);
             }
@@ -324,7 +344,7 @@ impl Turn<'_> {
     /// Asks for leave by the key in the client's URL, which clients send if it says more than
     /// `/announce` (BEP 41). What comes of the key is heard when all of the batch have asked.
     //= bep41#url-data-use
-    fn claim(&self, options: &Options<'_>) -> Result<Claim, Refusal> {
+    fn claim(&self, options: &Options<'_>) -> Result<UnverifiedGrant, Refusal> {
         match options.sole_url_data() {
             Some(url) => self.claim_by(url),
             None if options.is_empty() => self.claim_by(b""),
@@ -332,10 +352,10 @@ impl Turn<'_> {
         }
     }
 
-    fn claim_by(&self, url: &[u8]) -> Result<Claim, Refusal> {
+    fn claim_by(&self, url: &[u8]) -> Result<UnverifiedGrant, Refusal> {
         let url = url::read(url);
-        let key = user_key(self.tracker, self.door, url.key, url.query);
-        self.tracker.claim(self.door, self.now, self.ip, key)
+        let key = user_key(self.tracker, self.listener_policy, url.key, url.query);
+        self.tracker.claim(self.listener_policy, self.now, self.ip, key)
     }
 
     fn scrape(
@@ -345,7 +365,13 @@ impl Turn<'_> {
         reply: &mut [u8],
     ) -> Result<(), Refusal> {
         // A scrape carries no options, so no key either: private doors refuse it.
-        let pass = self.tracker.admit(self.door, self.now, self.ip, Asked::Scrape, None)?;
+        let pass = self.tracker.admit(
+            self.listener_policy,
+            self.now,
+            self.ip,
+            RequestKind::Scrape,
+            None,
+        )?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let hashes = hashes.copy_to(&mut room);
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];
@@ -357,16 +383,16 @@ impl Turn<'_> {
 
     /// Says why, except to who asks too much, or is banned: that would take as much as serving.
     fn refuse(&mut self, refusal: Refusal, transaction_id: u32, reply: &mut [u8]) {
-        tell::refused("udp", self.ip, refusal);
+        reject_log::refused("udp", self.ip, refusal);
         if refusal == Refusal::Banned {
-            return self.counters.drop(Drop::Banned);
+            return self.counters.drop(DropReason::Banned);
         }
         if refusal == Refusal::TooManyRequests {
-            if let Some(offenders) = &mut self.offenders {
-                let is_too_far = self.tracker.limiter().note(offenders, self.now, self.ip);
-                self.counters.shut_outs += u64::from(is_too_far);
+            if let Some(heavy_hitters) = &mut self.heavy_hitters {
+                let is_too_far = self.tracker.limiter().note(heavy_hitters, self.now, self.ip);
+                self.counters.kernel_blocks += u64::from(is_too_far);
             }
-            return self.counters.drop(Drop::RequestRate);
+            return self.counters.drop(DropReason::RequestRate);
         }
         self.len = udp::error_reply(reply, transaction_id, refusal.text());
         self.counters.refuse(refusal);
@@ -375,13 +401,13 @@ impl Turn<'_> {
 
     /// Counts a datagram that is met with silence. A header of a proxy looks like anything but a
     /// request, and the operator should hear of it.
-    fn drop(&mut self, reason: Drop, request: &[u8]) {
+    fn drop(&mut self, reason: DropReason, request: &[u8]) {
         let is_wrapped = simple::unwrap(request).is_some();
-        let reason = if is_wrapped { Drop::UntrustedProxy } else { reason };
-        tell::dropped("udp", self.ip, reason);
+        let reason = if is_wrapped { DropReason::UntrustedProxy } else { reason };
+        reject_log::dropped("udp", self.ip, reason);
         self.counters.drop(reason);
-        if self.offenders.is_some() {
-            self.tracker.offended(self.now, self.ip, BanReason::BadConnectionIds);
+        if self.heavy_hitters.is_some() {
+            self.tracker.report_offence(self.now, self.ip, BanReason::BadConnectionIds);
         }
     }
 }
@@ -412,9 +438,9 @@ impl Replies<'_> {
     }
 }
 
-impl Answers for Replies<'_> {
+impl AnnounceSink for Replies<'_> {
     #[inline]
-    fn accept(&mut self, ask: usize, accepted: &Accepted) {
+    fn accept(&mut self, ask: usize, accepted: &AnnounceOk) {
         let chosen = accepted.chosen;
         (self.accepted, self.last) = (self.accepted + 1, Some(ask));
         self.counters.response(self.family(ask), Kind::Announce);
@@ -432,7 +458,7 @@ impl Answers for Replies<'_> {
 
     fn refuse(&mut self, ask: usize, refusal: Refusal) {
         if let Some(pending) = self.pending.get(ask) {
-            tell::refused("udp", self.batch.from(pending.slot).ip(), refusal);
+            reject_log::refused("udp", self.batch.from(pending.slot).ip(), refusal);
         }
         self.counters.refuse(refusal);
         self.counters.response(self.family(ask), Kind::Other);

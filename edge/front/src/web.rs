@@ -29,8 +29,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use tracker::counters::Ledger;
-use tracker::{DoorNumber, Random, Seat, Tracker};
+use tracker::counters::WorkerMetrics;
+use tracker::{ConnectionPermit, ListenerPolicyId, Random, Tracker};
 use types::{Family, UserKey, limits};
 use wire::http::Request;
 use wire::url::{Target, query_key};
@@ -160,7 +160,7 @@ pub(crate) struct Upgraded {
     pub(crate) listener: usize,
     pub(crate) newcomer: Newcomer,
     /// Taken as long as the connection lasts.
-    pub(crate) seat: Seat,
+    pub(crate) permit: ConnectionPermit,
     /// What of the answer to its request the socket did not take yet.
     pub(crate) unsent: Vec<u8>,
     /// What it has sent behind its request.
@@ -179,9 +179,9 @@ pub(crate) struct WebParts {
 /// What WebTorrent knows of one of the worker's listeners.
 pub(crate) struct WebListener {
     /// Its account.
-    pub(crate) ledger: Ledger,
+    pub(crate) metrics: WorkerMetrics,
     /// What is decided for it.
-    pub(crate) door: DoorNumber,
+    pub(crate) listener_policy: ListenerPolicyId,
     /// How its connections are served.
     pub(crate) options: WebOptions,
 }

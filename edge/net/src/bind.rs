@@ -51,7 +51,7 @@ pub(crate) fn bind_group(
 
 /// A socket that somebody else has bound and handed over.
 #[derive(Debug)]
-pub struct Handed(pub(crate) Socket);
+pub struct InheritedSocket(pub(crate) Socket);
 
 /// Makes the sockets of `count` workers from those that were handed over: each worker has one, and
 /// several share one if there are fewer. More than `count` are all kept, because clients are spread
@@ -59,7 +59,7 @@ pub struct Handed(pub(crate) Socket);
 pub(crate) fn adopt_group(
     transport: Transport,
     address: SocketAddr,
-    handed: Vec<Handed>,
+    handed: Vec<InheritedSocket>,
     count: usize,
     prepare: impl Fn(&Socket) -> io::Result<()>,
 ) -> Result<Vec<Socket>, BindError> {
@@ -209,7 +209,7 @@ mod tests {
             let address = "127.0.0.1:0".parse().unwrap();
             for (handed, workers, sockets) in [(1, 3, 3), (3, 2, 3), (2, 2, 2), (0, 2, 0)] {
                 let group = bind_group(transport, address, handed.max(1), |_| Ok(())).unwrap();
-                let group = group.into_iter().take(handed).map(Handed).collect();
+                let group = group.into_iter().take(handed).map(InheritedSocket).collect();
                 let adopted = adopt_group(transport, address, group, workers, |_| Ok(())).unwrap();
                 assert_eq!(adopted.len(), sockets);
                 assert!(adopted.iter().all(|socket| socket.nonblocking().unwrap()));

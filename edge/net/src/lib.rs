@@ -23,11 +23,11 @@ mod tcp;
 pub mod tls;
 mod udp;
 
-pub use bind::{BindError, Handed};
+pub use bind::{BindError, InheritedSocket};
 pub use tcp::{
     TcpOptions, accept, adopt_tcp, bind_tcp, finish, hang_up, is_out_of_descriptors, receive,
 };
 pub use udp::{
-    BATCH_MAX, Batch, Engine, Handler, Network, REPLY_MAX, REQUEST_MAX, SHUT_OUT_MAX, UdpOptions,
-    UdpSocket, adopt_udp, bind_udp, run_udp,
+    BATCH_MAX, Batch, Engine, Handler, Network, REPLY_MAX, REQUEST_MAX, SOURCE_FILTER_MAX,
+    UdpOptions, UdpSocket, adopt_udp, bind_udp, run_udp,
 };

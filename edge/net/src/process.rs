@@ -13,13 +13,13 @@ mod priority;
 mod sandbox;
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Launcher, Sandbox, confine, go_first, step_back};
+pub use elsewhere::{Launcher, Sandbox, confine, lower_priority, raise_priority};
 pub use inherit::{InheritError, Inherited};
 #[cfg(target_os = "linux")]
 pub use launch::Launcher;
 pub use notify::{Notifier, watchdog_time};
 #[cfg(target_os = "linux")]
-pub use priority::{go_first, step_back};
+pub use priority::{lower_priority, raise_priority};
 #[cfg(target_os = "linux")]
 pub use sandbox::{Sandbox, confine};
 

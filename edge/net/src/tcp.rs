@@ -1,6 +1,6 @@
 //! TCP: listeners, and the few calls on connections that the standard library makes dearer.
 
-use crate::bind::{BindError, Handed, Transport, adopt_group, bind_group};
+use crate::bind::{BindError, InheritedSocket, Transport, adopt_group, bind_group};
 use socket2::{SockRef, Socket};
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -47,7 +47,7 @@ pub fn bind_tcp(
 /// Takes over sockets that somebody else has bound to `address`, and listens on, instead of binding:
 /// one for each of `count` workers, which share them if there are fewer, or all of them.
 pub fn adopt_tcp(
-    handed: Vec<Handed>,
+    handed: Vec<InheritedSocket>,
     address: SocketAddr,
     count: usize,
     options: &TcpOptions,

@@ -13,9 +13,9 @@ mod control;
 mod mmsg;
 mod pace;
 mod portable;
-#[cfg(target_os = "linux")]
-mod shut_out;
 mod socket;
+#[cfg(target_os = "linux")]
+mod source_filter;
 
 pub use batch::Batch;
 pub use socket::{UdpOptions, UdpSocket, adopt_udp, bind_udp};
@@ -75,7 +75,7 @@ pub struct Network {
 }
 
 /// Networks that a worker's sockets can shut out: all of them are looked at for every datagram.
-pub const SHUT_OUT_MAX: usize = 32;
+pub const SOURCE_FILTER_MAX: usize = 32;
 
 /// What a worker does with datagrams. Sockets are numbered as they were given to [`run_udp`].
 pub trait Handler {
@@ -91,8 +91,8 @@ pub trait Handler {
 
     /// Asked after every batch: the networks whose datagrams shall be dropped from now on before they
     /// take time or room, if they are others than before. An engine that cannot do that does not ask;
-    /// of more than [`SHUT_OUT_MAX`] some go on as they are.
-    fn shut_out(&mut self) -> Option<Vec<Network>> {
+    /// of more than [`SOURCE_FILTER_MAX`] some go on as they are.
+    fn source_filter(&mut self) -> Option<Vec<Network>> {
         None
     }
 }

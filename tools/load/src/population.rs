@@ -1,7 +1,7 @@
 //! Torrents and the peers in them, made from a seed: runs with the same seed have the same ones, however
 //! many workers share them.
 
-use types::{Announce, Event, InfoHash, PeerId, Want};
+use types::{Announce, Event, InfoHash, NumWant, PeerId};
 
 use crate::random::{Random, hash};
 use crate::spread::Spread;
@@ -151,7 +151,7 @@ impl Population {
             left: Some(if peer.is_seeder { 0 } else { 123_456_789 }),
             uploaded: 0,
             downloaded: 0,
-            want: habits.want.map_or(Want::Default, Want::Peers),
+            want: habits.want.map_or(NumWant::Default, NumWant::Peers),
         };
         if event == Event::Stopped {
             *peer = Peer::new(habits, number, peer.life.wrapping_add(1), Some(peer.torrent));

@@ -67,7 +67,8 @@ impl Stage {
         let pebble = Pebble::start(&self.folder, 90 * DAY_S)?;
         self.wait_for_attempts(&tracker, "obtained", 1)?;
         self.ask_host(HOST, true)?;
-        let expires = tracker.metric("tidegate_certificate_expiry_seconds", &[("name", HOST)])?;
+        let expires =
+            tracker.metric("tidegate_certificate_expiry_timestamp_seconds", &[("name", HOST)])?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
         ensure!((89..91).contains(&((expires - now) / u64::from(DAY_S))), "expires at {expires}");
         tracker.stop()?;
@@ -159,7 +160,7 @@ impl Stage {
         };
         let place = |name: &str| self.folder.join(name);
         format!(
-            "[tls]\nlisten = [\"127.0.0.1:443\"]\n[tls.acme]\ndomains = {domains:?}\nagree = true\n\
+            "[tls]\nlisten = [\"127.0.0.1:443\"]\n[tls.acme]\ndomains = {domains:?}\nterms_of_service_agreed = true\n\
              contact = [\"ops@example.org\"]\ncache = {:?}\nca = {:?}\n{directory}{more}",
             place("cache"),
             place("ca.pem"),

@@ -17,7 +17,7 @@ const SCRAPE_MAX: Duration = Duration::from_secs(60);
 const ALERTS: &str = "dist/prometheus/alerts.yml";
 /// Names that are served only where something is configured.
 const OPTIONAL: &[&str] =
-    &["tidegate_swarm_memory_budget_bytes", "tidegate_certificate_expiry_seconds"];
+    &["tidegate_swarm_memory_budget_bytes", "tidegate_certificate_expiry_timestamp_seconds"];
 
 /// Everything from checking the rules to a scrape.
 pub(super) fn play(folder: &Path) -> Result<()> {

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use tracker::{KeyId, KeyRules, Keyring};
+use tracker::{KeyId, KeyRules, PasskeyStore};
 use types::{UserKey, limits};
 
 /// The keys of the file that are in force, and their numbers.
@@ -23,19 +23,19 @@ const LINE_MAX: u64 = 1024;
 impl Users {
     /// Puts the keys in force, and those out of it that are missing among them. The others stay as they
     /// are.
-    pub(crate) fn replace(&mut self, keyring: &Keyring, keys: &[UserKey]) {
+    pub(crate) fn replace(&mut self, passkeys: &PasskeyStore, keys: &[UserKey]) {
         let mut before = std::mem::take(&mut self.known);
         for key in keys {
             let id = before.remove(key.as_str()).or_else(|| self.known.get(key.as_str()).copied());
             let id = id.unwrap_or_else(|| {
                 let id = KeyId(KeyId::FILE_FIRST + self.given);
                 self.given += 1;
-                keyring.put(id, *key, KeyRules::default());
+                passkeys.put(id, *key, KeyRules::default());
                 id
             });
             self.known.insert(key.as_str().into(), id);
         }
-        before.into_values().for_each(|id| _ = keyring.remove(id));
+        before.into_values().for_each(|id| _ = passkeys.remove(id));
     }
 }
 
@@ -114,9 +114,9 @@ mod tests {
                     memory_budget: None,
                 },
             },
-            &tracker::Keys { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
+            &tracker::Secrets { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
         );
-        let (ring, mut users) = (tracker.keyring(), Users::default());
+        let (ring, mut users) = (tracker.passkeys(), Users::default());
         let own = UserKey::parse("made-by-the-api-0").unwrap();
         ring.put(KeyId(1), own, KeyRules::default());
         let [a, b, c] = ["a", "b", "c"].map(|one| UserKey::parse(one.repeat(16)).unwrap());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use load::{Latencies, Usage};
 use serde::{Deserialize, Serialize};
-use swarm::{Job, Random};
+use swarm::{Random, StoreAnnounce};
 use types::Tick;
 
 use super::contender::{Answer, Contender, LIFETIME_S};
@@ -84,9 +84,10 @@ type Make<'a> = &'a dyn Fn() -> Box<dyn Contender>;
 /// Measures one case.
 pub(super) fn measure(scenario: Scenario, make: Make<'_>, threads: u32, size: Size) -> Measured {
     let Size { torrents, operations } = size;
-    let each = |make_job: &dyn Fn(u32, u32) -> Job| {
+    let each = |make_job: &dyn Fn(u32, u32) -> StoreAnnounce| {
         let of = |thread| (0..operations).map(move |at| make_job(thread, thread * operations + at));
-        let jobs: Vec<Vec<Job>> = (0..threads).map(|thread| of(thread).collect()).collect();
+        let jobs: Vec<Vec<StoreAnnounce>> =
+            (0..threads).map(|thread| of(thread).collect()).collect();
         // An announce and a scrape of the same torrent, as in Torrust's benchmark.
         let wall_s = throughput(&*make(), &jobs, true);
         let waits = join(&jobs, &|worker, job| worker.announce_and_scrape(job), &*make());
@@ -104,7 +105,7 @@ pub(super) fn measure(scenario: Scenario, make: Make<'_>, threads: u32, size: Si
     }
 }
 
-fn measured(jobs: &[Vec<Job>], wall_s: f64, waits: &Waits) -> Measured {
+fn measured(jobs: &[Vec<StoreAnnounce>], wall_s: f64, waits: &Waits) -> Measured {
     let all: usize = jobs.iter().map(Vec::len).sum();
     let per_s = all as f64 / wall_s;
     Measured {
@@ -116,7 +117,7 @@ fn measured(jobs: &[Vec<Job>], wall_s: f64, waits: &Waits) -> Measured {
 }
 
 /// Seconds in which every thread has done its jobs. The clock is looked at only twice.
-fn throughput(store: &dyn Contender, jobs: &[Vec<Job>], scrape: bool) -> f64 {
+fn throughput(store: &dyn Contender, jobs: &[Vec<StoreAnnounce>], scrape: bool) -> f64 {
     let start = Instant::now();
     std::thread::scope(|scope| {
         for (seed, jobs) in (1..).zip(jobs) {
@@ -148,7 +149,7 @@ impl<'a> Worker<'a> {
         Self { store, random, answer, waits: Waits::default() }
     }
 
-    fn announce_and_scrape(&mut self, jobs: &[Job]) {
+    fn announce_and_scrape(&mut self, jobs: &[StoreAnnounce]) {
         let start = Instant::now();
         self.store.announce(Tick(1), &mut self.random, jobs, &mut self.answer);
         self.waits.add(start.elapsed(), false);
@@ -158,7 +159,7 @@ impl<'a> Worker<'a> {
     }
 
     /// An announce, and if it takes long, whose fault that is.
-    fn announce(&mut self, now: Tick, jobs: &[Job]) {
+    fn announce(&mut self, now: Tick, jobs: &[StoreAnnounce]) {
         let before = worked();
         let start = Instant::now();
         self.store.announce(now, &mut self.random, jobs, &mut self.answer);
@@ -190,12 +191,12 @@ fn worked() -> (i64, i64) {
 
 /// Has a thread for each list of jobs do them, a batch at a time.
 fn join(
-    jobs: &[Vec<Job>],
-    each: &(dyn Fn(&mut Worker<'_>, &[Job]) + Sync),
+    jobs: &[Vec<StoreAnnounce>],
+    each: &(dyn Fn(&mut Worker<'_>, &[StoreAnnounce]) + Sync),
     store: &dyn Contender,
 ) -> Waits {
     std::thread::scope(|scope| {
-        let run = |(seed, jobs): (u64, &Vec<Job>)| {
+        let run = |(seed, jobs): (u64, &Vec<StoreAnnounce>)| {
             let mut worker = Worker::new(store, seed);
             jobs.chunks(store.batch()).for_each(|batch| each(&mut worker, batch));
             worker.waits
@@ -220,7 +221,8 @@ fn realistic(store: &dyn Contender, scenario: Scenario, threads: u32, size: Size
     let from = if scenario == Scenario::Torrents { &first } else { &pairs };
     let (mut random, mut answer) = (Random::new(1), Answer::new());
     for part in pairs.chunks(64) {
-        let jobs: Vec<Job> = part.iter().map(|(torrent, peer)| job(*torrent, *peer, 0)).collect();
+        let jobs: Vec<StoreAnnounce> =
+            part.iter().map(|(torrent, peer)| job(*torrent, *peer, 0)).collect();
         store.announce(Tick(1), &mut random, &jobs, &mut answer);
         // A tracker looks after its tables all the time.
         if random.below(512) == 0 {
@@ -232,7 +234,7 @@ fn realistic(store: &dyn Contender, scenario: Scenario, threads: u32, size: Size
         drawn.map(|(torrent, peer)| job(*torrent, *peer, 50))
     };
     let mut of_thread = |_| (0..size.operations).filter_map(|_| draw()).collect();
-    let jobs: Vec<Vec<Job>> = (0..threads).map(&mut of_thread).collect();
+    let jobs: Vec<Vec<StoreAnnounce>> = (0..threads).map(&mut of_thread).collect();
     let wall_s = throughput(store, &jobs, false);
     let waits = join(&jobs, &|worker, batch| worker.announce(Tick(1), batch), store);
     measured(&jobs, wall_s, &waits)
@@ -241,7 +243,7 @@ fn realistic(store: &dyn Contender, scenario: Scenario, threads: u32, size: Size
 /// New torrents, one after the other, while the store is tended.
 fn grow(store: &dyn Contender, threads: u32, torrents: u32) -> Measured {
     let of = |thread| (thread..torrents).step_by(threads as usize);
-    let jobs: Vec<Vec<Job>> = (0..threads)
+    let jobs: Vec<Vec<StoreAnnounce>> = (0..threads)
         .map(|thread| of(thread).map(|number| job(number, u64::from(number), 50)).collect())
         .collect();
     let is_done = AtomicBool::new(false);
@@ -267,7 +269,7 @@ fn expire(store: &dyn Contender, threads: u32, torrents: u32) -> Measured {
         let job = job(number, u64::from(number), 0);
         store.announce(Tick(1), &mut random, &[job], &mut answer);
     }
-    let stay: Vec<Job> =
+    let stay: Vec<StoreAnnounce> =
         (0..torrents.div_ceil(5)).map(|number| job(number, u64::from(number), 50)).collect();
     for job in &stay {
         store.announce(late, &mut random, std::slice::from_ref(job), &mut answer);

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use dashmap::DashMap;
-use swarm::{Action, Job, Options, Random, Store};
+use swarm::{Action, Options, Random, Store, StoreAnnounce};
 use types::{
-    AnnounceSink, Chosen, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
+    AnnounceSummary, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
     SwarmCounts, Tick, TooSoon,
 };
 
@@ -33,9 +33,9 @@ impl Answer {
     }
 }
 
-impl AnnounceSink for Answer {
+impl StoreSink for Answer {
     fn too_soon(&mut self, _: usize, _: TooSoon) {}
-    fn chosen(&mut self, _: usize, _: &Chosen) {
+    fn chosen(&mut self, _: usize, _: &AnnounceSummary) {
         self.bytes.clear();
     }
     fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
@@ -49,7 +49,7 @@ impl AnnounceSink for Answer {
 /// A store.
 pub(super) trait Contender: Sync {
     /// Does the jobs in their order.
-    fn announce(&self, now: Tick, random: &mut Random, jobs: &[Job], answer: &mut Answer);
+    fn announce(&self, now: Tick, random: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer);
     /// A torrent's figures.
     fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts;
     /// How many announces it is given at once.
@@ -106,7 +106,13 @@ fn store() -> Store {
 const SWEEP_PARTS: u32 = 600;
 
 impl Contender for Ours {
-    fn announce(&self, now: Tick, random: &mut Random, jobs: &[Job], answer: &mut Answer) {
+    fn announce(
+        &self,
+        now: Tick,
+        random: &mut Random,
+        jobs: &[StoreAnnounce],
+        answer: &mut Answer,
+    ) {
         self.store.announce(now, random, jobs, answer);
     }
 
@@ -156,7 +162,7 @@ struct Member {
 }
 
 impl Swarm {
-    fn announce(&mut self, now: Tick, job: &Job, answer: &mut Answer) {
+    fn announce(&mut self, now: Tick, job: &StoreAnnounce, answer: &mut Answer) {
         answer.bytes.clear();
         let PeerKey::V4(asker) = job.peer else { return };
         let completed = match job.action {
@@ -214,7 +220,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Tree(RwLock<BTreeMap<InfoHash, Mutex<Swarm>>>);
 
 impl Contender for Tree {
-    fn announce(&self, now: Tick, _: &mut Random, jobs: &[Job], answer: &mut Answer) {
+    fn announce(&self, now: Tick, _: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer) {
         for job in jobs {
             let read = self.0.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(swarm) = read.get(&job.info_hash) {
@@ -261,7 +267,7 @@ impl Sharded {
 }
 
 impl Contender for Sharded {
-    fn announce(&self, now: Tick, _: &mut Random, jobs: &[Job], answer: &mut Answer) {
+    fn announce(&self, now: Tick, _: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer) {
         for job in jobs {
             let mut shard = self.shard(&job.info_hash);
             shard.entry(job.info_hash).or_default().announce(now, job, answer);
@@ -289,7 +295,7 @@ impl Contender for Sharded {
 struct Dash(DashMap<InfoHash, Swarm>);
 
 impl Contender for Dash {
-    fn announce(&self, now: Tick, _: &mut Random, jobs: &[Job], answer: &mut Answer) {
+    fn announce(&self, now: Tick, _: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer) {
         for job in jobs {
             self.0.entry(job.info_hash).or_default().announce(now, job, answer);
         }

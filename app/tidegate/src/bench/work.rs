@@ -1,6 +1,6 @@
 //! Announces to do.
 
-use swarm::{Action, Job, Random};
+use swarm::{Action, Random, StoreAnnounce};
 use types::{Families, InfoHash, PeerId, PeerKey, Role};
 
 /// A torrent's hash by its number, without a pattern.
@@ -15,15 +15,15 @@ pub(super) fn hash(number: u32) -> InfoHash {
 }
 
 /// An announce of a peer by its number. A quarter seeds, always the same ones.
-pub(super) fn job(torrent: u32, peer: u64, want: u16) -> Job {
+pub(super) fn job(torrent: u32, peer: u64, want: u16) -> StoreAnnounce {
     let [a, b, c, d, high, low, ..] = peer.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-    Job {
+    StoreAnnounce {
         info_hash: hash(torrent),
         peer: PeerKey::V4([a, b, c, d, high, low]),
         peer_id: PeerId::default(),
         role: if peer.is_multiple_of(4) { Role::Seeder } else { Role::Leecher },
         action: Action::Update { completed: false },
-        spacing_s: 0,
+        min_interval_s: 0,
         want,
         families: Families::Own,
         with_ids: false,

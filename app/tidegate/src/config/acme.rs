@@ -70,10 +70,10 @@ impl AcmeConfig {
             blame("tls.acme.cache", "must name a folder when tls.acme.domains does not stay empty");
         }
         //= rfc8555#terms
-        if !settings.flag("tls.acme.agree") {
+        if !settings.flag("tls.acme.terms_of_service_agreed") {
             let text = "must be true, by which you agree to the terms of service of the authority \
                         that tls.acme.directory names";
-            blame("tls.acme.agree", text);
+            blame("tls.acme.terms_of_service_agreed", text);
         }
         Some(Self {
             domains,

@@ -179,7 +179,7 @@ pub(crate) const KEYS: &[Key] = &[
         "Seconds that an answer may take to leave.",
     )),
     key(
-        "http.dict_model",
+        "http.non_compact",
         Kind::Flag,
         "false",
         "Honour compact=0 with lists of dictionaries and peer ids (BEP 3), for very old\n\
@@ -208,7 +208,7 @@ pub(crate) const KEYS: &[Key] = &[
          certificate; [] is off. tls.certificates go before them.",
     ),
     live(
-        "tls.acme.agree",
+        "tls.acme.terms_of_service_agreed",
         Kind::Flag,
         "false",
         "true says that you agree to the authority's terms of service. There are no certificates\n\
@@ -392,13 +392,13 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     live("limits.connects_burst", Kind::Int(0, RATE_MAX), "0", "The same for UDP connects."),
     live(
-        "limits.shut_out_per_s",
+        "limits.kernel_block_per_s",
         Kind::Int(0, RATE_MAX),
         "10000",
         "A prefix of which a worker drops more announces and scrapes than that in a second is shut\n\
          out: the kernel drops all of its UDP, before it costs anybody else's. 0 is never. Linux.",
     ),
-    live("limits.shut_out_s", Kind::Int(1, DAY_S), "10", "For how many seconds."),
+    live("limits.kernel_block_s", Kind::Int(1, DAY_S), "10", "For how many seconds."),
     live(
         "limits.prefix_v4_bits",
         Kind::Int(0, 32),
@@ -425,7 +425,7 @@ pub(crate) const KEYS: &[Key] = &[
          remembered longest; too small a table limits less, and harms nobody.",
     ),
     live(
-        "bans.garbage_per_min",
+        "bans.malformed_per_min",
         Kind::Int(0, BAN_RATE_MAX),
         "0",
         "More than so many things in a minute that are no requests: broken HTTP, WebSocket frames and\n\
@@ -503,7 +503,7 @@ pub(crate) const KEYS: &[Key] = &[
          where they are at the start. off: do not.",
     ),
     key(
-        "process.drain_s",
+        "process.shutdown_timeout_s",
         Kind::Int(0, 3600),
         "5",
         "Seconds that answers may take to leave when the tracker stops or is upgraded.",
@@ -530,12 +530,17 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key("log.format", Kind::Choice(&["text", "json"]), r#""text""#, "text or json."),
     live(
-        "log.repeats_max",
+        "log.rate_limit_lines",
         Kind::Int(0, RATE_MAX),
         "100",
-        "Lines of the same kind in repeats_s; of more, one line tells how many were left out. 0 is no bound.",
+        "Lines of the same kind in rate_limit_s; of more, one line tells how many were left out. 0 is no bound.",
     ),
-    live("log.repeats_s", Kind::Int(1, DAY_S), "10", "For how long lines of the same kind count."),
+    live(
+        "log.rate_limit_s",
+        Kind::Int(1, DAY_S),
+        "10",
+        "For how long lines of the same kind count.",
+    ),
 ];
 
 /// The key of that name.

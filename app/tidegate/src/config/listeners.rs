@@ -12,7 +12,7 @@ use std::sync::Arc;
 use front::http::{Challenges, ForwardedHeader, HttpOptions};
 use front::web::WebOptions;
 use tracker::access::Mode;
-use tracker::{ClientRules, DoorNumber, Networks, PrivateAddresses};
+use tracker::{ClientRules, ListenerPolicyId, Networks, PrivateAddresses};
 use types::{PeerId, limits};
 
 use super::read::{Problem, Settings};
@@ -60,8 +60,8 @@ pub(crate) struct Group {
     pub(crate) addresses: Vec<SocketAddr>,
     /// From the defaults: an address family that the system lacks is skipped then.
     pub(crate) is_default: bool,
-    /// Which of [`super::Config::doors`] is theirs.
-    pub(crate) door: DoorNumber,
+    /// Which of [`super::Config::listener_policies`] is theirs.
+    pub(crate) listener_policy: ListenerPolicyId,
     /// Those that put Simple Proxy headers before datagrams, if that is on.
     pub(crate) simple_proxies: Option<Networks>,
     /// How HTTP is served.
@@ -152,16 +152,17 @@ impl DoorConfig {
 }
 
 /// The sections' door, and that of each `[[listener]]`.
-pub(crate) fn doors(settings: &Settings) -> Result<Vec<DoorConfig>, Vec<Problem>> {
+pub(crate) fn listener_policies(settings: &Settings) -> Result<Vec<DoorConfig>, Vec<Problem>> {
     let mut problems = Vec::new();
-    let mut door = |settings: &Settings| {
-        let door = DoorConfig::from_settings(settings);
-        door.check(settings, &mut problems);
-        door
+    let mut listener_policy = |settings: &Settings| {
+        let listener_policy = DoorConfig::from_settings(settings);
+        listener_policy.check(settings, &mut problems);
+        listener_policy
     };
-    let mut doors = vec![door(settings)];
-    doors.extend(settings.listeners().iter().map(|table| door(&settings.with(table))));
-    if problems.is_empty() { Ok(doors) } else { Err(problems) }
+    let mut listener_policies = vec![listener_policy(settings)];
+    listener_policies
+        .extend(settings.listeners().iter().map(|table| listener_policy(&settings.with(table))));
+    if problems.is_empty() { Ok(listener_policies) } else { Err(problems) }
 }
 
 /// The sections' listeners, and those of each `[[listener]]`.
@@ -171,8 +172,9 @@ pub(super) fn groups(
     problems: &mut Vec<Problem>,
 ) -> Vec<Group> {
     let mut groups = Vec::new();
-    let mut open = |settings: &Settings, door, transports: &[Transport]| {
-        let common = Group::common(settings, DoorNumber(door), challenges, problems);
+    let mut open = |settings: &Settings, listener_policy, transports: &[Transport]| {
+        let common =
+            Group::common(settings, ListenerPolicyId(listener_policy), challenges, problems);
         common.check(settings, problems);
         for transport in transports {
             groups.push(common.clone().at(*transport, settings, problems));
@@ -189,14 +191,14 @@ impl Group {
     /// What is the same for listeners of all kinds.
     fn common(
         settings: &Settings,
-        door: DoorNumber,
+        listener_policy: ListenerPolicyId,
         challenges: &Arc<Challenges>,
         problems: &mut Vec<Problem>,
     ) -> Self {
         let udp_proxies = networks(settings, "udp.trusted_proxies", problems);
         let trusted_proxies = networks(settings, "http.trusted_proxies", problems);
         let http = HttpOptions {
-            door,
+            listener_policy,
             connections_max: settings.size("http.connections_max"),
             head_timeout_s: settings.int("http.head_timeout_s"),
             idle_timeout_s: settings.int("http.idle_timeout_s"),
@@ -207,8 +209,8 @@ impl Group {
                 "forwarded" => ForwardedHeader::Forwarded,
                 _ => ForwardedHeader::XForwardedFor,
             },
-            dict_model: settings.flag("http.dict_model"),
-            drain_s: settings.int("process.drain_s"),
+            non_compact: settings.flag("http.non_compact"),
+            shutdown_timeout_s: settings.int("process.shutdown_timeout_s"),
             web: settings.flag("http.websocket").then(|| web(settings)),
             challenges: Arc::clone(challenges),
         };
@@ -216,7 +218,7 @@ impl Group {
             transport: Transport::Udp,
             addresses: Vec::new(),
             is_default: false,
-            door,
+            listener_policy,
             simple_proxies: settings.flag("udp.simple_proxy").then_some(udp_proxies),
             http,
         }

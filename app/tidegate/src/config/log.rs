@@ -28,7 +28,7 @@ impl LogConfig {
             LogLevels::default()
         });
         let (lines_max, interval_s) =
-            (settings.int("log.repeats_max"), settings.int("log.repeats_s"));
+            (settings.int("log.rate_limit_lines"), settings.int("log.rate_limit_s"));
         let is_json = settings.text("log.format") == "json";
         Self { levels, is_json, repeats: Repeat { lines_max, interval_s } }
     }

@@ -8,7 +8,7 @@ use super::read::Origin;
 use super::*;
 use front::http::ForwardedHeader;
 use tracker::access::Mode;
-use tracker::{DoorNumber, PrivateAddresses};
+use tracker::{ListenerPolicyId, PrivateAddresses};
 
 fn read(text: &str) -> Result<Settings, Vec<Problem>> {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -120,7 +120,7 @@ fn certificates_are_tables_and_needed() {
 }
 
 const ACME: &str = "[tls]\nlisten = [\"0.0.0.0:443\"]\n[tls.acme]\ndomains = [\"T.example\"]\n\
-                    cache = \"/c\"\nagree = true\n";
+                    cache = \"/c\"\nterms_of_service_agreed = true\n";
 
 #[test]
 fn a_section_may_stand_below_another() {
@@ -143,13 +143,15 @@ fn a_section_may_stand_below_another() {
     let variables = variables.map(|(name, text)| (name.to_owned(), text.to_owned()));
     let settings = load(None, variables.into_iter()).unwrap();
     assert_eq!(settings.list("tls.acme.domains"), ["a.example", "b.example"]);
-    let inline = read("[tls]\nacme = { agree = true }\nlisten = []\n").unwrap();
-    assert!(inline.flag("tls.acme.agree"));
+    let inline = read("[tls]\nacme = { terms_of_service_agreed = true }\nlisten = []\n").unwrap();
+    assert!(inline.flag("tls.acme.terms_of_service_agreed"));
     assert_eq!(
-        says("[tls]\n[tls.acme]\nagree = true\ndomain = []\nagreed = 1\n"),
+        says(
+            "[tls]\n[tls.acme]\nterms_of_service_agreed = true\ndomain = []\nterms_of_service_agree = 1\n"
+        ),
         [
-            "5: unknown key `tls.acme.agreed`: did you mean `tls.acme.agree`?",
             "4: unknown key `tls.acme.domain`: did you mean `tls.acme.domains`?",
+            "5: unknown key `tls.acme.terms_of_service_agree`: did you mean `tls.acme.terms_of_service_agreed`?",
         ]
     );
     assert_eq!(says("[tls.amce]\n"), ["1: unknown section [tls.amce]: did you mean `tls.acme`?"]);
@@ -169,7 +171,7 @@ fn acme_settings_are_checked() {
     let with = |more: &str| says(&format!("{ACME}{more}"));
     let without = |line: &str| says(&ACME.replace(line, ""));
     let agree = "must be true, by which you agree to the terms";
-    assert!(without("agree = true\n")[0].contains(agree));
+    assert!(without("terms_of_service_agreed = true\n")[0].contains(agree));
     assert!(without("cache = \"/c\"\n")[0].contains("tls.acme.cache: must name a folder"));
     assert_eq!(
         without("listen = [\"0.0.0.0:443\"]\n"),
@@ -235,7 +237,7 @@ fn proxies_are_networks_and_named_where_they_are_needed() {
         assert_eq!((group.http.proxy_protocol, &group.http.trusted_proxies), (true, &proxies));
         assert_eq!(group.http.forwarded_header, ForwardedHeader::Forwarded);
     }
-    assert_eq!(all.doors[0].private_addresses, PrivateAddresses::Deny);
+    assert_eq!(all.listener_policies[0].private_addresses, PrivateAddresses::Deny);
     // Listed, but not switched on.
     assert_eq!(config(&format!("[udp]\n{nets}\n")).groups[0].simple_proxies, None);
     let everybody = config("[http]\ntrusted_proxies = [\"0.0.0.0/0\"]\n").doubts();
@@ -253,12 +255,12 @@ fn short_intervals_are_obeyed_and_short_lives_are_doubted() {
 
 #[test]
 fn the_end_and_the_sandbox_are_as_configured() {
-    let text = "[process]\ndrain_s = 0\nsandbox = \"off\"\n[access]\nallow = \"a\"\ndeny = \"b\"\n";
+    let text = "[process]\nshutdown_timeout_s = 0\nsandbox = \"off\"\n[access]\nallow = \"a\"\ndeny = \"b\"\n";
     let config = Config::from_settings(&read(text).unwrap()).unwrap();
-    assert_eq!((config.drain_s, config.sandbox), (0, false));
+    assert_eq!((config.shutdown_timeout_s, config.sandbox), (0, false));
     assert_eq!(config.files().collect::<Vec<_>>(), [Path::new("a"), Path::new("b")]);
     let config = Config::from_settings(&Settings::default()).unwrap();
-    assert_eq!((config.drain_s, config.sandbox, config.files().count()), (5, true, 0));
+    assert_eq!((config.shutdown_timeout_s, config.sandbox, config.files().count()), (5, true, 0));
 }
 
 #[test]
@@ -337,21 +339,26 @@ fn tables_have_what_they_say_and_the_rest_from_the_sections() {
     let settings = read(TABLES).unwrap();
     let config = Config::from_settings(&settings).unwrap();
     let [.., http, udp] = &config.groups[..] else { panic!("{:?}", config.groups) };
-    assert_eq!((config.groups.len(), config.doors.len()), (5, 3));
-    assert_eq!((http.transport, http.door), (Transport::Http, DoorNumber(1)));
+    assert_eq!((config.groups.len(), config.listener_policies.len()), (5, 3));
+    assert_eq!((http.transport, http.listener_policy), (Transport::Http, ListenerPolicyId(1)));
     assert_eq!(http.addresses, ["127.0.0.1:1".parse().unwrap(), "[::1]:1".parse().unwrap()]);
     assert!(!http.is_default && http.http.web.is_none());
-    assert_eq!((http.http.door, http.http.connections_max), (DoorNumber(1), 7));
+    assert_eq!((http.http.listener_policy, http.http.connections_max), (ListenerPolicyId(1), 7));
     assert_eq!(http.http.trusted_proxies, Networks::default());
-    assert_eq!((udp.transport, udp.door), (Transport::Udp, DoorNumber(2)));
+    assert_eq!((udp.transport, udp.listener_policy), (Transport::Udp, ListenerPolicyId(2)));
     assert_eq!(udp.simple_proxies, Some(Networks::parse(["::1"]).unwrap()));
     let sections = &config.groups[1];
-    assert_eq!((sections.door, sections.http.connections_max), (DoorNumber(0), 50_000));
+    assert_eq!(
+        (sections.listener_policy, sections.http.connections_max),
+        (ListenerPolicyId(0), 50_000)
+    );
     assert_eq!(sections.http.trusted_proxies, Networks::parse(["10.0.0.1"]).unwrap());
     assert!(sections.http.web.is_some() && sections.simple_proxies.is_none());
-    let doors = [0, 1, 2].map(|at| (config.doors[at].mode, config.doors[at].private_addresses));
+    let listener_policies = [0, 1, 2].map(|at| {
+        (config.listener_policies[at].mode, config.listener_policies[at].private_addresses)
+    });
     use PrivateAddresses::{Auto, Deny};
-    assert_eq!(doors, [(Mode::Deny, Auto), (Mode::Allow, Auto), (Mode::Deny, Deny)]);
+    assert_eq!(listener_policies, [(Mode::Deny, Auto), (Mode::Allow, Auto), (Mode::Deny, Deny)]);
     let files: Vec<_> = config.files().map(|path| path.display().to_string()).collect();
     assert_eq!(files, ["d", "a", "d", "d"]);
     // What is shown is a configuration, and the same one.
@@ -448,7 +455,7 @@ fn tables_change_what_they_can_and_stay_as_many() {
     in_force.take_live(&new);
     assert_eq!(changes(&in_force, &new), (vec![], fixed));
     let config = Config::from_settings(&in_force).unwrap();
-    assert_eq!(config.doors[1].mode, Mode::Open);
+    assert_eq!(config.listener_policies[1].mode, Mode::Open);
     assert_eq!(config.groups[3].http.connections_max, 7);
     assert_eq!(config.groups[4].addresses, ["127.0.0.1:1".parse().unwrap()]);
     // The sections' keys reach the tables that have no own.
@@ -456,14 +463,14 @@ fn tables_change_what_they_can_and_stay_as_many() {
     in_force.take_live(&open);
     let config = Config::from_settings(&in_force).unwrap();
     assert_eq!(
-        [0, 1, 2].map(|door| config.doors[door].mode),
+        [0, 1, 2].map(|listener_policy| config.listener_policies[listener_policy].mode),
         [Mode::Open, Mode::Allow, Mode::Open]
     );
     // A listener that is gone from the file is still there, and misses what the file has no more.
     let heir = "[access]\ndeny = \"d\"\n[[listener]]\nprotocol = \"udp\"\nlisten = []\naccess.mode = \"deny\"\n";
     let mut in_force = read(heir).unwrap();
-    assert!(doors(&in_force).is_ok());
+    assert!(listener_policies(&in_force).is_ok());
     in_force.take_live(&read("").unwrap());
-    let problem = doors(&in_force).unwrap_err().remove(0).to_string();
+    let problem = listener_policies(&in_force).unwrap_err().remove(0).to_string();
     assert!(problem.ends_with("must name a file when access.mode is `deny`"), "{problem}");
 }

@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::Result;
 use net::process::{Inherited, own_addresses};
 use net::{
-    BindError, Handed, TcpOptions, UdpOptions, UdpSocket, adopt_tcp, adopt_udp, bind_tcp, bind_udp,
+    BindError, InheritedSocket, TcpOptions, UdpOptions, UdpSocket, adopt_tcp, adopt_udp, bind_tcp,
+    bind_udp,
 };
 use tracing::{info, warn};
 
@@ -90,8 +91,8 @@ fn handed(
     at: SocketAddr,
     workers: usize,
     inherited: &mut Inherited,
-    take: impl FnOnce(&mut Inherited, &str, SocketAddr) -> Vec<Handed>,
-) -> Option<Vec<Handed>> {
+    take: impl FnOnce(&mut Inherited, &str, SocketAddr) -> Vec<InheritedSocket>,
+) -> Option<Vec<InheritedSocket>> {
     let had_some = !inherited.is_empty();
     let sockets = take(inherited, name, at);
     match sockets.len() {

@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 
 use admin::{EventKind, Figures, Hub, Reloaded, Setting};
 use anyhow::{Result, anyhow};
-use net::process::{Sandbox, step_back};
+use net::process::{Sandbox, lower_priority};
 use net::tls::{Certificate, Certificates};
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
@@ -143,7 +143,7 @@ impl Reloader {
         let in_force = self.settings.clone();
         let work = move || {
             // Where that is not permitted, the start has said so.
-            let _ = step_back();
+            let _ = lower_priority();
             let read = || read_all(file.as_deref(), &values, in_force, sandbox.as_deref());
             let read = catch_unwind(AssertUnwindSafe(read));
             let read = read.unwrap_or_else(|_| Err(vec![PANICKED.into()]));
@@ -210,7 +210,7 @@ impl Reloader {
     ) {
         let happen = happen.clone();
         let work = move || {
-            let _ = step_back();
+            let _ = lower_priority();
             // Nobody listens any more once the process is going down.
             let _ = happen.send(Happening::Read(read()));
         };
@@ -353,8 +353,9 @@ fn read_all(
     // Listeners come and go only with a restart, and each has a door. What is good by itself may still
     // contradict those that are there.
     let as_it_is = |problem: &Problem| format!("{problem} (as long as there is no restart)");
-    let doors = config::doors(&in_force);
-    config.doors = doors.map_err(|all| all.iter().map(as_it_is).collect::<Vec<_>>())?;
+    let listener_policies = config::listener_policies(&in_force);
+    config.listener_policies =
+        listener_policies.map_err(|all| all.iter().map(as_it_is).collect::<Vec<_>>())?;
     if let Some(objection) = confine::objection(sandbox, &config) {
         return Err(vec![objection]);
     }

@@ -51,10 +51,10 @@ impl Supervisor {
         self.watchdog.as_ref().map_or(REST, |watchdog| watchdog.period.min(REST))
     }
 
-    /// Says that all is well when it is time to, unless one of `beats` has stood still since.
-    pub(super) fn watch(&mut self, beats: impl FnOnce() -> Vec<(String, u64)>) {
+    /// Says that all is well when it is time to, unless one of `publish_counts` has stood still since.
+    pub(super) fn watch(&mut self, publish_counts: impl FnOnce() -> Vec<(String, u64)>) {
         let Some(watchdog) = &mut self.watchdog else { return };
-        match watchdog.look(Instant::now(), beats) {
+        match watchdog.look(Instant::now(), publish_counts) {
             Look::Early => {}
             Look::Well => self.say("WATCHDOG=1"),
             Look::Stuck(name) => error!("{name} stands still: the watchdog is not told otherwise"),
@@ -91,17 +91,17 @@ impl Watchdog {
         Self { period: time / 2, due: None, seen: Vec::new() }
     }
 
-    fn look(&mut self, now: Instant, beats: impl FnOnce() -> Vec<(String, u64)>) -> Look {
+    fn look(&mut self, now: Instant, publish_counts: impl FnOnce() -> Vec<(String, u64)>) -> Look {
         if self.due.is_some_and(|due| now < due) {
             return Look::Early;
         }
         self.due = Some(now + self.period);
-        let beats = beats();
-        let stuck = self.seen.iter().zip(&beats).find(|(seen, (_, beat))| *seen == beat);
+        let publish_counts = publish_counts();
+        let stuck = self.seen.iter().zip(&publish_counts).find(|(seen, (_, beat))| *seen == beat);
         if let Some((_, (name, _))) = stuck {
             return Look::Stuck(name.clone());
         }
-        self.seen = beats.into_iter().map(|(_, beat)| beat).collect();
+        self.seen = publish_counts.into_iter().map(|(_, beat)| beat).collect();
         Look::Well
     }
 }
@@ -114,10 +114,11 @@ mod tests {
     fn a_worker_that_stands_still_stops_the_words() {
         let mut watchdog = Watchdog::new(Duration::from_secs(4));
         let start = Instant::now();
-        let mut look = |after_ms: u64, beats: [u64; 2]| {
+        let mut look = |after_ms: u64, publish_counts: [u64; 2]| {
             let name = |at| format!("worker {at}");
-            let beats = beats.into_iter().enumerate().map(|(at, beat)| (name(at), beat));
-            watchdog.look(start + Duration::from_millis(after_ms), || beats.collect())
+            let publish_counts =
+                publish_counts.into_iter().enumerate().map(|(at, beat)| (name(at), beat));
+            watchdog.look(start + Duration::from_millis(after_ms), || publish_counts.collect())
         };
         assert_eq!(look(0, [0, 0]), Look::Well, "the first word starts the count");
         assert_eq!(look(1999, [1, 1]), Look::Early);

@@ -15,12 +15,12 @@ use front::http::{HttpListener, HttpWorker};
 use front::udp::{UdpFront, UdpListener};
 use front::web::Place;
 use net::UdpSocket;
-use net::process::{cores, go_first, pin_to_core, step_back, usage};
+use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
 use net::tls::{Certificates, TlsConfig};
 use tokio::sync::watch;
 use tracing::{info, warn};
 use tracker::Tracker;
-use tracker::counters::{Board, Listener, Protocol};
+use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
 use super::listeners::Open;
 use crate::acme::{self, Shelf};
@@ -35,7 +35,7 @@ pub(super) struct Ended {
 /// All threads, and what they share.
 pub(super) struct Workers {
     tracker: Arc<Tracker>,
-    board: Arc<Board>,
+    board: Arc<MetricsRegistry>,
     figures: Arc<Figures>,
     clock: Clock,
     stop: Arc<AtomicBool>,
@@ -59,7 +59,7 @@ const SWEEP_PASS_S: u32 = 60;
 impl Workers {
     pub(super) fn new(
         tracker: &Arc<Tracker>,
-        board: &Arc<Board>,
+        board: &Arc<MetricsRegistry>,
         certificates: &Arc<Certificates>,
         clock: Clock,
         ended: impl Fn(Ended) + Send + Sync + 'static,
@@ -100,11 +100,11 @@ impl Workers {
     }
 
     /// How far each worker has come, by the name of what it does. What stands still is stuck.
-    pub(super) fn beats(&self) -> Vec<(String, u64)> {
+    pub(super) fn publish_counts(&self) -> Vec<(String, u64)> {
         let name = |listener: Listener| {
             format!("a worker of {} {}", listener.protocol.label(), listener.address)
         };
-        let workers = self.board.beats().into_iter();
+        let workers = self.board.publish_counts().into_iter();
         let sweeps = self.sweeps.load(Ordering::Relaxed);
         workers
             .map(|(listener, beat)| (name(listener), beat))
@@ -122,9 +122,17 @@ impl Workers {
         for (number, opened) in deal(listeners, count(config.udp_workers)).into_iter().enumerate() {
             let known = |(socket, group): &(UdpSocket, Group)| {
                 let address = socket.local_addr();
-                let listener = Listener { protocol: Protocol::Udp, address, door: group.door };
-                let ledger = self.board.register(listener);
-                UdpListener { ledger, door: group.door, proxies: group.simple_proxies.clone() }
+                let listener = Listener {
+                    protocol: Protocol::Udp,
+                    address,
+                    listener_policy: group.listener_policy,
+                };
+                let metrics = self.board.register(listener);
+                UdpListener {
+                    metrics,
+                    listener_policy: group.listener_policy,
+                    proxies: group.simple_proxies.clone(),
+                }
             };
             let known = opened.iter().map(known).collect();
             let sockets: Vec<_> = opened.into_iter().map(|(socket, _)| socket).collect();
@@ -134,7 +142,7 @@ impl Workers {
             let place =
                 config.pin_cores.then(|| places.get(number % places.len().max(1))).flatten();
             let place = place.copied();
-            self.start(format!("udp-{number}"), go_first, move || {
+            self.start(format!("udp-{number}"), raise_priority, move || {
                 if let Some(Err(error)) = place.map(pin_to_core) {
                     warn!("udp-{number} is not kept on a core: {error}");
                 }
@@ -155,14 +163,15 @@ impl Workers {
         let places = Place::for_workers(workers.len());
         for (number, (opened, place)) in workers.into_iter().zip(places).enumerate() {
             let listener = |(socket, group): (TcpListener, Group)| {
-                let (address, door) = (socket.local_addr()?, group.door);
+                let (address, listener_policy) = (socket.local_addr()?, group.listener_policy);
                 let tls = (group.transport == Transport::Tls).then(|| tls.clone());
                 let protocols = match tls {
                     None => [Protocol::Http, Protocol::Ws],
                     Some(_) => [Protocol::Https, Protocol::Wss],
                 };
-                let [http, web] = protocols
-                    .map(|protocol| self.board.register(Listener { protocol, address, door }));
+                let [http, web] = protocols.map(|protocol| {
+                    self.board.register(Listener { protocol, address, listener_policy })
+                });
                 anyhow::Ok(HttpListener { socket, tls, options: group.http, http, web })
             };
             let worker = HttpWorker {
@@ -173,7 +182,7 @@ impl Workers {
                 place,
             };
             let stop = self.stop_async.subscribe();
-            self.start(format!("http-{number}"), go_first, move || {
+            self.start(format!("http-{number}"), raise_priority, move || {
                 Ok(front::http::serve(worker, stop)?)
             })?;
         }
@@ -189,7 +198,9 @@ impl Workers {
             return Ok(());
         }
         let stop = self.stop_async.subscribe();
-        self.start("admin".into(), go_first, move || Ok(admin::serve(listeners, &service, stop)?))
+        self.start("admin".into(), raise_priority, move || {
+            Ok(admin::serve(listeners, &service, stop)?)
+        })
     }
 
     /// The thread that writes records. It is told to end by itself, after all others. It neither goes first nor
@@ -216,7 +227,9 @@ impl Workers {
     ) -> Result<()> {
         let figures = Arc::clone(&self.figures);
         let stop = self.stop_async.subscribe();
-        self.start("acme".into(), step_back, move || acme::serve(&shelf, &figures, configs, stop))
+        self.start("acme".into(), lower_priority, move || {
+            acme::serve(&shelf, &figures, configs, stop)
+        })
     }
 
     /// The thread that forgets peers, a little at a time.
@@ -224,7 +237,7 @@ impl Workers {
         let tracker = Arc::clone(&self.tracker);
         let (clock, stop) = (self.clock, Arc::clone(&self.stop));
         let sweeps = Arc::clone(&self.sweeps);
-        self.start("sweep".into(), step_back, move || {
+        self.start("sweep".into(), lower_priority, move || {
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(SWEEP_PERIOD);
                 let pass_s = (tracker.peer_lifetime_min_s() / 4).clamp(1, SWEEP_PASS_S);

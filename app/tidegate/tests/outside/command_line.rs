@@ -150,7 +150,7 @@ fn check_looks_at_the_files_of_acme() {
     let [port, admin_port] = [free_port(), free_port()];
     let check = |cache: &str, more: &str| {
         let acme = format!(
-            "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nagree = true\n\
+            "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nterms_of_service_agreed = true\n\
              cache = {:?}\n{more}",
             directory.path(cache)
         );

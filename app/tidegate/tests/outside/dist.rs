@@ -43,7 +43,7 @@ fn the_service_starts_what_there_is() {
     let folder = value("tidegate.service", "ConfigurationDirectory");
     assert_eq!(Path::new(absent).parent().unwrap(), Path::new("/etc").join(folder));
     let stop_s: u32 = value("tidegate.service", "TimeoutStopSec").parse().unwrap();
-    assert!(stop_s > default("process.drain_s").parse::<u32>().unwrap() + 3);
+    assert!(stop_s > default("process.shutdown_timeout_s").parse::<u32>().unwrap() + 3);
     assert_eq!(value("tidegate.service", "Type"), "notify");
     assert_eq!(value("tidegate.service", "ExecReload"), "/bin/kill -HUP $MAINPID");
 }

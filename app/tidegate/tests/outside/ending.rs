@@ -20,7 +20,7 @@ fn half_a_request(tracker: &Tracker) -> (TcpStream, String) {
 
 #[test]
 fn a_request_under_way_is_answered_before_the_end() {
-    let mut tracker = Tracker::start(Directory::new(), "[process]\ndrain_s = 600\n");
+    let mut tracker = Tracker::start(Directory::new(), "[process]\nshutdown_timeout_s = 600\n");
     let (mut stream, rest) = half_a_request(&tracker);
     tracker.signal("-TERM");
     tracker.wait_until("nobody listens", |it| TcpStream::connect(it.v4()).is_err());
@@ -33,7 +33,7 @@ fn a_request_under_way_is_answered_before_the_end() {
 
 #[test]
 fn one_that_never_comes_is_not_waited_for_longer_than_configured() {
-    let mut tracker = Tracker::start(Directory::new(), "[process]\ndrain_s = 1\n");
+    let mut tracker = Tracker::start(Directory::new(), "[process]\nshutdown_timeout_s = 1\n");
     let (mut stream, _) = half_a_request(&tracker);
     tracker.signal("-TERM");
     assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());

@@ -77,8 +77,7 @@ fn a_level_that_is_none_is_a_mistake_of_the_configuration() {
 
 #[test]
 fn of_many_lines_of_a_kind_some_are_written_and_the_rest_is_counted() {
-    let more =
-        "[log]\nlevel = \"front=debug\"\nformat = \"json\"\nrepeats_max = 5\nrepeats_s = 1\n";
+    let more = "[log]\nlevel = \"front=debug\"\nformat = \"json\"\nrate_limit_lines = 5\nrate_limit_s = 1\n";
     let (mut tracker, api) = start(more);
     for _ in 0..300 {
         let _ = try_http(tracker.v4(), NOT_BITTORRENT);
@@ -104,7 +103,7 @@ fn of_many_lines_of_a_kind_some_are_written_and_the_rest_is_counted() {
     }
     tracker.wait_until("all changes", |it| lines(it, "made key") == 20);
     // The bound changes with a reload, and what waits to be told is told at the end.
-    let more = more.replace("repeats_s = 1", "repeats_s = 3600");
+    let more = more.replace("rate_limit_s = 1", "rate_limit_s = 3600");
     tracker.configure(&format!("requests_per_s = 0\n{more}"));
     api.expect(200, "POST /config/reload", None);
     let before = left_out(&tracker);
@@ -122,7 +121,7 @@ fn of_many_lines_of_a_kind_some_are_written_and_the_rest_is_counted() {
 #[test]
 fn no_secret_is_ever_written() {
     let (tracker, api) = start(
-        "webhook_ports = [\"9\"]\n[log]\nlevel = \"trace\"\nrepeats_max = 0\n[access]\nprivate = true\n",
+        "webhook_ports = [\"9\"]\n[log]\nlevel = \"trace\"\nrate_limit_lines = 0\n[access]\nprivate = true\n",
     );
     let made = |request: &str, wish: Value, name: &str| {
         let answer = api.expect(201, request, Some(&wish));

@@ -175,7 +175,7 @@ fn who_tries_keys_or_sends_garbage_is_banned_for_a_time() {
     guesses.wait_until("pardoned", |it| !is_banned(it));
     assert!(has(&announce(guesses.v4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
 
-    let garbage = Tracker::start(Directory::new(), &format!("{bans}garbage_per_min = 5\n"));
+    let garbage = Tracker::start(Directory::new(), &format!("{bans}malformed_per_min = 5\n"));
     let udp = Udp::connect(garbage.v4());
     for _ in 0..12 {
         let mut stream = TcpStream::connect(garbage.v4()).unwrap();

@@ -74,7 +74,7 @@ fn certificates_need_a_sandbox_that_was_made_for_them() {
     let tracker = Tracker::start(Directory::new(), "");
     let cache = tracker.directory.path("cache");
     tracker.configure(&format!(
-        "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nagree = true\n\
+        "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nterms_of_service_agreed = true\n\
          directory = \"https://127.0.0.1:1/\"\ncache = {cache:?}\n"
     ));
     tracker.signal("-HUP");

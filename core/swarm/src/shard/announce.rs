@@ -1,8 +1,8 @@
 //! Announces: the swarm changes, and peers are chosen.
 
 use types::{
-    AnnounceSink, Chosen, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, Tick,
-    TooSoon,
+    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
+    Tick, TooSoon,
 };
 
 use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
@@ -11,18 +11,18 @@ use crate::index::tag;
 use crate::mark::{Mark, UNIT_S, age_min};
 use crate::record::{FEW, Record};
 use crate::set::{PeerSet, Place};
-use crate::{Action, Job, Random, TorrentEvent};
+use crate::{Action, Random, StoreAnnounce, TorrentEvent};
 
 /// A job on its way through the stages of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Draft<'a> {
     /// Its number in the batch.
     pub(crate) at: usize,
-    pub(crate) job: &'a Job,
+    pub(crate) job: &'a StoreAnnounce,
     /// Of the torrent, under the store's key.
     pub(crate) hash: u64,
     /// Decides which peers are chosen; drawn early, so that they can be fetched early.
-    pub(crate) dice: u64,
+    pub(crate) sample_seed: u64,
     /// The record that it probably means. Other jobs of the batch may move it.
     pub(crate) guess: Option<u32>,
 }
@@ -30,8 +30,8 @@ pub(crate) struct Draft<'a> {
 impl<'a> Draft<'a> {
     /// Job number `at` of its batch.
     #[inline]
-    pub(crate) fn new(at: usize, job: &'a Job, hash: u64, dice: u64) -> Self {
-        Self { at, job, hash, dice, guess: None }
+    pub(crate) fn new(at: usize, job: &'a StoreAnnounce, hash: u64, sample_seed: u64) -> Self {
+        Self { at, job, hash, sample_seed, guess: None }
     }
 }
 
@@ -42,8 +42,8 @@ pub(super) struct Stamp {
     /// The peer has just ended its download.
     pub(super) completed: bool,
     pub(super) partial: bool,
-    /// As in [`Job`].
-    pub(super) spacing_s: u32,
+    /// As in [`StoreAnnounce`].
+    pub(super) min_interval_s: u32,
 }
 
 impl Stamp {
@@ -56,7 +56,7 @@ impl Stamp {
     /// The mark that comes after `old`, for a peer whose role stays. If it is too soon, that is said.
     #[inline]
     pub(super) fn renew(self, old: Mark) -> Result<Mark, TooSoon> {
-        if self.spacing_s > 0 {
+        if self.min_interval_s > 0 {
             self.check(old)?;
         }
         Ok(self.mark(old.is_counted()))
@@ -66,7 +66,7 @@ impl Stamp {
     #[cold]
     fn check(self, old: Mark) -> Result<(), TooSoon> {
         let age = old.age(self.now);
-        if age < age_min(self.spacing_s) && old.is_partial() == self.partial {
+        if age < age_min(self.min_interval_s) && old.is_partial() == self.partial {
             return Err(TooSoon { age_s: age * UNIT_S });
         }
         Ok(())
@@ -91,7 +91,7 @@ impl Shard {
         &mut self,
         now: Tick,
         drafts: &mut [Draft<'_>],
-        sink: &mut impl AnnounceSink,
+        sink: &mut impl StoreSink,
     ) {
         if drafts.len() > 1 {
             for draft in drafts.iter() {
@@ -106,7 +106,7 @@ impl Shard {
         }
         for draft in drafts {
             // Not the stream that chooses peers: where one is put must say nothing of who is chosen.
-            let mut random = Random::new(!draft.dice);
+            let mut random = Random::new(!draft.sample_seed);
             match draft.job.action {
                 Action::Stop => self.stop(draft, sink),
                 Action::Update { completed } => {
@@ -126,7 +126,7 @@ impl Shard {
         }
     }
 
-    fn prefetch_heads<E: Entry>(&self, job: &Job, sets: &[PeerSet<E>; 2]) {
+    fn prefetch_heads<E: Entry>(&self, job: &StoreAnnounce, sets: &[PeerSet<E>; 2]) {
         let (own, wanted) = interest(job);
         for role in [SEEDERS, LEECHERS] {
             if own == role || (wanted[role] && job.want > 0) {
@@ -154,7 +154,7 @@ impl Shard {
             if sets[role].is_paged() {
                 let share = u64::from(draft.job.want) * u64::from(lens[role]) / u64::from(total);
                 let count = (share as u32 + 1).min(lens[role]);
-                sets[role].prefetch_sample(&self.arena, draft.dice, count);
+                sets[role].prefetch_sample(&self.arena, draft.sample_seed, count);
             }
         }
     }
@@ -175,10 +175,10 @@ impl Shard {
         draft.guess.filter(is_it).or_else(|| self.find(info_hash, draft.hash))
     }
 
-    fn stop(&mut self, draft: &Draft<'_>, sink: &mut impl AnnounceSink) {
+    fn stop(&mut self, draft: &Draft<'_>, sink: &mut impl StoreSink) {
         let job = draft.job;
         let Some(number) = self.locate(draft) else {
-            return sink.chosen(draft.at, &Chosen::default());
+            return sink.chosen(draft.at, &AnnounceSummary::default());
         };
         match job.peer {
             PeerKey::V4(key) if !self.records.at(number).is_many() => self.stop_few(number, key),
@@ -190,7 +190,7 @@ impl Shard {
         }
         self.forget_id(job.info_hash, job.peer);
         let counts = self.counts_at(number);
-        sink.chosen(draft.at, &Chosen { counts, v4: 0, v6: 0 });
+        sink.chosen(draft.at, &AnnounceSummary { counts, v4: 0, v6: 0 });
     }
 
     fn stop_few(&mut self, number: u32, key: [u8; 6]) {
@@ -238,7 +238,7 @@ impl Shard {
         random: &mut Random,
         draft: &Draft<'_>,
         completed: bool,
-        sink: &mut impl AnnounceSink,
+        sink: &mut impl StoreSink,
     ) {
         let job = draft.job;
         let found = self.locate(draft);
@@ -247,10 +247,10 @@ impl Shard {
         });
         let Some(number) = found else {
             self.totals.refused_for_memory += 1;
-            return sink.chosen(draft.at, &Chosen::default());
+            return sink.chosen(draft.at, &AnnounceSummary::default());
         };
         let partial = job.role == Role::PartialSeed;
-        let stamp = Stamp { now, completed, partial, spacing_s: job.spacing_s };
+        let stamp = Stamp { now, completed, partial, min_interval_s: job.min_interval_s };
         let (own, _) = interest(job);
         let updated = match job.peer {
             PeerKey::V4(key) if !self.records.at(number).is_many() => {
@@ -385,12 +385,12 @@ impl Shard {
         number: u32,
         spot: Spot,
         random: &mut Random,
-        sink: &mut impl AnnounceSink,
+        sink: &mut impl StoreSink,
     ) {
         let record = self.records.at(number);
         let job = draft.job;
         let counts = self.counts_at(number);
-        let mut chosen = Chosen { counts, v4: 0, v6: 0 };
+        let mut chosen = AnnounceSummary { counts, v4: 0, v6: 0 };
         if job.want == 0 {
             return sink.chosen(draft.at, &chosen);
         }
@@ -430,9 +430,9 @@ impl Shard {
         set: &PeerSet<E>,
         count: u32,
         skip: Option<Place>,
-        sink: &mut impl AnnounceSink,
+        sink: &mut impl StoreSink,
     ) {
-        set.sample(&self.arena, count, skip, draft.dice, |peers| {
+        set.sample(&self.arena, count, skip, draft.sample_seed, |peers| {
             self.push(draft, peers, sink);
         });
     }
@@ -444,11 +444,11 @@ impl Shard {
         record: &Record,
         spot: Spot,
         takes: [u32; 4],
-        sink: &mut impl AnnounceSink,
+        sink: &mut impl StoreSink,
     ) {
         let own = if let Spot::Few(at) = spot { at } else { FEW };
         let (seeders, leechers) = record.few().split_at(record.few_seeders.into());
-        let mut random = Random::new(draft.dice);
+        let mut random = Random::new(draft.sample_seed);
         for (peers, first, take) in
             [(seeders, 0, takes[SEEDERS]), (leechers, seeders.len(), takes[LEECHERS])]
         {
@@ -463,7 +463,7 @@ impl Shard {
         }
     }
 
-    fn push<E: Entry>(&self, draft: &Draft<'_>, peers: &[E], sink: &mut impl AnnounceSink) {
+    fn push<E: Entry>(&self, draft: &Draft<'_>, peers: &[E], sink: &mut impl StoreSink) {
         if !draft.job.with_ids {
             return E::push(sink, draft.at, peers);
         }
@@ -481,7 +481,7 @@ impl Shard {
 
 /// The set that the asker belongs to, and which sets are of use to it: who has everything needs no
 /// seeders, and a partial seed (BEP 21) fetches nothing either.
-fn interest(job: &Job) -> (usize, [bool; 2]) {
+fn interest(job: &StoreAnnounce) -> (usize, [bool; 2]) {
     match job.role {
         Role::Seeder => (SEEDERS, [false, true]),
         Role::PartialSeed => (LEECHERS, [false, true]),

@@ -6,8 +6,8 @@ use super::announce::{Stamp, split};
 use super::sweep::Visited;
 use super::{LEECHERS, SEEDERS, Shard};
 use crate::mark::Mark;
-use crate::web::{WebChosen, WebDone, WebSwarm};
-use crate::{Action, Random, TorrentEvent, WebJob};
+use crate::web::{RelayTargets, WebAnnounceSummary, WebSwarm};
+use crate::{Action, Random, StoreWebAnnounce, TorrentEvent};
 
 /// Peers that one visit of the sweep looks at.
 const VISIT: u32 = 64;
@@ -17,14 +17,14 @@ impl Shard {
         &mut self,
         now: Tick,
         random: &mut Random,
-        job: &WebJob,
+        job: &StoreWebAnnounce,
         hash: u64,
-        chosen: &mut WebChosen,
-    ) -> Result<WebDone, TooSoon> {
+        chosen: &mut RelayTargets,
+    ) -> Result<WebAnnounceSummary, TooSoon> {
         let Action::Update { completed } = job.action else {
             self.leave_web(&job.info_hash, job.peer, hash);
             let counts = self.counts(&job.info_hash, hash);
-            return Ok(WebDone { counts, downloaded: false });
+            return Ok(WebAnnounceSummary { counts, downloaded: false });
         };
         let found = self.find(&job.info_hash, hash);
         let found = found
@@ -33,7 +33,7 @@ impl Shard {
         let Some(number) = found.filter(|_| !is_new || !self.is_full()) else {
             self.totals.refused_for_memory += 1;
             let counts = self.counts(&job.info_hash, hash);
-            return Ok(WebDone { counts, downloaded: false });
+            return Ok(WebAnnounceSummary { counts, downloaded: false });
         };
         let downloaded = self.enter(now, number, job, completed)?;
         if let Some(swarm) = self.web.get(&job.info_hash) {
@@ -46,7 +46,7 @@ impl Shard {
                 swarm.choose(role, takes[role], &job.peer, random, chosen);
             }
         }
-        Ok(WebDone { counts: self.counts_at(number), downloaded })
+        Ok(WebAnnounceSummary { counts: self.counts_at(number), downloaded })
     }
 
     /// Adds the peer or refreshes it, unless it comes too soon. Gives whether it was counted as a download.
@@ -54,7 +54,7 @@ impl Shard {
         &mut self,
         now: Tick,
         number: u32,
-        job: &WebJob,
+        job: &StoreWebAnnounce,
         completed: bool,
     ) -> Result<bool, TooSoon> {
         let (own, other) = match job.role {
@@ -65,7 +65,8 @@ impl Shard {
         let key = self.key;
         let swarm = self.web.entry(job.info_hash).or_insert_with(|| WebSwarm::new(key));
         let is_partial = job.role == Role::PartialSeed;
-        let stamp = Stamp { now, completed, partial: is_partial, spacing_s: job.spacing_s };
+        let stamp =
+            Stamp { now, completed, partial: is_partial, min_interval_s: job.min_interval_s };
         let was_own = swarm.peers[own].get(&job.peer).copied();
         if let Some(old) = was_own {
             stamp.renew(old)?;

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use types::{ConnectionKey, WebPeer};
 
 use super::*;
-use crate::{PeerLook, TorrentEvent, TorrentFigures, WebChosen, WebJob};
+use crate::{PeerInfo, RelayTargets, StoreWebAnnounce, TorrentEvent, TorrentStats};
 
 /// Whatever can be seen of the store is what the twin knows, except that the store may hold torrents
 /// without peers.
 pub(super) fn check(store: &Store, twin: &BTreeMap<InfoHash, TwinTorrent>, now: Tick) {
     let mut seen = BTreeMap::new();
     store.each_torrent(|figures| {
-        assert!(figures.born <= now);
+        assert!(figures.first_seen <= now);
         assert!(seen.insert(figures.info_hash, figures.counts).is_none(), "shown twice");
     });
     seen.retain(|_, counts| counts.seeders() + counts.leechers() > 0);
@@ -37,23 +37,23 @@ pub(super) fn check(store: &Store, twin: &BTreeMap<InfoHash, TwinTorrent>, now: 
     }
 }
 
-fn key(peer: &PeerLook) -> PeerKey {
+fn key(peer: &PeerInfo) -> PeerKey {
     let address = peer.address.expect("a plain peer has an address");
     PeerKey::new(address.ip(), address.port())
 }
 
 fn check_torrent(store: &Store, info_hash: &InfoHash, torrent: &TwinTorrent, now: Tick) {
-    let look = store.look(now, info_hash, 1000).expect("the twin knows it");
-    assert_eq!(look.figures.counts, torrent.counts());
-    assert_eq!(look.peers.len(), torrent.peers.len().min(1000));
+    let inspect = store.inspect(now, info_hash, 1000).expect("the twin knows it");
+    assert_eq!(inspect.figures.counts, torrent.counts());
+    assert_eq!(inspect.peers.len(), torrent.peers.len().min(1000));
     let mut keys = BTreeSet::new();
-    for peer in &look.peers {
+    for peer in &inspect.peers {
         let known = &torrent.peers[&key(peer)];
         assert_eq!((peer.role, peer.id), (known.role, Some(known.id)));
         assert!((now.0 - known.seen).abs_diff(peer.age_s) < 16);
         assert!(keys.insert(key(peer)), "a peer twice");
     }
-    let few = store.look(now, info_hash, 3).expect("it is there still");
+    let few = store.inspect(now, info_hash, 3).expect("it is there still");
     assert_eq!(few.peers.len(), torrent.peers.len().min(3));
 }
 
@@ -70,7 +70,7 @@ pub(super) fn remove_some(
     if random.below(4) == 0 {
         twin.remove(&torrent);
         assert!(store.remove(&torrent));
-        assert!(!store.remove(&torrent) && store.look(now, &torrent, 1).is_none());
+        assert!(!store.remove(&torrent) && store.inspect(now, &torrent, 1).is_none());
     }
     let number = random.below(12);
     let ip: IpAddr = if random.below(2) == 0 { v4(number) } else { v6(number) }.socket_addr().ip();
@@ -97,21 +97,21 @@ fn a_removed_torrent_leaves_nothing() {
     }
     for number in 0..300 {
         let peer = WebPeer { connection: ConnectionKey(number), peer_id: PeerId([3; 20]) };
-        let job = WebJob {
+        let job = StoreWebAnnounce {
             info_hash: InfoHash([1; 20]),
             peer,
             role: [Role::Seeder, Role::PartialSeed][number as usize % 2],
             action: Action::Update { completed: number == 0 },
-            spacing_s: 0,
+            min_interval_s: 0,
             want: 0,
         };
-        let mut chosen = WebChosen::new();
+        let mut chosen = RelayTargets::new();
         store.announce_web(Tick(0), &mut Random::new(1), &job, &mut chosen).unwrap();
     }
     announce(&store, 0, &[update(2, v4(1), Role::Leecher)]);
-    let look = store.look(Tick(200), &InfoHash([1; 20]), 100).unwrap();
-    let web = look.peers.iter().filter(|peer| peer.address.is_none());
-    assert_eq!((look.peers.len(), web.count() > 0), (100, true));
+    let inspect = store.inspect(Tick(200), &InfoHash([1; 20]), 100).unwrap();
+    let web = inspect.peers.iter().filter(|peer| peer.address.is_none());
+    assert_eq!((inspect.peers.len(), web.count() > 0), (100, true));
     assert!(store.remove(&InfoHash([1; 20])));
     let totals = store.totals();
     assert_eq!((totals.torrents, totals.v4.leechers, totals.v4.seeders), (1, 1, 0));
@@ -131,7 +131,7 @@ fn events_wait_up_to_a_bound_and_only_for_who_listens() {
     let hash = |number: u32| InfoHash(std::array::from_fn(|at| (number >> (8 * (at % 4))) as u8));
     let come = |numbers: std::ops::Range<u32>| {
         for number in numbers {
-            let job = Job { info_hash: hash(number), ..update(0, v4(1), Role::Seeder) };
+            let job = StoreAnnounce { info_hash: hash(number), ..update(0, v4(1), Role::Seeder) };
             announce(&store, 0, &[job]);
         }
     };
@@ -157,20 +157,30 @@ fn torrents_have_an_age_and_the_sweep_a_lag() {
     announce(&store, 0, &[update(1, v4(1), Role::Seeder)]);
     announce(&store, 5000, &[update(2, v4(1), Role::Seeder)]);
     announce(&store, 90_000_000, &[update(3, v4(1), Role::Seeder)]);
-    let mut born = BTreeMap::new();
-    store.each_torrent(|TorrentFigures { info_hash, born: at, .. }| {
-        born.insert(info_hash.0[0], *at);
+    let mut first_seen = BTreeMap::new();
+    store.each_torrent(|TorrentStats { info_hash, first_seen: at, .. }| {
+        first_seen.insert(info_hash.0[0], *at);
     });
-    assert_eq!(born[&1], Tick(0));
-    assert!(born[&2] <= Tick(5000) && born[&2].0 > 5000 - 1024);
-    assert!(born[&3].0 > 300 * 86_400 && born[&3].0 < 90_000_000);
+    assert_eq!(first_seen[&1], Tick(0));
+    assert!(first_seen[&2] <= Tick(5000) && first_seen[&2].0 > 5000 - 1024);
+    assert!(first_seen[&3].0 > 300 * 86_400 && first_seen[&3].0 < 90_000_000);
     // The first torrent has got WebTorrent peers since: that it has is kept in the same word.
     let peer = WebPeer { connection: ConnectionKey(1), peer_id: PeerId([3; 20]) };
     let (info_hash, action) = (InfoHash([2; 20]), Action::Update { completed: false });
-    let job = WebJob { info_hash, peer, role: Role::Seeder, action, spacing_s: 0, want: 0 };
-    let mut chosen = WebChosen::new();
+    let job = StoreWebAnnounce {
+        info_hash,
+        peer,
+        role: Role::Seeder,
+        action,
+        min_interval_s: 0,
+        want: 0,
+    };
+    let mut chosen = RelayTargets::new();
     store.announce_web(Tick(5000), &mut Random::new(1), &job, &mut chosen).unwrap();
-    assert_eq!(store.look(Tick(5000), &info_hash, 0).unwrap().figures.born, born[&2]);
+    assert_eq!(
+        store.inspect(Tick(5000), &info_hash, 0).unwrap().figures.first_seen,
+        first_seen[&2]
+    );
     sweep_all(&store, 6000);
     assert_eq!(store.expiry_lag_s(Tick(6000)), 0);
     assert_eq!(store.expiry_lag_s(Tick(6030)), 30);

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use types::{
-    AnnounceSink, Chosen, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
-    Role, SwarmCounts, Tick, TooSoon, WebPeer,
+    AnnounceSummary, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
+    StoreSink, SwarmCounts, Tick, TooSoon, WebPeer,
 };
 
-use super::{WebChosen, WebDone};
+use super::{RelayTargets, WebAnnounceSummary};
 use crate::mark::UNIT_S;
-use crate::{Action, Job, Options, Random, Store, WebJob};
+use crate::{Action, Options, Random, Store, StoreAnnounce, StoreWebAnnounce};
 
 const WEB_LIFETIME_S: u32 = 10 * UNIT_S;
 const TORRENTS: u8 = 12;
@@ -28,11 +28,11 @@ fn store() -> Store {
 
 struct Figures(SwarmCounts);
 
-impl AnnounceSink for Figures {
+impl StoreSink for Figures {
     fn too_soon(&mut self, _: usize, _: TooSoon) {
         unreachable!("no spacing is asked for");
     }
-    fn chosen(&mut self, _: usize, chosen: &Chosen) {
+    fn chosen(&mut self, _: usize, chosen: &AnnounceSummary) {
         self.0 = chosen.counts;
     }
     fn peers_v4(&mut self, _: usize, _: &[PackedV4]) {}
@@ -42,13 +42,13 @@ impl AnnounceSink for Figures {
 
 /// A plain leecher announces; gives the figures that it is told.
 fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> SwarmCounts {
-    let job = Job {
+    let job = StoreAnnounce {
         info_hash: InfoHash([torrent; 20]),
         peer: PeerKey::V4([10, 0, 0, 1, 1, 1]),
         peer_id: PeerId::default(),
         role: Role::Leecher,
         action,
-        spacing_s: 0,
+        min_interval_s: 0,
         want: 50,
         families: Families::Own,
         with_ids: false,
@@ -62,9 +62,9 @@ fn peer(connection: u64, id: u8) -> WebPeer {
     WebPeer { connection: ConnectionKey(connection), peer_id: PeerId([id; 20]) }
 }
 
-fn web_job(torrent: u8, peer: WebPeer, role: Role, action: Action, want: u16) -> WebJob {
+fn web_job(torrent: u8, peer: WebPeer, role: Role, action: Action, want: u16) -> StoreWebAnnounce {
     let info_hash = InfoHash([torrent; 20]);
-    WebJob { info_hash, peer, role, action, spacing_s: 0, want }
+    StoreWebAnnounce { info_hash, peer, role, action, min_interval_s: 0, want }
 }
 
 /// What the store should know: role, and whether the download has been counted.
@@ -75,7 +75,7 @@ struct Model {
 }
 
 impl Model {
-    fn take(&mut self, job: &WebJob) {
+    fn take(&mut self, job: &StoreWebAnnounce) {
         let torrent = job.info_hash.0[0];
         let key = (torrent, job.peer.connection.0, job.peer.peer_id.0[0]);
         let Action::Update { completed } = job.action else {
@@ -93,7 +93,7 @@ impl Model {
     }
 
     /// Checks the figures and the choice of an announce, in a torrent with one plain leecher.
-    fn check(&self, job: &WebJob, counts: SwarmCounts, chosen: &WebChosen) {
+    fn check(&self, job: &StoreWebAnnounce, counts: SwarmCounts, chosen: &RelayTargets) {
         let torrent = job.info_hash.0[0];
         let all = self.of(torrent);
         let count =
@@ -119,22 +119,28 @@ impl Model {
 #[test]
 fn agrees_with_a_naive_model() {
     let (store, mut model) = (store(), Model::default());
-    let (mut random, mut dice) = (Random::new(6), Random::new(5));
+    let (mut random, mut sample_seed) = (Random::new(6), Random::new(5));
     // A torrent without anybody may be forgotten, with its downloads: a plain peer holds each.
     for torrent in 0..TORRENTS {
         announce_plain(&store, Tick(0), torrent, UPDATE);
     }
     for round in 0..30_000_u32 {
-        let torrent = dice.below(TORRENTS.into()) as u8;
-        let peer = peer(dice.below(90).into(), dice.below(2) as u8);
-        let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][dice.below(3) as usize];
-        let completed = role == Role::Seeder && dice.below(4) == 0;
-        let job = match dice.below(5) {
+        let torrent = sample_seed.below(TORRENTS.into()) as u8;
+        let peer = peer(sample_seed.below(90).into(), sample_seed.below(2) as u8);
+        let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][sample_seed.below(3) as usize];
+        let completed = role == Role::Seeder && sample_seed.below(4) == 0;
+        let job = match sample_seed.below(5) {
             0 => web_job(torrent, peer, role, Action::Stop, 0),
-            _ => web_job(torrent, peer, role, Action::Update { completed }, dice.below(12) as u16),
+            _ => web_job(
+                torrent,
+                peer,
+                role,
+                Action::Update { completed },
+                sample_seed.below(12) as u16,
+            ),
         };
         model.take(&job);
-        let mut chosen = WebChosen::new();
+        let mut chosen = RelayTargets::new();
         let counts = store.announce_web(Tick(0), &mut random, &job, &mut chosen).unwrap().counts;
         model.check(&job, counts, &chosen);
         if round % 100 == 0 {
@@ -155,7 +161,7 @@ fn silent_peers_go_in_their_own_time_and_empty_torrents_with_them() {
     let (store, mut random) = (store(), Random::new(1));
     let mut announce = |now: u32, connection: u64| {
         let job = web_job(1, peer(connection, 0), Role::Leecher, UPDATE, 0);
-        store.announce_web(Tick(now), &mut random, &job, &mut WebChosen::new()).unwrap()
+        store.announce_web(Tick(now), &mut random, &job, &mut RelayTargets::new()).unwrap()
     };
     (0..1000).for_each(|connection| _ = announce(0, connection));
     announce_plain(&store, Tick(0), 1, UPDATE);
@@ -178,11 +184,11 @@ fn silent_peers_go_in_their_own_time_and_empty_torrents_with_them() {
 fn figures_of_plain_and_web_peers_add_up_on_both_sides() {
     let (store, mut random, now) = (store(), Random::new(1), Tick(0));
     let job = web_job(3, peer(1, 1), Role::Seeder, Action::Update { completed: true }, 9);
-    let mut chosen = WebChosen::new();
+    let mut chosen = RelayTargets::new();
     assert!(store.announce_web(now, &mut random, &job, &mut chosen).unwrap().downloaded);
     let counts = announce_plain(&store, now, 3, UPDATE);
     assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
-    let WebDone { counts, downloaded } =
+    let WebAnnounceSummary { counts, downloaded } =
         store.announce_web(now, &mut random, &job, &mut chosen).unwrap();
     assert!(!downloaded, "once is enough");
     assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
@@ -198,8 +204,9 @@ fn figures_of_plain_and_web_peers_add_up_on_both_sides() {
 fn who_comes_too_soon_with_nothing_new_stays_as_it_is() {
     let (store, mut random) = (store(), Random::new(1));
     let mut announce = |now: u32, role, action| {
-        let spaced = WebJob { spacing_s: 45, ..web_job(1, peer(1, 0), role, action, 0) };
-        let done = store.announce_web(Tick(now), &mut random, &spaced, &mut WebChosen::new());
+        let spaced =
+            StoreWebAnnounce { min_interval_s: 45, ..web_job(1, peer(1, 0), role, action, 0) };
+        let done = store.announce_web(Tick(now), &mut random, &spaced, &mut RelayTargets::new());
         done.map(|done| done.counts)
     };
     let leecher = Role::Leecher;
@@ -221,11 +228,11 @@ fn every_peer_is_chosen_alike() {
     for connection in 0..20 {
         let role = if connection % 3 == 0 { Role::Seeder } else { Role::Leecher };
         let job = web_job(9, peer(connection, 1), role, UPDATE, 0);
-        store.announce_web(Tick(0), &mut random, &job, &mut WebChosen::new()).unwrap();
+        store.announce_web(Tick(0), &mut random, &job, &mut RelayTargets::new()).unwrap();
     }
     let mut seen = [0_u32; 20];
     for _ in 0..20_000 {
-        let mut chosen = WebChosen::new();
+        let mut chosen = RelayTargets::new();
         let job = web_job(9, peer(99, 1), Role::Leecher, UPDATE, 5);
         store.announce_web(Tick(0), &mut random, &job, &mut chosen).unwrap();
         chosen.iter().for_each(|peer| seen[peer.connection.0 as usize] += 1);

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
-use swarm::{Words, prefetch};
+use swarm::{AtomicWords, prefetch};
 use types::{InfoHash, limits};
 
 /// Info hashes that come and go one by one or by the million, each in force at once.
@@ -30,7 +30,7 @@ pub struct LiveList {
 
 struct Pieces {
     /// For each piece, a bit for each third byte that an entry has. Written by who holds the piece's lock.
-    third_bytes: Words,
+    third_bytes: AtomicWords,
     is_huge: AtomicBool,
     /// Sorted, without repeats.
     entries: Box<[RwLock<Vec<InfoHash>>]>,
@@ -135,7 +135,7 @@ impl fmt::Debug for LiveList {
 impl Pieces {
     fn new() -> Self {
         Self {
-            third_bytes: Words::new(4 * PIECES),
+            third_bytes: AtomicWords::new(4 * PIECES),
             is_huge: AtomicBool::default(),
             entries: (0..PIECES).map(|_| RwLock::default()).collect(),
         }

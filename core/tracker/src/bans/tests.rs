@@ -91,7 +91,7 @@ fn whole_families_can_be_banned() {
 
 fn rules() -> BanRules {
     BanRules {
-        garbage_per_min: 10,
+        malformed_per_min: 10,
         wrong_keys_per_min: 0,
         bad_connection_ids_per_min: 3,
         time_s: 60,

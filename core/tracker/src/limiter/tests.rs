@@ -25,10 +25,10 @@ fn v4(number: u32) -> IpAddr {
     Ipv4Addr::from_bits(number).into()
 }
 
-/// How many of `asked` announces are let through.
-fn admitted(limiter: &Limiter, now: u32, from: IpAddr, asked: u32) -> u32 {
-    let admits = |_: &u32| limiter.admits(Tick(now), from, Asked::Announce);
-    (0..asked).filter(admits).count() as u32
+/// How many of `kind` announces are let through.
+fn admitted(limiter: &Limiter, now: u32, from: IpAddr, kind: u32) -> u32 {
+    let admits = |_: &u32| limiter.admits(Tick(now), from, RequestKind::Announce);
+    (0..kind).filter(admits).count() as u32
 }
 
 /// The plain form of the table.
@@ -95,18 +95,19 @@ fn a_burst_below_the_rate_is_the_rate() {
 fn each_kind_has_an_account_of_its_own_and_no_rate_is_no_limit() {
     let limits = Limits { connects: rate(1, 3), scrapes: rate(1, 2), ..announces(rate(1, 1)) };
     let limiter = limiter(limits);
-    let count = |asked| (0..9).filter(|_| limiter.admits(Tick(0), v4(1), asked)).count();
-    let all = [Asked::Connect, Asked::Announce, Asked::Scrape, Asked::Socket];
+    let count = |kind| (0..9).filter(|_| limiter.admits(Tick(0), v4(1), kind)).count();
+    let all =
+        [RequestKind::Connect, RequestKind::Announce, RequestKind::Scrape, RequestKind::Socket];
     assert_eq!(all.map(count), [3, 1, 2, 9]);
     limiter.replace(announces(Rate::default()));
     assert_eq!(all.map(count), [9; 4]);
-    assert!(limiter.fills(Tick(0)).is_empty());
+    assert!(limiter.table_usages(Tick(0)).is_empty());
 }
 
 #[test]
 fn one_prefix_is_one_client() {
     let limiter = limiter(announces(rate(1, 1)));
-    let ask = |text: &str| limiter.admits(Tick(0), text.parse().unwrap(), Asked::Announce);
+    let ask = |text: &str| limiter.admits(Tick(0), text.parse().unwrap(), RequestKind::Announce);
     assert!(ask("192.0.2.1") && !ask("192.0.2.1") && !ask("::ffff:192.0.2.1"));
     assert!(ask("192.0.2.2"));
     assert!(ask("2001:db8::1") && !ask("2001:db8::2") && !ask("2001:db8::ffff:0:0:0"));
@@ -118,7 +119,8 @@ fn one_prefix_is_one_client() {
     ] {
         let limits = Limits { prefix_v4, prefix_v6, ..announces(rate(1, 1)) };
         let limiter = self::limiter(limits);
-        let ask = |text: &str| limiter.admits(Tick(0), text.parse().unwrap(), Asked::Announce);
+        let ask =
+            |text: &str| limiter.admits(Tick(0), text.parse().unwrap(), RequestKind::Announce);
         assert!(ask("10.0.0.0") && !ask(own) && ask(other), "/{prefix_v4} and /{prefix_v6}");
     }
 }
@@ -129,8 +131,10 @@ fn who_is_exempt_has_no_limit() {
     let limiter = limiter(Limits { connections: 1, exempt, ..announces(rate(1, 1)) });
     assert_eq!(admitted(&limiter, 0, [10, 0, 0, 1].into(), 100), 100);
     assert_eq!(admitted(&limiter, 0, [11, 0, 0, 1].into(), 100), 1);
-    let seats = [(); 3].map(|()| limiter.seat([10, 0, 0, 1].into()));
-    assert!(seats.iter().all(Option::is_some) && limiter.has_seat([10, 0, 0, 1].into()));
+    let connections = [(); 3].map(|()| limiter.permit([10, 0, 0, 1].into()));
+    assert!(
+        connections.iter().all(Option::is_some) && limiter.has_free_permit([10, 0, 0, 1].into())
+    );
 }
 
 #[test]
@@ -173,7 +177,7 @@ fn few_are_taken_for_others() {
     for stranger in 0..20_000 {
         admitted(&limiter, 0, v4(0x0100_0000 + stranger), 5);
     }
-    let fill = limiter.fills(Tick(0))[0];
+    let fill = limiter.table_usages(Tick(0))[0];
     assert!(fill.in_use == 1 << 10 && fill.buckets == 1 << 10, "{fill:?}");
     let clients = 200_000;
     let refused = (0..clients).filter(|host| admitted(&limiter, 0, v4(*host), 1) == 0).count();
@@ -206,24 +210,24 @@ fn workers_share_a_bucket() {
 fn connections_are_counted_while_they_last() {
     let limiter = limiter(Limits { connections: 2, ..Limits::default() });
     let v6 = |host: u128| IpAddr::from(Ipv6Addr::from_bits((0x2001_0db8 << 96) | host));
-    let seats = (limiter.seat(v4(1)), limiter.seat(v6(1)), limiter.seat(v6(2)));
-    assert!(seats.0.is_some() && seats.1.is_some() && seats.2.is_some());
-    assert!(limiter.seat(v6(3)).is_none() && !limiter.has_seat(v6(3)));
-    assert!(limiter.has_seat(v6(1 << 64)) && limiter.seat(v4(1)).is_some());
-    assert_eq!(limiter.seats.prefixes(), 2);
+    let connections = (limiter.permit(v4(1)), limiter.permit(v6(1)), limiter.permit(v6(2)));
+    assert!(connections.0.is_some() && connections.1.is_some() && connections.2.is_some());
+    assert!(limiter.permit(v6(3)).is_none() && !limiter.has_free_permit(v6(3)));
+    assert!(limiter.has_free_permit(v6(1 << 64)) && limiter.permit(v4(1)).is_some());
+    assert_eq!(limiter.permits.prefixes(), 2);
     // Another rule for what makes a prefix leaves no one behind.
     limiter.replace(Limits { connections: 1, prefix_v6: 32, ..Limits::default() });
-    drop(seats);
-    assert_eq!(limiter.seats.prefixes(), 0);
+    drop(connections);
+    assert_eq!(limiter.permits.prefixes(), 0);
     // Those who came while there was no limit do not count.
     limiter.replace(Limits::default());
-    let early = [v4(1), v4(1)].map(|ip| limiter.seat(ip));
+    let early = [v4(1), v4(1)].map(|ip| limiter.permit(ip));
     limiter.replace(Limits { connections: 1, ..Limits::default() });
-    let late = limiter.seat(v4(1));
-    assert!(late.is_some() && limiter.seat(v4(1)).is_none());
+    let late = limiter.permit(v4(1));
+    assert!(late.is_some() && limiter.permit(v4(1)).is_none());
     drop(early);
-    assert!(limiter.seat(v4(1)).is_none());
+    assert!(limiter.permit(v4(1)).is_none());
     drop(late);
-    assert!(limiter.seat(v4(1)).is_some());
-    assert_eq!(limiter.seats.prefixes(), 0);
+    assert!(limiter.permit(v4(1)).is_some());
+    assert_eq!(limiter.permits.prefixes(), 0);
 }

@@ -11,7 +11,7 @@ pub use answer::{Announced, Answer, Departure, File, Scraped, Unreadable, announ
 
 use std::mem::MaybeUninit;
 
-use types::{Announce, Event, InfoHash, Want, limits};
+use types::{Announce, Event, InfoHash, NumWant, limits};
 
 use crate::bencode::append_decimal;
 use crate::http::upgrade::lists;
@@ -29,7 +29,7 @@ pub fn announce_target(out: &mut Vec<u8>, target: &str, announce: &Announce, key
     // Trackers ask for it. A client that does not know yet misses something at any rate.
     query.number("left", announce.left.unwrap_or(UNKNOWN));
     query.number("compact", 1);
-    if let Want::Peers(peers) = announce.want {
+    if let NumWant::Peers(peers) = announce.want {
         query.number("numwant", peers.into());
     }
     if let Some(word) = event(announce.event) {

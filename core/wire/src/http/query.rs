@@ -4,7 +4,7 @@
 //! clients put raw bytes there (aria2's `key`). Of a repeated name the first counts. A `+` is a
 //! plus: clients write bytes as `%XX`, never as forms do.
 
-use types::{Announce, Event, InfoHash, PeerId, Refusal, Want, limits};
+use types::{Announce, Event, InfoHash, NumWant, PeerId, Refusal, limits};
 
 use crate::url::parameters;
 
@@ -199,9 +199,9 @@ fn event(text: &[u8]) -> Event {
     }
 }
 
-fn want(text: Option<&[u8]>) -> Want {
+fn want(text: Option<&[u8]>) -> NumWant {
     match text.and_then(number) {
-        Some(peers) => Want::Peers(u16::try_from(peers).unwrap_or(u16::MAX)),
-        None => Want::Default,
+        Some(peers) => NumWant::Peers(u16::try_from(peers).unwrap_or(u16::MAX)),
+        None => NumWant::Default,
     }
 }

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use types::{
-    Event, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, Want,
-    limits,
+    Event, FamilyCounts, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
+    SwarmCounts, limits,
 };
 
 use super::*;
@@ -51,7 +51,7 @@ fn reads_a_real_announce() {
     assert_eq!(query.announce.peer_id, PeerId(*b"-qB4600-abcdefghijkl"));
     assert_eq!((query.announce.port, query.announce.left), (6881, Some(3)));
     assert_eq!((query.announce.uploaded, query.announce.downloaded), (1, 2));
-    assert_eq!((query.announce.event, query.announce.want), (Event::Started, Want::Peers(200)));
+    assert_eq!((query.announce.event, query.announce.want), (Event::Started, NumWant::Peers(200)));
     assert!(query.compact && query.no_peer_id);
 }
 
@@ -148,9 +148,9 @@ fn parameters_are_read_leniently_where_clients_differ() {
     assert_eq!(event("&event=paused"), Event::Paused);
     assert_eq!(event("&event=stopped&event=started"), Event::Stopped);
     let want = |more: &str| valid_and(more).announce.want;
-    assert_eq!((want(""), want("&numwant=-1")), (Want::Default, Want::Default));
-    assert_eq!((want("&numwant=x"), want("&numwant=0")), (Want::Default, Want::Peers(0)));
-    assert_eq!(want("&numwant=99999"), Want::Peers(u16::MAX));
+    assert_eq!((want(""), want("&numwant=-1")), (NumWant::Default, NumWant::Default));
+    assert_eq!((want("&numwant=x"), want("&numwant=0")), (NumWant::Default, NumWant::Peers(0)));
+    assert_eq!(want("&numwant=99999"), NumWant::Peers(u16::MAX));
     assert_eq!(valid_and("&uploaded=x").announce.uploaded, 0);
     assert!(!valid_and("&compact=0").compact && valid_and("&compact=").compact);
 }

@@ -1,6 +1,6 @@
 //! The other direction: what a client sends, and what it reads. For tools and tests.
 
-use types::{Announce, Event, InfoHash, Want};
+use types::{Announce, Event, InfoHash, NumWant};
 
 use super::options::kind;
 use super::{MAGIC, action};
@@ -82,8 +82,8 @@ impl AnnounceRequest<'_> {
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&key.to_be_bytes());
         let want = match announce.want {
-            Want::Default => -1,
-            Want::Peers(peers) => i32::from(peers),
+            NumWant::Default => -1,
+            NumWant::Peers(peers) => i32::from(peers),
         };
         out.extend_from_slice(&want.to_be_bytes());
         out.extend_from_slice(&announce.port.to_be_bytes());

@@ -1,8 +1,8 @@
 //! Requests and answers, against the client's side and against naive loops.
 
 use types::{
-    Announce, Event, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, Refusal, SwarmCounts,
-    Want, limits,
+    Announce, Event, FamilyCounts, InfoHash, NumWant, PackedV4, PackedV6, PeerId, Refusal,
+    SwarmCounts, limits,
 };
 
 use super::client::{Reply, decode_reply};
@@ -16,7 +16,7 @@ const ANNOUNCE: Announce = Announce {
     left: Some(5),
     uploaded: 6,
     downloaded: 7,
-    want: Want::Peers(50),
+    want: NumWant::Peers(50),
 };
 
 fn announce_bytes(announce: &Announce, url: &[u8]) -> Vec<u8> {
@@ -28,9 +28,9 @@ fn announce_bytes(announce: &Announce, url: &[u8]) -> Vec<u8> {
 /// The announce in `datagram`, and its options.
 fn read(datagram: &[u8]) -> (Announce, Options<'_>) {
     match decode(datagram) {
-        Ok(Request::Connected { call: Call::Announce { announce, options }, .. }) => {
-            (announce, options)
-        }
+        Ok(Request::Connected {
+            call: VerifiedRequest::Announce { announce, options }, ..
+        }) => (announce, options),
         other => panic!("{other:?}"),
     }
 }
@@ -42,7 +42,7 @@ fn under_sixteen_bytes_is_noise() {
     let mut connect = Vec::new();
     client::connect(&mut connect, 9);
     for len in 0..16 {
-        assert_eq!(decode(&connect[..len]), Err(Noise::TooShort));
+        assert_eq!(decode(&connect[..len]), Err(DecodeError::TooShort));
     }
 }
 
@@ -58,7 +58,7 @@ fn connect_needs_the_magic_and_takes_extra_bytes() {
     bytes.extend([1, 2, 3]);
     assert_eq!(decode(&bytes), Ok(Request::Connect { transaction_id: 9 }));
     bytes[7] ^= 1;
-    assert_eq!(decode(&bytes), Err(Noise::NotATracker));
+    assert_eq!(decode(&bytes), Err(DecodeError::NotATracker));
 }
 
 //= bep15#announce-request
@@ -79,7 +79,7 @@ fn announce_fields_are_where_they_should_be() {
     for len in 16..98 {
         let cut = decode(&bytes[..len]);
         let Ok(Request::Connected { call, .. }) = cut else { panic!("{cut:?}") };
-        assert_eq!(call, Call::Malformed(Refusal::Truncated), "{len}");
+        assert_eq!(call, VerifiedRequest::Malformed(Refusal::Truncated), "{len}");
     }
 }
 
@@ -107,11 +107,11 @@ fn unknown_events_are_none_and_unknown_left_is_nothing() {
 fn wanted_peers() {
     let mut bytes = announce_bytes(&ANNOUNCE, b"");
     for (sent, want) in [
-        (-1, Want::Default),
-        (i32::MIN, Want::Default),
-        (0, Want::Peers(0)),
-        (200, Want::Peers(200)),
-        (i32::MAX, Want::Peers(u16::MAX)),
+        (-1, NumWant::Default),
+        (i32::MIN, NumWant::Default),
+        (0, NumWant::Peers(0)),
+        (200, NumWant::Peers(200)),
+        (i32::MAX, NumWant::Peers(u16::MAX)),
     ] {
         bytes[92..96].copy_from_slice(&sent.to_be_bytes());
         assert_eq!(read(&bytes).0.want, want);
@@ -193,7 +193,8 @@ fn scrape_names_torrents_in_order_and_is_cut_at_the_limit() {
     for count in [1, 2, 74, limits::SCRAPE_HASHES_UDP_MAX, 200] {
         let mut bytes = Vec::new();
         client::scrape(&mut bytes, 1, 9, &hashes[..count]);
-        let Ok(Request::Connected { call: Call::Scrape(named), .. }) = decode(&bytes) else {
+        let Ok(Request::Connected { call: VerifiedRequest::Scrape(named), .. }) = decode(&bytes)
+        else {
             panic!("a scrape of {count}")
         };
         let served = count.min(limits::SCRAPE_HASHES_UDP_MAX);
@@ -206,7 +207,7 @@ fn scrape_names_torrents_in_order_and_is_cut_at_the_limit() {
         client::scrape(&mut bytes, 1, 9, &[]);
         bytes.extend(vec![7; len]);
         let Ok(Request::Connected { call, .. }) = decode(&bytes) else { panic!("{len}") };
-        assert_eq!(call, Call::Malformed(refusal));
+        assert_eq!(call, VerifiedRequest::Malformed(refusal));
     }
 }
 
@@ -301,7 +302,11 @@ fn announces_arrive_as_they_were_sent() {
             left: Some(amount()).filter(|left| *left != u64::MAX),
             uploaded: amount(),
             downloaded: amount(),
-            want: if amount() % 4 == 0 { Want::Default } else { Want::Peers(amount() as u16) },
+            want: if amount() % 4 == 0 {
+                NumWant::Default
+            } else {
+                NumWant::Peers(amount() as u16)
+            },
         };
         let (id, transaction) = (amount(), amount() as u32);
         let url: Vec<u8> = (0..amount() % 700).map(|at| at as u8).collect();
@@ -370,7 +375,8 @@ fn random_bytes_never_panic() {
         if bytes.len() > 12 && random().is_multiple_of(2) {
             bytes[8..12].copy_from_slice(&[0, 0, 0, (random() % 4) as u8]);
         }
-        if let Ok(Request::Connected { call: Call::Announce { options, .. }, .. }) = decode(&bytes)
+        if let Ok(Request::Connected { call: VerifiedRequest::Announce { options, .. }, .. }) =
+            decode(&bytes)
         {
             let mut room = [0; 64];
             let _ = (options.is_malformed(), options.url_data(&mut room).len());

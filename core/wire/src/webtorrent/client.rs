@@ -1,6 +1,6 @@
 //! The client's side, for tests, load testers and trackers' clients.
 
-use types::{Event, InfoHash, OfferId, PeerId, Want};
+use types::{Event, InfoHash, NumWant, OfferId, PeerId};
 
 use super::json::{Scanner, Text, Value};
 use super::message::{number, twenty_bytes, word};
@@ -30,7 +30,7 @@ pub fn announce(out: &mut Vec<u8>, announce: &Announce<'_>) {
         Event::Stopped => b",\"event\":\"stopped\"",
         Event::Paused => b",\"event\":\"paused\"",
     });
-    if let Want::Peers(peers) = announce.want {
+    if let NumWant::Peers(peers) = announce.want {
         out.extend_from_slice(b",\"numwant\":");
         append_decimal(out, peers.into());
     }

@@ -1,7 +1,7 @@
 //! What clients say.
 
 use arrayvec::ArrayVec;
-use types::{Event, InfoHash, OfferId, PeerId, Refusal, Role, Want, limits};
+use types::{Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, limits};
 
 use super::json::{Scanner, Value};
 
@@ -36,7 +36,7 @@ pub struct Announce<'a> {
     /// Bytes it has received since it started, by its own account.
     pub downloaded: u64,
     /// How many peers it asks for.
-    pub want: Want,
+    pub want: NumWant,
     /// One offer for each peer it would like to know.
     pub offers: Offers<'a>,
 }
@@ -129,7 +129,7 @@ impl Announce<'_> {
             left: None,
             uploaded: 0,
             downloaded: 0,
-            want: Want::Default,
+            want: NumWant::Default,
             offers: Offers::new(),
         }
     }
@@ -290,8 +290,8 @@ impl<'a> Members<'a> {
             uploaded: number(self.uploaded).unwrap_or(0),
             downloaded: number(self.downloaded).unwrap_or(0),
             //= webtorrent#numwant
-            want: number(self.numwant).map_or(Want::Default, |number| {
-                Want::Peers(u16::try_from(number).unwrap_or(u16::MAX))
+            want: number(self.numwant).map_or(NumWant::Default, |number| {
+                NumWant::Peers(u16::try_from(number).unwrap_or(u16::MAX))
             }),
             offers: self.offers,
         }))

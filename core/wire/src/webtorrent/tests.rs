@@ -4,7 +4,7 @@ use super::{
     read_binary, scrape_reply,
 };
 use types::{
-    Event, FamilyCounts, InfoHash, OfferId, PeerId, Refusal, Role, SwarmCounts, Want, limits,
+    Event, FamilyCounts, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, SwarmCounts, limits,
 };
 
 const HASH: InfoHash = InfoHash(*b"aaaaaaaaaaaaaaaaaaaa");
@@ -195,7 +195,7 @@ fn an_announce_is_read_as_clients_send_it() {
     let mut expected = Announce::new(HASH, PEER);
     expected.event = Event::Started;
     (expected.uploaded, expected.downloaded, expected.left) = (1, 2, Some(1_048_576));
-    expected.want = Want::Peers(5);
+    expected.want = NumWant::Peers(5);
     expected.offers.push(Offer { id: OFFER, json: &offer });
     expected.offers.push(Offer { id: second, json: &offer });
     assert_eq!(announce(&text), expected);
@@ -280,20 +280,20 @@ fn numbers_of_every_kind() {
 #[test]
 fn wanted_peers() {
     for (number, expected) in [
-        ("0", Want::Peers(0)),
-        ("5", Want::Peers(5)),
-        ("4.2", Want::Peers(5)),
-        ("65535", Want::Peers(65535)),
-        ("65536", Want::Peers(65535)),
-        ("1e30", Want::Peers(65535)),
-        ("-1", Want::Default),
-        ("null", Want::Default),
-        ("\"5\"", Want::Default),
-        ("[]", Want::Default),
+        ("0", NumWant::Peers(0)),
+        ("5", NumWant::Peers(5)),
+        ("4.2", NumWant::Peers(5)),
+        ("65535", NumWant::Peers(65535)),
+        ("65536", NumWant::Peers(65535)),
+        ("1e30", NumWant::Peers(65535)),
+        ("-1", NumWant::Default),
+        ("null", NumWant::Default),
+        ("\"5\"", NumWant::Default),
+        ("[]", NumWant::Default),
     ] {
         assert_eq!(announce(&with(&format!("\"numwant\":{number}"))).want, expected, "{number}");
     }
-    assert_eq!(announce(&with("\"left\":1")).want, Want::Default);
+    assert_eq!(announce(&with("\"left\":1")).want, NumWant::Default);
 }
 
 //= webtorrent#answer
@@ -469,7 +469,7 @@ fn messages() -> Vec<String> {
     let mut full = Announce::new(InfoHash([0xff; 20]), PeerId([0; 20]));
     full.event = Event::Started;
     (full.left, full.uploaded, full.downloaded) = (Some(u64::MAX), 1, u64::MAX);
-    full.want = Want::Peers(10);
+    full.want = NumWant::Peers(10);
     full.offers = ids.iter().map(|id| Offer { id: *id, json: &json }).collect();
     let mut texts: Vec<String> = [Event::Completed, Event::Stopped, Event::Paused, Event::None]
         .into_iter()

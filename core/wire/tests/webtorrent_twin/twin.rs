@@ -10,7 +10,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use types::{Event, InfoHash, OfferId, PeerId, Refusal, Want, limits};
+use types::{Event, InfoHash, NumWant, OfferId, PeerId, Refusal, limits};
 use wire::webtorrent::client::{self, Reply};
 use wire::webtorrent::{
     Action, Announce, Answer, BadMessage, Message, Offer, Offers, Relay, failure, read_binary,
@@ -161,7 +161,7 @@ fn announce<'a>(members: &[Member<'a>]) -> Result<Said<'a>, Refusal> {
     announce.uploaded = number(named(members, "uploaded")).unwrap_or(0);
     announce.downloaded = number(named(members, "downloaded")).unwrap_or(0);
     if let Some(want) = number(named(members, "numwant")) {
-        announce.want = Want::Peers(want.min(65_535) as u16);
+        announce.want = NumWant::Peers(want.min(65_535) as u16);
     }
     announce.offers = offers(named(members, "offers")).ok_or(Refusal::OfferMalformed)?;
     Ok(Said::Announce(announce.into()))

@@ -180,7 +180,7 @@ async fn list(
     let after = which.cursor.unwrap_or(0);
     let rows = api.records().look(move |db| keys::page(db, after, limit)).await?;
     let next = rows.last().filter(|_| rows.len() == limit as usize).map(|row| row.id);
-    let total = api.tracker().keyring().len() as u64;
+    let total = api.tracker().passkeys().len() as u64;
     Ok(Json(KeyPage { keys: rows.into_iter().map(Key::from).collect(), next, total }))
 }
 
@@ -196,7 +196,7 @@ async fn create(
 ) -> Result<Created<Key>, Problem> {
     check_name("name", &wish.name)?;
     check_end(wish.expires)?;
-    if api.tracker().keyring().len() >= USER_KEYS_MAX {
+    if api.tracker().passkeys().len() >= USER_KEYS_MAX {
         return Err(Problem::conflict(format!("{USER_KEYS_MAX} keys are the most")));
     }
     let key = match wish.key {
@@ -269,7 +269,7 @@ async fn revoke(
 ) -> Result<Done, Problem> {
     let shared = Arc::clone(&api);
     let forget = move |_: &bool| {
-        shared.tracker().keyring().remove(KeyId(id));
+        shared.tracker().passkeys().remove(KeyId(id));
     };
     if !api.records().change(move |db| keys::remove(db, id), forget).await? {
         return Err(unknown());

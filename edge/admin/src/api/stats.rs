@@ -8,9 +8,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tracker::DoorNumber;
+use tracker::ListenerPolicyId;
 use tracker::access::Mode;
-use tracker::counters::{Counters, Drop, Kind, Listener as Known};
+use tracker::counters::{Counters, DropReason, Kind, Listener as Known};
 use types::Refusal;
 use utoipa::ToSchema;
 
@@ -210,7 +210,7 @@ impl Traffic {
         kinds(&mut self.requests, &counters.requests);
         kinds(&mut self.responses, &counters.responses);
         let refusals = Refusal::ALL.into_iter().map(Refusal::label).zip(counters.refusals);
-        let drops = Drop::ALL.into_iter().map(Drop::label).zip(counters.drops);
+        let drops = DropReason::ALL.into_iter().map(DropReason::label).zip(counters.drops);
         for (label, count) in refusals.filter(|(_, count)| *count > 0) {
             *self.refusals.entry(label.into()).or_default() += count;
         }
@@ -227,8 +227,11 @@ impl Traffic {
 
 async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem> {
     let figures = &api.means.figures;
-    let doors = figures.tracker.doors().load();
-    let mode = |DoorNumber(door)| match doors.get(usize::from(door)).map(|door| door.lists.mode) {
+    let listener_policies = figures.tracker.listener_policies().load();
+    let mode = |ListenerPolicyId(listener_policy)| match listener_policies
+        .get(usize::from(listener_policy))
+        .map(|listener_policy| listener_policy.lists.mode)
+    {
         Some(Mode::Allow) => "allow",
         Some(Mode::Deny) => "deny",
         Some(Mode::Both) => "both",
@@ -240,7 +243,7 @@ async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem
         Listener {
             protocol: known.protocol.label().into(),
             address: known.address.to_string(),
-            mode: mode(known.door).into(),
+            mode: mode(known.listener_policy).into(),
             traffic,
         }
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use tracker::{PeerLook, TorrentLook};
+use tracker::{PeerInfo, TorrentDetails};
 use types::limits::{FROZEN_MAX, LOOK_PEERS_MAX};
 use types::{FamilyCounts, InfoHash, Role, Tick};
 use utoipa::{IntoParams, ToSchema};
@@ -173,8 +173,8 @@ impl From<FamilyCounts> for Counts {
     }
 }
 
-impl From<&PeerLook> for Peer {
-    fn from(peer: &PeerLook) -> Self {
+impl From<&PeerInfo> for Peer {
+    fn from(peer: &PeerInfo) -> Self {
         Self {
             address: peer.address.map(|address| address.to_string()),
             role: match peer.role {
@@ -189,8 +189,8 @@ impl From<&PeerLook> for Peer {
 }
 
 fn torrent(now: Tick, row: &Row) -> Torrent {
-    let Row { info_hash, seeders, leechers, downloads, born } = *row;
-    let age_s = now.since(born);
+    let Row { info_hash, seeders, leechers, downloads, first_seen } = *row;
+    let age_s = now.since(first_seen);
     Torrent { info_hash: info_hash.to_string(), seeders, leechers, downloads, age_s }
 }
 
@@ -231,7 +231,7 @@ async fn one(
     Ok(Json(detail(now, &look)))
 }
 
-fn detail(now: Tick, look: &TorrentLook) -> Detail {
+fn detail(now: Tick, look: &TorrentDetails) -> Detail {
     let counts = look.figures.counts;
     Detail {
         info_hash: look.figures.info_hash.to_string(),
@@ -239,7 +239,7 @@ fn detail(now: Tick, look: &TorrentLook) -> Detail {
         leechers: counts.leechers(),
         partial_seeds: counts.partial_seeds,
         downloads: counts.downloads,
-        age_s: now.since(look.figures.born),
+        age_s: now.since(look.figures.first_seen),
         frozen: look.frozen,
         v4: counts.v4.into(),
         v6: counts.v6.into(),

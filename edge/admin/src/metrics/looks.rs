@@ -62,6 +62,6 @@ pub(super) fn render_store(page: &mut Page, figures: &Figures, now: Tick) {
     let frozen = figures.tracker.frozen().len();
     page.single("frozen_torrents", "gauge", "Torrents whose announces are refused.", frozen);
     let help = "User keys in force.";
-    page.single("user_keys", "gauge", help, figures.tracker.keyring().len());
+    page.single("user_keys", "gauge", help, figures.tracker.passkeys().len());
     page.single("bans", "gauge", "Networks that are not served.", figures.tracker.bans().len());
 }

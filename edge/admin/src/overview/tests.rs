@@ -1,15 +1,15 @@
 //! Pages beside a list that is sorted anew for each.
 
-use tracker::{AnnouncePolicy, Ask, DoorNumber, Random};
-use types::{Announce, Event, Families, PeerId, Want};
+use tracker::{AnnouncePolicy, AnnounceRequest, ListenerPolicyId, Random};
+use types::{Announce, Event, Families, NumWant, PeerId};
 
 use super::*;
 use crate::metrics::tests::tracker;
 
 struct Silent;
 
-impl tracker::Answers for Silent {
-    fn accept(&mut self, _: usize, _: &tracker::Accepted) {}
+impl tracker::AnnounceSink for Silent {
+    fn accept(&mut self, _: usize, _: &tracker::AnnounceOk) {}
     fn refuse(&mut self, _: usize, refusal: types::Refusal) {
         panic!("{}", refusal.text());
     }
@@ -21,7 +21,7 @@ impl tracker::Answers for Silent {
 /// A peer comes to the torrent.
 fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event) {
     let from = [10, 0, 0, host].into();
-    let claim = tracker.claim(DoorNumber(0), Tick(now), from, None).unwrap();
+    let claim = tracker.claim(ListenerPolicyId(0), Tick(now), from, None).unwrap();
     let announce = Announce {
         info_hash,
         peer_id: PeerId::default(),
@@ -30,7 +30,7 @@ fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event
         left: Some(u64::from(host % 2)),
         uploaded: 0,
         downloaded: 0,
-        want: Want::Peers(0),
+        want: NumWant::Peers(0),
     };
     let policy = AnnouncePolicy {
         peers_max: 0,
@@ -38,7 +38,7 @@ fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event
         with_ids: false,
         with_downloads: false,
     };
-    let ask = Ask { claim, from, near: true, announce, policy };
+    let ask = AnnounceRequest { claim, from, via_local_address: true, announce, policy };
     tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut Silent);
 }
 
@@ -109,7 +109,7 @@ fn pages_make_the_sorted_list() {
             }
         }
         let oldest = overview.page(&ask(Sort::Age)).await.rows[0];
-        assert_eq!(Some(oldest.born), naive.iter().map(|row| row.born).min());
+        assert_eq!(Some(oldest.first_seen), naive.iter().map(|row| row.first_seen).min());
     });
 }
 
@@ -121,7 +121,7 @@ fn hashes_that_begin_alike_are_told_apart_and_each_torrent_is_listed_once() {
         seeders: 0,
         leechers: 0,
         downloads: 0,
-        born: Tick(0),
+        first_seen: Tick(0),
     };
     let mut rows = Vec::new();
     for _ in 0..2000 {

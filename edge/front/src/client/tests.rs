@@ -124,17 +124,19 @@ fn headers_of_requests_come_after_the_proxy_header() {
 
 #[test]
 fn nearness_is_what_was_reached_and_asked_only_for_private_clients() {
-    let near = |peer: &str, local: &str| {
+    let via_local_address = |peer: &str, local: &str| {
         let local = || Some(local.parse().unwrap());
-        Caller::new(peer.parse().unwrap(), local, None).near
+        Caller::new(peer.parse().unwrap(), local, None).via_local_address
     };
-    assert!(near("10.1.1.1", "10.0.0.1") && near("fe80::1", "fe80::2"));
-    assert!(!near("10.1.1.1", "8.8.8.8") && !near("fd00::1", "2606:4700::1"));
-    assert!(!Caller::new([10, 1, 1, 1].into(), || None, None).near);
+    assert!(via_local_address("10.1.1.1", "10.0.0.1") && via_local_address("fe80::1", "fe80::2"));
+    assert!(
+        !via_local_address("10.1.1.1", "8.8.8.8") && !via_local_address("fd00::1", "2606:4700::1")
+    );
+    assert!(!Caller::new([10, 1, 1, 1].into(), || None, None).via_local_address);
     let unasked = || -> Option<IpAddr> { panic!("asked in vain") };
-    assert!(!Caller::new([8, 8, 8, 8].into(), unasked, None).near);
-    assert!(Caller::new([127, 0, 0, 1].into(), unasked, None).near);
+    assert!(!Caller::new([8, 8, 8, 8].into(), unasked, None).via_local_address);
+    assert!(Caller::new([127, 0, 0, 1].into(), unasked, None).via_local_address);
     // Of clients that a proxy names, the proxy knows what they reached.
-    assert!(greeted(b"PROXY TCP4 192.168.0.9 192.168.0.1 1 1\r\n").0.near);
-    assert!(!greeted(b"PROXY TCP4 192.168.0.9 8.8.8.8 1 1\r\n").0.near);
+    assert!(greeted(b"PROXY TCP4 192.168.0.9 192.168.0.1 1 1\r\n").0.via_local_address);
+    assert!(!greeted(b"PROXY TCP4 192.168.0.9 8.8.8.8 1 1\r\n").0.via_local_address);
 }

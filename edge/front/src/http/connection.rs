@@ -4,14 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 
-use tracker::Seat;
+use tracker::ConnectionPermit;
 use types::Tick;
 
 use super::desk::{Client, Next, Turn};
 use super::greeting::{self, Greeted};
 use super::{HttpOptions, Shared, upgrade};
+use crate::reject_log;
 use crate::stream::{Socket, Stream, reason};
-use crate::tell;
 
 /// Seconds for which input is thrown away behind a last answer.
 const DRAIN_S: u32 = 2;
@@ -21,7 +21,7 @@ pub(super) struct Connection {
     stream: Socket,
     client: Cell<Client>,
     /// Taken as long as it lasts.
-    seat: Cell<Seat>,
+    permit: Cell<ConnectionPermit>,
     /// When it is ended, unless something happens before.
     deadline: Cell<Tick>,
     /// Whether it waits for the first byte of a request.
@@ -37,7 +37,7 @@ impl Connection {
         shared: &Rc<Shared>,
         stream: Socket,
         client: Client,
-        seat: Seat,
+        permit: ConnectionPermit,
         first: Turn,
     ) {
         // The first request has no longer than any other, even before its first byte.
@@ -46,7 +46,7 @@ impl Connection {
         let connection = Rc::new(Self {
             stream,
             client: Cell::new(client),
-            seat: Cell::new(seat),
+            permit: Cell::new(permit),
             deadline: Cell::new(deadline),
             idle: Cell::new(false),
             ended: Cell::new(false),
@@ -60,18 +60,18 @@ impl Connection {
         shared.connections.remove(place);
         {
             let mut desk = shared.desk.borrow_mut();
-            let counters = &mut desk.ledger(self.client.get().listener).now;
+            let counters = &mut desk.metrics(self.client.get().listener).counters;
             counters.connections_closed += 1;
             if let Err(error) = &end
                 && !self.ended.get()
             {
                 counters.drop(reason(error));
-                tell::broken("http", self.client.get().caller.ip(), error);
+                reject_log::broken("http", self.client.get().caller.ip(), error);
             }
         }
         // Nobody else holds it once it is out of the list.
         if let (Ok(Some(turn)), Some(this)) = (end, Rc::into_inner(self)) {
-            drop(this.seat);
+            drop(this.permit);
             upgrade(&shared, this.client.get().listener, this.stream, turn);
         }
     }
@@ -87,9 +87,9 @@ impl Connection {
             Greeted::Gone => return Ok(None),
             Greeted::Named => {
                 let Client { listener, caller, .. } = self.client.get();
-                let seat = shared.desk.borrow().seat(listener, caller.ip());
-                match seat {
-                    Ok(seat) => self.seat.set(seat),
+                let permit = shared.desk.borrow().permit(listener, caller.ip());
+                match permit {
+                    Ok(permit) => self.permit.set(permit),
                     Err(reason) => {
                         shared.count_drop(listener, reason);
                         return Ok(None);
@@ -133,7 +133,7 @@ impl Connection {
             turn = shared.desk.borrow_mut().turn(client, turn, &self.stream)?;
             if handshaking && !self.stream.is_handshaking() {
                 handshaking = false;
-                shared.desk.borrow_mut().ledger(client.listener).now.tls_handshakes += 1;
+                shared.desk.borrow_mut().metrics(client.listener).counters.tls_handshakes += 1;
             }
             if !had_begun && !turn.rest.is_empty() {
                 self.deadline.set(now().after(options.head_timeout_s));

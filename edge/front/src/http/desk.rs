@@ -7,9 +7,10 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tracker::counters::{Drop, Kind, Ledger};
+use tracker::counters::{DropReason, Kind, WorkerMetrics};
 use tracker::{
-    Accepted, AnnouncePolicy, Answers, Ask, Asked, BanReason, DoorNumber, Random, Seat, Tracker,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, ConnectionPermit,
+    ListenerPolicyId, Random, RequestKind, Tracker,
 };
 use types::{
     Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, UserKey,
@@ -27,7 +28,7 @@ use crate::client::{Caller, user_key};
 use crate::clock::Sampling;
 use crate::stream::Stream;
 use crate::web::Newcomer;
-use crate::{Clock, tell};
+use crate::{Clock, reject_log};
 
 /// Answers collected before they must leave: pipelined requests behind them wait their turn.
 const OUT_MAX: usize = 256 * 1024;
@@ -53,7 +54,7 @@ pub(super) struct Desk {
 /// What a desk knows of one of the worker's listeners.
 pub(super) struct DeskListener {
     /// The account of its requests.
-    pub(super) ledger: Ledger,
+    pub(super) metrics: WorkerMetrics,
     /// How they are answered.
     pub(super) options: Rc<HttpOptions>,
 }
@@ -128,37 +129,41 @@ impl Desk {
     }
 
     /// The account of a listener.
-    pub(super) fn ledger(&mut self, listener: usize) -> &mut Ledger {
+    pub(super) fn metrics(&mut self, listener: usize) -> &mut WorkerMetrics {
         // Listeners are numbered by the worker that made them.
-        &mut self.listeners[listener].ledger
+        &mut self.listeners[listener].metrics
     }
 
     /// Connections held at a listener.
     pub(super) fn held(&self, listener: usize) -> u64 {
-        let counters = &self.listeners[listener].ledger.now;
+        let counters = &self.listeners[listener].metrics.counters;
         counters.connections_opened - counters.connections_closed
     }
 
     /// A seat for a connection from `ip` to a listener, or why there is none. Its proxies bring other
     /// people's connections, and need none.
-    pub(super) fn seat(&self, listener: usize, ip: IpAddr) -> Result<Seat, Drop> {
+    pub(super) fn permit(
+        &self,
+        listener: usize,
+        ip: IpAddr,
+    ) -> Result<ConnectionPermit, DropReason> {
         if self.listeners[listener].options.trusted_proxies.contains(ip) {
-            return Ok(Seat::free());
+            return Ok(ConnectionPermit::free());
         }
         if self.tracker.bans().contains(self.clock.now(), ip) {
-            return Err(Drop::Banned);
+            return Err(DropReason::Banned);
         }
-        self.tracker.limiter().seat(ip).ok_or(Drop::PrefixConnectionLimit)
+        self.tracker.limiter().permit(ip).ok_or(DropReason::PrefixConnectionLimit)
     }
 
     /// The key that a request has for a listener's door.
     fn user_key<'a>(&self, options: &HttpOptions, request: &Request<'a>) -> Option<&'a [u8]> {
-        user_key(&self.tracker, options.door, request.key, request.query)
+        user_key(&self.tracker, options.listener_policy, request.key, request.query)
     }
 
     /// Lets others see the figures.
     pub(super) fn publish(&mut self) {
-        self.listeners.iter_mut().for_each(|listener| listener.ledger.publish());
+        self.listeners.iter_mut().for_each(|listener| listener.metrics.publish());
     }
 
     /// One turn: reads once, unless whole requests are waiting already, answers what is there, and
@@ -193,7 +198,7 @@ impl Desk {
                 self.answer_all(client, &input, last.rest)
             }
         };
-        let counters = &mut self.ledger(client.listener).now;
+        let counters = &mut self.metrics(client.listener).counters;
         counters.bytes_in += fresh.map_or(0, <[u8]>::len) as u64;
         if let Some(begun) = begun {
             counters.latency.observe(begun.elapsed(), turn.answered as u64);
@@ -240,7 +245,7 @@ impl Desk {
     /// Writes `self.out`, as far as the socket takes it now.
     fn send(&mut self, client: Client, turn: Turn, stream: &impl Stream) -> io::Result<Turn> {
         let out = take(&mut self.out);
-        self.ledger(client.listener).now.bytes_out += out.len() as u64;
+        self.metrics(client.listener).counters.bytes_out += out.len() as u64;
         let mut left = out.as_slice();
         while !left.is_empty() {
             match stream.write_now(left) {
@@ -261,20 +266,20 @@ impl Desk {
     /// Answers what is no request.
     fn reject(&mut self, client: Client, fault: Fault, input: &[u8]) {
         let family = family(client.caller.ip());
-        let counters = &mut self.ledger(client.listener).now;
+        let counters = &mut self.metrics(client.listener).counters;
         counters.request(family, Kind::Other);
         counters.response(family, Kind::Other);
         let reason = match fault {
-            _ if proxy::begins(input) => Drop::UntrustedProxy,
-            Fault::UriTooLong | Fault::HeadersTooLarge => Drop::HeadTooLarge,
-            Fault::BadRequest | Fault::MethodNotAllowed | Fault::Tls => Drop::BadHttp,
+            _ if proxy::begins(input) => DropReason::UntrustedProxy,
+            Fault::UriTooLong | Fault::HeadersTooLarge => DropReason::HeadTooLarge,
+            Fault::BadRequest | Fault::MethodNotAllowed | Fault::Tls => DropReason::BadHttp,
         };
         counters.drop(reason);
         http::fault(&mut self.out, fault);
         let ip = client.caller.ip();
-        tell::dropped("http", ip, reason);
+        reject_log::dropped("http", ip, reason);
         if !self.listeners[client.listener].options.trusted_proxies.contains(ip) {
-            self.tracker.offended(self.clock.now(), ip, BanReason::Garbage);
+            self.tracker.report_offence(self.clock.now(), ip, BanReason::Garbage);
         }
     }
 
@@ -283,7 +288,7 @@ impl Desk {
         let options = Rc::clone(&self.listeners[client.listener].options);
         let proxies = &options.trusted_proxies;
         let ip = client.caller.client(request, proxies, options.forwarded_header);
-        let is_private = self.tracker.doors().is_private(options.door);
+        let is_private = self.tracker.listener_policies().is_private(options.listener_policy);
         let takes_upgrades =
             options.web.as_ref().is_some_and(|web| web.serves(request, is_private));
         if takes_upgrades && request.upgrade != Upgrade::None {
@@ -297,17 +302,17 @@ impl Desk {
             Target::Scrape(_) => Kind::Scrape,
             Target::Unknown => Kind::Other,
         };
-        self.ledger(client.listener).now.request(family(ip), kind);
+        self.metrics(client.listener).counters.request(family(ip), kind);
         self.body.clear();
         let answered = match request.target {
             Target::Announce(query) => {
                 self.announce(client, self.user_key(&options, request), query, ip)
             }
             Target::Scrape(query) => {
-                self.scrape(options.door, self.user_key(&options, request), query, ip)
+                self.scrape(options.listener_policy, self.user_key(&options, request), query, ip)
             }
             Target::Unknown => {
-                self.ledger(client.listener).now.response(family(ip), Kind::Other);
+                self.metrics(client.listener).counters.response(family(ip), Kind::Other);
                 if let Some(answer) = options.challenges.answer(request.path) {
                     response.ok(&mut self.out, answer.as_bytes());
                 } else if options.web.as_ref().is_some_and(|web| web.names(request, is_private)) {
@@ -318,13 +323,13 @@ impl Desk {
                 return next;
             }
         };
-        let counters = &mut self.listeners[client.listener].ledger.now;
+        let counters = &mut self.listeners[client.listener].metrics.counters;
         match answered {
             Ok(()) => counters.response(family(ip), kind),
             //= bep3#failure-reason
             // Status 200: clients read the reason only then.
             Err(refusal) => {
-                tell::refused("http", ip, refusal);
+                reject_log::refused("http", ip, refusal);
                 counters.response(family(ip), Kind::Other);
                 counters.refuse(refusal);
                 self.body.clear();
@@ -343,34 +348,38 @@ impl Desk {
         request: &Request<'_>,
         ip: IpAddr,
     ) -> Next {
-        let counters = &mut self.listeners[client.listener].ledger.now;
+        let counters = &mut self.listeners[client.listener].metrics.counters;
         counters.request(family(ip), Kind::Other);
         counters.response(family(ip), Kind::Other);
         let (key, origin) = match request.upgrade {
             Upgrade::WebSocket { key, origin } => (key, origin),
             Upgrade::Broken(broken) => {
-                counters.drop(Drop::BadUpgrade);
+                counters.drop(DropReason::BadUpgrade);
                 http::broken_upgrade(&mut self.out, broken);
                 return Next::Drain;
             }
             Upgrade::None => return Next::Close,
         };
         let last = Response { method: request.method, keep_alive: false };
-        let is_private = self.tracker.doors().is_private(options.door);
+        let is_private = self.tracker.listener_policies().is_private(options.listener_policy);
         let user = options.web.as_ref().and_then(|web| web.user_key(request, is_private));
         if !options.web.as_ref().is_some_and(|web| web.admits(origin)) {
             //= rfc6455#origin
-            counters.drop(Drop::ForbiddenOrigin);
+            counters.drop(DropReason::ForbiddenOrigin);
             http::forbidden_origin(&mut self.out);
-        } else if let Err(refusal) =
-            self.tracker.admit(options.door, self.clock.now(), ip, Asked::Socket, user)
-        {
-            tell::refused("ws", ip, refusal);
+        } else if let Err(refusal) = self.tracker.admit(
+            options.listener_policy,
+            self.clock.now(),
+            ip,
+            RequestKind::Socket,
+            user,
+        ) {
+            reject_log::refused("ws", ip, refusal);
             counters.refuse(refusal);
             last.text(&mut self.out, Status::Forbidden, refusal.text());
-        } else if ip != client.caller.ip() && !self.tracker.limiter().has_seat(ip) {
+        } else if ip != client.caller.ip() && !self.tracker.limiter().has_free_permit(ip) {
             // Who comes without a proxy has a seat already.
-            counters.drop(Drop::PrefixConnectionLimit);
+            counters.drop(DropReason::PrefixConnectionLimit);
             last.text(&mut self.out, Status::Unavailable, "too many connections from here\n");
         } else if !client.may_stay {
             last.text(&mut self.out, Status::Unavailable, "the tracker is stopping\n");
@@ -390,16 +399,17 @@ impl Desk {
         ip: IpAddr,
     ) -> Result<(), Refusal> {
         let now = self.clock.now();
-        let HttpOptions { door, dict_model, .. } = *self.listeners[client.listener].options;
-        let claim = self.tracker.claim(door, now, ip, key)?;
+        let HttpOptions { listener_policy, non_compact, .. } =
+            *self.listeners[client.listener].options;
+        let claim = self.tracker.claim(listener_policy, now, ip, key)?;
         let query = match http::announce_query(query) {
             Ok(query) => query,
             // Who has no good key hears of that, and is counted for it, whatever else is wrong.
             Err(fault) => {
-                return self.tracker.verify(now, ip, Asked::Announce, claim).and(Err(fault));
+                return self.tracker.verify(now, ip, RequestKind::Announce, claim).and(Err(fault));
             }
         };
-        let model = match (query.compact || !dict_model, query.no_peer_id) {
+        let model = match (query.compact || !non_compact, query.no_peer_id) {
             (true, _) => PeerModel::Compact,
             (false, true) => PeerModel::DictNoIds,
             (false, false) => PeerModel::Dict,
@@ -410,15 +420,21 @@ impl Desk {
             with_ids: model == PeerModel::Dict,
             with_downloads: true,
         };
-        let near = client.caller.near;
-        let ask = Ask { claim, from: ip, near, announce: query.announce, policy };
+        let via_local_address = client.caller.via_local_address;
+        let ask = AnnounceRequest {
+            claim,
+            from: ip,
+            via_local_address,
+            announce: query.announce,
+            policy,
+        };
         let body = &mut self.body;
         let mut answer = Answer { body, model, ip, state: Err(Refusal::Truncated), v4_left: 0 };
         self.tracker.announce(now, &mut self.random, &[ask], &mut answer);
         let reply = answer.state?;
         reply.finish(&mut self.body);
         let peers = u64::from(reply.v4) + u64::from(reply.v6);
-        let counters = &mut self.ledger(client.listener).now;
+        let counters = &mut self.metrics(client.listener).counters;
         counters.peers_sent += peers;
         counters.clients.pass(1, || Some(query.announce.peer_id));
         Ok(())
@@ -426,12 +442,13 @@ impl Desk {
 
     fn scrape(
         &mut self,
-        door: DoorNumber,
+        listener_policy: ListenerPolicyId,
         key: Option<&[u8]>,
         query: &[u8],
         ip: IpAddr,
     ) -> Result<(), Refusal> {
-        let pass = self.tracker.admit(door, self.clock.now(), ip, Asked::Scrape, key)?;
+        let pass =
+            self.tracker.admit(listener_policy, self.clock.now(), ip, RequestKind::Scrape, key)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let hashes = ScrapeQuery::new(query).read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_HTTP_MAX];
@@ -456,8 +473,8 @@ struct Answer<'a> {
     v4_left: u16,
 }
 
-impl Answers for Answer<'_> {
-    fn accept(&mut self, _: usize, accepted: &Accepted) {
+impl AnnounceSink for Answer<'_> {
+    fn accept(&mut self, _: usize, accepted: &AnnounceOk) {
         let reply = AnnounceReply {
             model: self.model,
             counts: accepted.chosen.counts,

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 
 use net::{TcpOptions, bind_tcp};
-use tracker::counters::{Board, Counters, Kind, Listener, Protocol};
-use tracker::{Keys, Options, Policy, StoreOptions};
+use tracker::counters::{Counters, Kind, Listener, MetricsRegistry, Protocol};
+use tracker::{Options, Policy, Secrets, StoreOptions};
 use types::Refusal;
 use wire::bencode::{Value, parse};
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Server {
     address: SocketAddr,
-    board: Arc<Board>,
+    registry: Arc<MetricsRegistry>,
     stop: watch::Sender<bool>,
     worker: Option<JoinHandle<io::Result<()>>>,
 }
@@ -33,17 +33,18 @@ impl Server {
             hash_key: [3; 16],
             peer_lifetime_s: policy.peer_lifetime_s,
             web_lifetime_s: policy.web_lifetime_s(),
-            keep_peer_ids: options.dict_model,
+            keep_peer_ids: options.non_compact,
             memory_budget: None,
         };
-        let keys = Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
+        let keys = Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
         let tracker = Arc::new(Tracker::new(&Options { policy, store }, &keys));
-        let board = Arc::new(Board::default());
+        let registry = Arc::new(MetricsRegistry::default());
         let socket = bind_tcp(([127, 0, 0, 1], 0).into(), 1, &TcpOptions::default());
         let socket = socket.unwrap().remove(0);
         let address = socket.local_addr().unwrap();
-        let [http, web] = [Protocol::Http, Protocol::Ws]
-            .map(|protocol| board.register(Listener { protocol, address, door: DoorNumber(0) }));
+        let [http, web] = [Protocol::Http, Protocol::Ws].map(|protocol| {
+            registry.register(Listener { protocol, address, listener_policy: ListenerPolicyId(0) })
+        });
         let worker = HttpWorker {
             tracker,
             listeners: vec![HttpListener { socket, tls: None, options, http, web }],
@@ -53,7 +54,7 @@ impl Server {
         };
         let (stop, stopped) = watch::channel(false);
         let worker = Some(std::thread::spawn(move || serve(worker, stopped)));
-        Self { address, board, stop, worker }
+        Self { address, registry, stop, worker }
     }
 
     fn client(&self) -> TcpStream {
@@ -73,7 +74,7 @@ impl Server {
     fn end(mut self) -> Counters {
         self.stop.send_replace(true);
         self.worker.take().unwrap().join().unwrap().unwrap();
-        self.board.read().remove(0).1
+        self.registry.read().remove(0).1
     }
 }
 
@@ -165,8 +166,8 @@ fn broken_http_is_answered_and_closed() {
     }
     assert!(server.talk(&get("/none", CLOSE)).starts_with("HTTP/1.1 404 Not Found\r\n"));
     let counters = server.end();
-    assert_eq!(counters.drops[Drop::HeadTooLarge.index()], 3);
-    assert_eq!(counters.drops[Drop::BadHttp.index()], 2);
+    assert_eq!(counters.drops[DropReason::HeadTooLarge.index()], 3);
+    assert_eq!(counters.drops[DropReason::BadHttp.index()], 2);
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn slow_and_silent_clients_are_closed_while_others_are_served() {
     dribble.join().unwrap();
     silent.into_iter().for_each(|mut client| assert_eq!(read_all(&mut client), ""));
     let counters = server.end();
-    assert!(counters.drops[Drop::TimedOut.index()] >= 2, "{counters:?}");
+    assert!(counters.drops[DropReason::TimedOut.index()] >= 2, "{counters:?}");
 }
 
 #[test]
@@ -206,7 +207,7 @@ fn connections_are_bounded() {
     }
     assert_eq!(kept.len(), 3);
     drop(kept);
-    assert_eq!(server.end().drops[Drop::ConnectionLimit.index()], 5);
+    assert_eq!(server.end().drops[DropReason::ConnectionLimit.index()], 5);
 }
 
 #[test]
@@ -237,18 +238,18 @@ fn strangers_forward_nothing() {
 
 #[test]
 fn dict_model_only_where_it_is_configured() {
-    for dict_model in [false, true] {
-        let server = Server::start(HttpOptions { dict_model, ..HttpOptions::default() });
+    for non_compact in [false, true] {
+        let server = Server::start(HttpOptions { non_compact, ..HttpOptions::default() });
         server.talk(&announce(1, "", CLOSE));
         let answer = body(&server.talk(&announce(2, "&compact=0", CLOSE)));
         let answer = parse(&answer).unwrap();
         match answer.at("peers").unwrap() {
-            Value::List(peers) if dict_model => {
+            Value::List(peers) if non_compact => {
                 let id = peers[0].at("peer id").and_then(Value::bytes);
                 assert_eq!(id, Some(b"-TG0001-abcdefghijkl".as_slice()));
             }
-            Value::Bytes(peers) if !dict_model => assert_eq!(peers.len(), 6),
-            other => panic!("{dict_model}: {other:?}"),
+            Value::Bytes(peers) if !non_compact => assert_eq!(peers.len(), 6),
+            other => panic!("{non_compact}: {other:?}"),
         }
     }
 }

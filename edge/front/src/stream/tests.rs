@@ -21,8 +21,8 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
 use tokio::sync::watch;
-use tracker::counters::{Board, Counters, Drop, Listener, Protocol};
-use tracker::{DoorNumber, Keys, Networks, Options, Policy, StoreOptions, Tracker};
+use tracker::counters::{Counters, DropReason, Listener, MetricsRegistry, Protocol};
+use tracker::{ListenerPolicyId, Networks, Options, Policy, Secrets, StoreOptions, Tracker};
 
 use crate::Clock;
 use crate::http::{HttpListener, HttpOptions, HttpWorker, serve};
@@ -73,7 +73,7 @@ struct Server {
     plain: SocketAddr,
     certificates: Arc<Certificates>,
     tracker: Arc<Tracker>,
-    board: Arc<Board>,
+    registry: Arc<MetricsRegistry>,
     stop: watch::Sender<bool>,
     worker: Option<JoinHandle<()>>,
     client_config: Arc<ClientConfig>,
@@ -87,7 +87,7 @@ impl Server {
     fn with(options: HttpOptions) -> Self {
         let certificates = Arc::new(Certificates::default());
         certificates.replace(vec![certificate("tracker.test")]);
-        let (board, tracker) = (Arc::new(Board::default()), tracker());
+        let (registry, tracker) = (Arc::new(MetricsRegistry::default()), tracker());
         let listener = |tls: Option<TlsConfig>| {
             let listen = ([127, 0, 0, 1], 0).into();
             let socket = bind_tcp(listen, 1, &TcpOptions::default()).unwrap().remove(0);
@@ -97,7 +97,11 @@ impl Server {
                 None => [Protocol::Http, Protocol::Ws],
             };
             let [http, web] = protocols.map(|protocol| {
-                board.register(Listener { protocol, address, door: DoorNumber(0) })
+                registry.register(Listener {
+                    protocol,
+                    address,
+                    listener_policy: ListenerPolicyId(0),
+                })
             });
             (address, HttpListener { socket, tls, options: options.clone(), http, web })
         };
@@ -118,7 +122,7 @@ impl Server {
             plain,
             certificates,
             tracker,
-            board,
+            registry,
             stop,
             worker: Some(worker),
             client_config,
@@ -140,7 +144,7 @@ impl Server {
     }
 
     fn counters(&self, protocol: Protocol) -> Counters {
-        let all = self.board.read();
+        let all = self.registry.read();
         all.into_iter().find(|(listener, _)| listener.protocol == protocol).unwrap().1
     }
 
@@ -158,7 +162,7 @@ impl Server {
     }
 }
 
-impl std::ops::Drop for Server {
+impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
@@ -174,7 +178,7 @@ fn tracker() -> Arc<Tracker> {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let keys = Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
+    let keys = Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
     Arc::new(Tracker::new(&Options { policy, store }, &keys))
 }
 

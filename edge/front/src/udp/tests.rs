@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracker::access::{AccessLists, HashList, Mode};
-use tracker::counters::{Board, Clients, Listener, Protocol};
-use tracker::{BanRules, Door, KeyId, KeyRules, Keys, Options, Policy, StoreOptions};
+use tracker::counters::{Clients, Listener, MetricsRegistry, Protocol};
+use tracker::{BanRules, KeyId, KeyRules, ListenerPolicy, Options, Policy, Secrets, StoreOptions};
 use types::UserKey;
 
 const HASH: [u8; 20] = [0xab; 20];
@@ -34,27 +34,35 @@ fn tracker() -> Arc<Tracker> {
     };
     Arc::new(Tracker::new(
         &Options { policy, store },
-        &Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
+        &Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
     ))
 }
 
 /// A handler for one socket, and where its figures go.
-fn front(tracker: &Arc<Tracker>, board: &Board) -> UdpFront {
-    front_behind(tracker, board, None)
+fn front(tracker: &Arc<Tracker>, registry: &MetricsRegistry) -> UdpFront {
+    front_behind(tracker, registry, None)
 }
 
 /// The same behind proxies, if there are any.
-fn front_behind(tracker: &Arc<Tracker>, board: &Board, proxies: Option<Networks>) -> UdpFront {
+fn front_behind(
+    tracker: &Arc<Tracker>,
+    registry: &MetricsRegistry,
+    proxies: Option<Networks>,
+) -> UdpFront {
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
-    let ledger = board.register(Listener { protocol: Protocol::Udp, address, door: DoorNumber(0) });
-    let listener = UdpListener { ledger, door: DoorNumber(0), proxies };
+    let metrics = registry.register(Listener {
+        protocol: Protocol::Udp,
+        address,
+        listener_policy: ListenerPolicyId(0),
+    });
+    let listener = UdpListener { metrics, listener_policy: ListenerPolicyId(0), proxies };
     UdpFront::new(Arc::clone(tracker), vec![listener], Clock::start(), 7)
 }
 
 /// What all workers have counted, published by their end.
-fn total(board: &Board) -> Counters {
+fn total(registry: &MetricsRegistry) -> Counters {
     let mut sum = Counters::default();
-    board.read().iter().for_each(|(_, counters)| sum.add(counters));
+    registry.read().iter().for_each(|(_, counters)| sum.add(counters));
     sum
 }
 
@@ -62,7 +70,7 @@ fn total(board: &Board) -> Counters {
 struct Server {
     address: SocketAddr,
     tracker: Arc<Tracker>,
-    board: Arc<Board>,
+    registry: Arc<MetricsRegistry>,
     stop: Arc<AtomicBool>,
     worker: Option<JoinHandle<()>>,
 }
@@ -76,20 +84,20 @@ impl Server {
         let options = UdpOptions { engine: Engine::Auto, ..UdpOptions::default() };
         let sockets = bind_udp(listen.parse().unwrap(), 1, &options).unwrap();
         let address = sockets[0].local_addr();
-        let (tracker, board) = (tracker(), Arc::new(Board::default()));
-        let mut handler = front_behind(&tracker, &board, proxies);
+        let (tracker, registry) = (tracker(), Arc::new(MetricsRegistry::default()));
+        let mut handler = front_behind(&tracker, &registry, proxies);
         let stop = Arc::new(AtomicBool::new(false));
         let worker = std::thread::spawn({
             let stop = Arc::clone(&stop);
             move || run_udp(sockets, Engine::Auto, &mut handler, &stop).unwrap()
         });
-        Self { address, tracker, board, stop, worker: Some(worker) }
+        Self { address, tracker, registry, stop, worker: Some(worker) }
     }
 
     /// Ends the worker, and gives what it counted.
     fn finish(mut self) -> Counters {
         self.end();
-        total(&self.board)
+        total(&self.registry)
     }
 
     fn end(&mut self) {
@@ -100,7 +108,7 @@ impl Server {
     }
 }
 
-impl std::ops::Drop for Server {
+impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
@@ -218,7 +226,7 @@ fn is_error(reply: &[u8], refusal: Refusal) -> bool {
 
 /// Lets `count` peers of `family` announce themselves to `tracker`.
 fn populate(tracker: &Arc<Tracker>, family: Family, count: u16) {
-    let mut front = front(tracker, &Board::default());
+    let mut front = front(tracker, &MetricsRegistry::default());
     for number in 0..count {
         let [high, low] = number.to_be_bytes();
         let ip: IpAddr = match family {
@@ -334,8 +342,8 @@ fn every_truncation_is_silence_or_a_verified_clients_error() {
         assert!(client.is_silence(&connect(1)[..len]), "{len}");
     }
     let counters = server.finish();
-    assert_eq!(counters.drops[Drop::TooShort.index()], 32);
-    assert_eq!(counters.drops[Drop::BadConnectionId.index()], 82 + 20);
+    assert_eq!(counters.drops[DropReason::TooShort.index()], 32);
+    assert_eq!(counters.drops[DropReason::BadConnectionId.index()], 82 + 20);
 }
 
 //= bep15#connection-id-verified
@@ -362,14 +370,14 @@ fn an_id_is_worth_nothing_from_another_address() {
         for guess in [0, 1, u64::MAX, id.swap_bytes(), 0x417_2710_1980] {
             assert!(client.is_silence(&announce(guess, LEECHER)), "{guess:x}");
         }
-        assert_eq!(server.finish().drops[Drop::BadConnectionId.index()], 8);
+        assert_eq!(server.finish().drops[DropReason::BadConnectionId.index()], 8);
     }
 }
 
 #[test]
 fn ids_are_good_at_every_worker_of_the_tracker() {
-    let (tracker, board) = (tracker(), Board::default());
-    let mut workers = [front(&tracker, &board), front(&tracker, &board)];
+    let (tracker, registry) = (tracker(), MetricsRegistry::default());
+    let mut workers = [front(&tracker, &registry), front(&tracker, &registry)];
     let from = SocketAddr::from(([10, 0, 0, 1], 5));
     let replies = sim::exchange(&mut workers[0], 0, &[(from, &connect(1))]);
     let id = u64::from_be_bytes(replies[0].1[8..16].try_into().unwrap());
@@ -380,10 +388,10 @@ fn ids_are_good_at_every_worker_of_the_tracker() {
 /// Nobody can have more sent to a victim than he sends himself.
 #[test]
 fn unverified_bytes_out_never_exceed_bytes_in() {
-    let (tracker, board) = (tracker(), Board::default());
+    let (tracker, registry) = (tracker(), MetricsRegistry::default());
     populate(&tracker, Family::V4, 200);
     populate(&tracker, Family::V6, 200);
-    let mut front = front(&tracker, &board);
+    let mut front = front(&tracker, &registry);
     let mut random = Random::new(11);
     let mut answered = [0; 2];
     for round in 0u32..20_000 {
@@ -409,7 +417,7 @@ fn unverified_bytes_out_never_exceed_bytes_in() {
         answered[v6] += u64::from(out > 0);
     }
     assert!(answered.iter().all(|answered| *answered > 1000), "connects are answered");
-    let counters = total(&board);
+    let counters = total(&registry);
     assert_eq!(counters.bytes_out, 16 * answered.iter().sum::<u64>());
     assert_eq!(counters.responses, answered.map(|answered| [answered, 0, 0, 0, 0]));
 }
@@ -456,7 +464,7 @@ fn scrapes_are_cut_to_one_datagram_and_oversize_ones_dropped() {
     let oversize = scrape(id, &[HASH; 140]);
     assert!(oversize.len() > limits::UDP_REQUEST_MAX);
     assert!(client.is_silence(&oversize));
-    assert_eq!(server.finish().drops[Drop::Oversize.index()], 1);
+    assert_eq!(server.finish().drops[DropReason::Oversize.index()], 1);
 
     // Over v6 the datagram is smaller: 120 answers, and not a byte more than fits.
     let server = Server::start("[::1]:0");
@@ -480,7 +488,7 @@ fn options_behind_an_announce_do_not_matter_to_it() {
         assert_eq!(answer(&client.ask(&packet)), (1, 0, &[][..]), "{tail:?}");
     }
     let counters = server.finish();
-    assert_eq!(counters.drops[Drop::MalformedOptions.index()], broken.len() as u64);
+    assert_eq!(counters.drops[DropReason::MalformedOptions.index()], broken.len() as u64);
 }
 
 //= bep41#url-data-use
@@ -505,9 +513,12 @@ fn a_key_in_the_url_reaches_the_tracker() {
 #[test]
 fn a_private_door_serves_who_has_a_key() {
     let server = Server::start("127.0.0.1:0");
-    server.tracker.doors().replace(vec![Door { private: true, ..Door::default() }]);
+    server
+        .tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
     let (text, rules) = ("user-key-012345678", KeyRules::default());
-    server.tracker.keyring().put(KeyId(1), UserKey::parse(text).unwrap(), rules);
+    server.tracker.passkeys().put(KeyId(1), UserKey::parse(text).unwrap(), rules);
     let client = Client::new("127.0.0.1", &server);
     let id = client.connect();
     let packet = announce(id, LEECHER);
@@ -526,7 +537,7 @@ fn a_private_door_serves_who_has_a_key() {
     assert!(is_error(&client.ask(&options(&["/announce/", text, "9"])), Refusal::KeyUnknown));
     assert!(is_error(&client.ask(&scrape(id, &[HASH])), Refusal::KeyMissing));
     let rules = KeyRules { expires: Some(Tick(0)), ..rules };
-    server.tracker.keyring().put(KeyId(1), UserKey::parse(text).unwrap(), rules);
+    server.tracker.passkeys().put(KeyId(1), UserKey::parse(text).unwrap(), rules);
     assert!(is_error(&client.ask(&options(&[&whole[0]])), Refusal::KeyExpired));
     server.finish();
 }
@@ -534,9 +545,12 @@ fn a_private_door_serves_who_has_a_key() {
 #[test]
 fn strangers_are_not_among_the_clients_that_are_sampled() {
     let server = Server::start("127.0.0.1:0");
-    server.tracker.doors().replace(vec![Door { private: true, ..Door::default() }]);
+    server
+        .tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
     let key = UserKey::parse("user-key-012345678").unwrap();
-    server.tracker.keyring().put(KeyId(1), key, KeyRules::default());
+    server.tracker.passkeys().put(KeyId(1), key, KeyRules::default());
     let client = Client::new("127.0.0.1", &server);
     let packet = announce(client.connect(), LEECHER);
     for (url, action) in [
@@ -556,7 +570,7 @@ fn the_banned_meet_silence_and_forged_evidence_counts_only_as_such() {
     let client = Client::new("127.0.0.1", &server);
     let id = client.connect();
     let bans = server.tracker.bans();
-    bans.set_rules(BanRules { garbage_per_min: 1, wrong_keys_per_min: 1, ..BanRules::default() });
+    bans.set_rules(BanRules { malformed_per_min: 1, wrong_keys_per_min: 1, ..BanRules::default() });
     (0..9).for_each(|_| assert!(client.is_silence(&announce(id ^ 1, LEECHER))));
     assert!(bans.is_empty(), "whoever sent these need not be here");
     bans.set_rules(BanRules { bad_connection_ids_per_min: 1, time_s: 60, ..BanRules::default() });
@@ -566,7 +580,7 @@ fn the_banned_meet_silence_and_forged_evidence_counts_only_as_such() {
     for packet in [announce(id, LEECHER), connect(1)] {
         client.socket.send(&packet).unwrap();
     }
-    let dropped = || total(&server.board).drops[Drop::Banned.index()];
+    let dropped = || total(&server.registry).drops[DropReason::Banned.index()];
     while dropped() < 2 {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -578,8 +592,8 @@ fn the_banned_meet_silence_and_forged_evidence_counts_only_as_such() {
 /// Announces of a batch are answered after the rest of it; each still gets its own answer.
 #[test]
 fn mixed_batches_keep_every_answer_with_its_request() {
-    let (tracker, board) = (tracker(), Board::default());
-    let mut front = front(&tracker, &board);
+    let (tracker, registry) = (tracker(), MetricsRegistry::default());
+    let mut front = front(&tracker, &registry);
     let packets: Vec<(SocketAddr, Vec<u8>)> = (0u32..500)
         .map(|number| {
             let [.., high, low] = number.to_be_bytes();
@@ -608,9 +622,9 @@ fn mixed_batches_keep_every_answer_with_its_request() {
         };
         assert_eq!(u32_at(reply, 0), action, "{number}");
     }
-    let counters = total(&board);
+    let counters = total(&registry);
     assert_eq!(counters.responses[0], [100, 150, 100, 0, 50]);
-    assert_eq!(counters.drops[Drop::BadConnectionId.index()], 100);
+    assert_eq!(counters.drops[DropReason::BadConnectionId.index()], 100);
 }
 
 #[test]
@@ -619,7 +633,10 @@ fn access_lists_gate_announces_and_scrapes_alike() {
     let line = InfoHash(HASH).to_string();
     let deny = Arc::new(HashList::parse(line.as_bytes()).unwrap());
     let lists = AccessLists { mode: Mode::Deny, deny, ..Default::default() };
-    server.tracker.doors().replace(vec![Door { lists, ..Door::default() }]);
+    server
+        .tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { lists, ..ListenerPolicy::default() }]);
     let client = Client::new("127.0.0.1", &server);
     let id = client.connect();
     assert!(is_error(&client.ask(&announce(id, LEECHER)), Refusal::Denied));

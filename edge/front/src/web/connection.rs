@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tracker::Seat;
+use tracker::ConnectionPermit;
 use types::ConnectionKey;
 
 use super::hub::Written;
@@ -19,10 +19,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Gives the connection a mailbox and a task.
 pub(super) fn start(web: &Rc<Web>, upgraded: Upgraded) {
-    let Upgraded { stream, listener, newcomer, seat, unsent, rest } = upgraded;
+    let Upgraded { stream, listener, newcomer, permit, unsent, rest } = upgraded;
     let stream = Rc::new(stream);
     let key = web.turn(|worker, now| worker.hub.open(now, Rc::clone(&stream), listener, unsent));
-    let connection = Connection { web: Rc::clone(web), stream, key, listener, _seat: seat };
+    let connection = Connection { web: Rc::clone(web), stream, key, listener, _seat: permit };
     let session = Session::new(key, listener, newcomer, rest);
     tokio::task::spawn_local(connection.run(session));
 }
@@ -32,7 +32,7 @@ struct Connection {
     stream: Rc<Socket>,
     key: ConnectionKey,
     listener: usize,
-    _seat: Seat,
+    _seat: ConnectionPermit,
 }
 
 /// What a read brought.

@@ -7,7 +7,7 @@ use std::mem::take;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
-use tracker::OfferName;
+use tracker::OfferTag;
 use types::{ConnectionKey, limits};
 
 /// The inboxes of all workers of a process.
@@ -52,7 +52,7 @@ pub(super) struct Letter {
 #[derive(Clone, Copy)]
 pub(super) enum Content {
     /// An offer, which `from` made, and which may be answered by this name.
-    Offer { name: OfferName, from: ConnectionKey },
+    Offer { name: OfferTag, from: ConnectionKey },
     /// An answer.
     Answer,
 }

@@ -11,8 +11,8 @@ use std::mem::take;
 use std::rc::Rc;
 
 use slab::Slab;
-use tracker::counters::{Counters, Drop};
-use tracker::{DoorNumber, Offers};
+use tracker::counters::{Counters, DropReason};
+use tracker::{ListenerPolicyId, Offers};
 use types::{ConnectionKey, Tick, limits};
 use wire::ws::{self, CloseCode};
 
@@ -91,18 +91,18 @@ impl Hub {
     }
 
     pub(super) fn counters(&mut self, listener: usize) -> &mut Counters {
-        &mut self.listeners[listener].ledger.now
+        &mut self.listeners[listener].metrics.counters
     }
 
     /// Connections held that have come by a listener.
     pub(super) fn held(&self, listener: usize) -> u64 {
-        let counters = &self.listeners[listener].ledger.now;
+        let counters = &self.listeners[listener].metrics.counters;
         counters.connections_opened - counters.connections_closed
     }
 
     /// What is decided for a listener.
-    pub(super) fn door(&self, listener: usize) -> DoorNumber {
-        self.listeners[listener].door
+    pub(super) fn listener_policy(&self, listener: usize) -> ListenerPolicyId {
+        self.listeners[listener].listener_policy
     }
 
     /// How a listener's connections are served.
@@ -329,7 +329,7 @@ impl Hub {
                 return;
             }
         }
-        self.counters(listener).drop(Drop::SlowReader);
+        self.counters(listener).drop(DropReason::SlowReader);
         let Some(mailbox) = self.mailboxes.get_mut(at) else { return };
         ws::close(&mut mailbox.unsent, CloseCode::POLICY, "messages are not read fast enough");
         mailbox.ends = Some(now.after(CLOSE_S));
@@ -342,18 +342,18 @@ impl Hub {
         self.scans += 1;
         for at in (self.scans % SCAN_PARTS..self.mailboxes.capacity()).step_by(SCAN_PARTS) {
             let Some(mailbox) = self.mailboxes.get_mut(at) else { continue };
-            let WebListener { ledger, options, .. } = &mut self.listeners[mailbox.listener];
-            let counters = &mut ledger.now;
+            let WebListener { metrics, options, .. } = &mut self.listeners[mailbox.listener];
+            let counters = &mut metrics.counters;
             let stuck =
                 mailbox.blocked.is_some_and(|since| now > since.after(options.write_timeout_s));
             let is_overdue = match mailbox.ends {
                 Some(ends) => now > ends,
                 None if stuck => {
-                    counters.drop(Drop::SlowReader);
+                    counters.drop(DropReason::SlowReader);
                     true
                 }
                 None if now > mailbox.heard.after(options.idle_timeout_s) => {
-                    counters.drop(Drop::TimedOut);
+                    counters.drop(DropReason::TimedOut);
                     true
                 }
                 None => false,
@@ -371,7 +371,7 @@ impl Hub {
         for key in silent {
             self.put(now, key, |out| ws::ping(out, b""));
         }
-        self.listeners.iter_mut().for_each(|listener| listener.ledger.publish());
+        self.listeners.iter_mut().for_each(|listener| listener.metrics.publish());
     }
 
     #[inline]

@@ -3,8 +3,8 @@
 use std::mem::take;
 use std::net::IpAddr;
 
-use tracker::counters::{Drop, Kind};
-use tracker::{Asked, BanReason, WebAsk, WebChosen};
+use tracker::counters::{DropReason, Kind};
+use tracker::{BanReason, RelayTargets, RequestKind, WebAnnounceRequest};
 use types::{
     ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer, limits,
 };
@@ -13,7 +13,7 @@ use wire::ws::{self, CloseCode, Fault, Reader};
 
 use super::exchange::Content;
 use super::{Newcomer, Worker, family};
-use crate::tell;
+use crate::reject_log;
 
 /// A connection's side of the protocol: bytes in, frames into mailboxes.
 pub(super) struct Session {
@@ -125,11 +125,11 @@ impl Session {
                 ws::Event::Fault(fault) => {
                     let counters = worker.hub.counters(self.listener);
                     counters.drop(match fault {
-                        Fault::TooBig => Drop::MessageTooBig,
-                        _ => Drop::BadFrame,
+                        Fault::TooBig => DropReason::MessageTooBig,
+                        _ => DropReason::BadFrame,
                     });
                     worker.hub.close(now, self.key, fault.code(), fault.text());
-                    worker.tracker.offended(now, self.ip, BanReason::Garbage);
+                    worker.tracker.report_offence(now, self.ip, BanReason::Garbage);
                 }
             }
             if worker.hub.is_ending(self.key) {
@@ -164,13 +164,13 @@ impl Session {
             }
             Err(bad) => {
                 self.count(worker, Kind::Other);
-                worker.tracker.offended(now, self.ip, BanReason::Garbage);
+                worker.tracker.report_offence(now, self.ip, BanReason::Garbage);
                 Err((bad.refusal, (bad.action, bad.info_hash)))
             }
         };
         if let Err((refusal, (action, info_hash))) = done {
             let counters = worker.hub.counters(self.listener);
-            tell::refused("ws", self.ip, refusal);
+            reject_log::refused("ws", self.ip, refusal);
             counters.refuse(refusal);
             counters.response(family(self.ip), Kind::Other);
             worker.hub.put(now, self.key, |out| {
@@ -202,9 +202,9 @@ impl Session {
         {
             return Err(Refusal::TooManyTorrents);
         }
-        let ask = WebAsk {
+        let ask = WebAnnounceRequest {
             claim: worker.tracker.claim(
-                worker.hub.door(self.listener),
+                worker.hub.listener_policy(self.listener),
                 now,
                 self.ip,
                 self.user(),
@@ -219,7 +219,7 @@ impl Session {
             uploaded: announce.uploaded,
             downloaded: announce.downloaded,
         };
-        let mut chosen = WebChosen::new();
+        let mut chosen = RelayTargets::new();
         let accepted = worker.tracker.announce_web(now, &mut worker.random, &ask, &mut chosen)?;
         match (place, event) {
             (Ok(at), Event::Stopped) => _ = self.peers.remove(at),
@@ -240,7 +240,7 @@ impl Session {
         if !chosen.is_empty() {
             let relay = Relay::new(&info_hash, &peer_id);
             for (to, offer) in chosen.iter().zip(&announce.offers) {
-                let name = worker.tracker.name_offer(&info_hash, &offer.id, &peer_id, &to.peer_id);
+                let name = worker.tracker.offer_tag(&info_hash, &offer.id, &peer_id, &to.peer_id);
                 let content = Content::Offer { name, from: self.key };
                 worker.hub.deliver(now, to.connection, content, |out| relay.offer(out, offer));
             }
@@ -255,11 +255,11 @@ impl Session {
     /// it may be late, or a try to reach somebody's browser.
     fn answer(&mut self, worker: &mut Worker, now: Tick, answer: &Answer<'_>) {
         let Answer { info_hash, peer_id, to_peer_id, offer_id, json } = answer;
-        let name = worker.tracker.name_offer(info_hash, offer_id, to_peer_id, peer_id);
+        let name = worker.tracker.offer_tag(info_hash, offer_id, to_peer_id, peer_id);
         //= webtorrent#relay-answer
         let offers = worker.hub.offers(self.key);
         let Some(from) = offers.and_then(|offers| offers.take(now, name)) else {
-            return worker.hub.counters(self.listener).drop(Drop::StrayAnswer);
+            return worker.hub.counters(self.listener).drop(DropReason::StrayAnswer);
         };
         let relay = Relay::new(info_hash, peer_id);
         worker.hub.deliver(now, from, Content::Answer, |out| relay.answer(out, offer_id, json));
@@ -272,8 +272,14 @@ impl Session {
         now: Tick,
         scrape: &Scrape<'_>,
     ) -> Result<(), Refusal> {
-        let door = worker.hub.door(self.listener);
-        let pass = worker.tracker.admit(door, now, self.ip, Asked::Scrape, self.user())?;
+        let listener_policy = worker.hub.listener_policy(self.listener);
+        let pass = worker.tracker.admit(
+            listener_policy,
+            now,
+            self.ip,
+            RequestKind::Scrape,
+            self.user(),
+        )?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let hashes = scrape.read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
-use tracker::counters::{Board, Counters, Drop, Kind, Listener, Protocol};
-use tracker::{Asked, Door, Keys, Options, Policy, StoreOptions};
+use tracker::counters::{Counters, DropReason, Kind, Listener, MetricsRegistry, Protocol};
+use tracker::{ListenerPolicy, Options, Policy, RequestKind, Secrets, StoreOptions};
 use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick};
 use wire::webtorrent::client::{File, Reply};
 use wire::webtorrent::{Announce, Answer, Offer, client};
@@ -35,7 +35,7 @@ const KEY: &[u8; 24] = b"dGhlIHNhbXBsZSBub25jZQ==";
 struct Server {
     addresses: Vec<SocketAddr>,
     tracker: Arc<Tracker>,
-    board: Arc<Board>,
+    registry: Arc<MetricsRegistry>,
     stop: watch::Sender<bool>,
     workers: Vec<JoinHandle<()>>,
 }
@@ -47,7 +47,7 @@ impl Server {
 
     fn with(workers: usize, options: HttpOptions) -> Self {
         let tracker = tracker();
-        let board = Arc::new(Board::default());
+        let registry = Arc::new(MetricsRegistry::default());
         let (stop, stopped) = watch::channel(false);
         let (mut addresses, mut threads) = (Vec::new(), Vec::new());
         for place in Place::for_workers(workers) {
@@ -55,7 +55,11 @@ impl Server {
             let socket = bind_tcp(listen, 1, &TcpOptions::default()).unwrap().remove(0);
             let address = socket.local_addr().unwrap();
             let [http, web] = [Protocol::Http, Protocol::Ws].map(|protocol| {
-                board.register(Listener { protocol, address, door: DoorNumber(0) })
+                registry.register(Listener {
+                    protocol,
+                    address,
+                    listener_policy: ListenerPolicyId(0),
+                })
             });
             let worker = HttpWorker {
                 tracker: Arc::clone(&tracker),
@@ -74,7 +78,7 @@ impl Server {
             threads.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
             addresses.push(address);
         }
-        Self { addresses, tracker, board, stop, workers: threads }
+        Self { addresses, tracker, registry, stop, workers: threads }
     }
 
     /// A connection to the first worker that is no WebSocket yet.
@@ -96,8 +100,13 @@ impl Server {
     /// The torrent's figures.
     fn counts(&self) -> SwarmCounts {
         let mut counts = [SwarmCounts::default()];
-        let pass =
-            self.tracker.admit(DoorNumber(0), Tick(0), [127, 0, 0, 1].into(), Asked::Scrape, None);
+        let pass = self.tracker.admit(
+            ListenerPolicyId(0),
+            Tick(0),
+            [127, 0, 0, 1].into(),
+            RequestKind::Scrape,
+            None,
+        );
         self.tracker.scrape(pass.unwrap(), &[HASH], &mut counts).unwrap();
         counts[0]
     }
@@ -125,7 +134,7 @@ impl Server {
 
     fn counters(&self, protocol: Protocol) -> Counters {
         let mut sum = Counters::default();
-        let all = self.board.read();
+        let all = self.registry.read();
         let own = all.iter().filter(|(listener, _)| listener.protocol == protocol);
         own.for_each(|(_, counters)| sum.add(counters));
         sum
@@ -137,7 +146,7 @@ impl Server {
     }
 }
 
-impl std::ops::Drop for Server {
+impl Drop for Server {
     fn drop(&mut self) {
         self.stop_all();
     }
@@ -153,7 +162,7 @@ fn tracker() -> Arc<Tracker> {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let keys = Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
+    let keys = Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
     Arc::new(Tracker::new(&Options { policy, store }, &keys))
 }
 

@@ -34,12 +34,12 @@ pub fn confine(allowed: Allowed) -> Sandbox {
 }
 
 /// Changes nothing.
-pub fn go_first() -> io::Result<()> {
+pub fn raise_priority() -> io::Result<()> {
     Ok(())
 }
 
 /// Changes nothing.
-pub fn step_back() -> io::Result<()> {
+pub fn lower_priority() -> io::Result<()> {
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Socket, Type};
 
-use crate::bind::{Handed, Transport};
+use crate::bind::{InheritedSocket, Transport};
 
 /// The number of the first descriptor that is handed over.
 const FIRST: RawFd = 3;
@@ -70,16 +70,21 @@ impl Inherited {
     }
 
     /// Takes out the UDP sockets for the listener `name` on `address`, whose port 0 stands for any.
-    pub fn take_udp(&mut self, name: &str, address: SocketAddr) -> Vec<Handed> {
+    pub fn take_udp(&mut self, name: &str, address: SocketAddr) -> Vec<InheritedSocket> {
         self.take(Transport::Udp, name, address)
     }
 
     /// The same for listening TCP sockets.
-    pub fn take_tcp(&mut self, name: &str, address: SocketAddr) -> Vec<Handed> {
+    pub fn take_tcp(&mut self, name: &str, address: SocketAddr) -> Vec<InheritedSocket> {
         self.take(Transport::Tcp, name, address)
     }
 
-    fn take(&mut self, transport: Transport, name: &str, address: SocketAddr) -> Vec<Handed> {
+    fn take(
+        &mut self,
+        transport: Transport,
+        name: &str,
+        address: SocketAddr,
+    ) -> Vec<InheritedSocket> {
         let known = self.known;
         let fits = |entry: &Entry| {
             let Some((kind, bound)) = entry.bound else { return false };
@@ -88,7 +93,7 @@ impl Inherited {
                 && (bound.port() == address.port() || address.port() == 0)
                 && (entry.name == name || !known.contains(&&*entry.name))
         };
-        self.extract(fits).into_iter().map(|entry| Handed(entry.socket)).collect()
+        self.extract(fits).into_iter().map(|entry| InheritedSocket(entry.socket)).collect()
     }
 
     /// Takes out the stream called `name`, the other end of which is whoever started this process.

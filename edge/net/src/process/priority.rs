@@ -18,14 +18,14 @@ const SHORT: Duration = Duration::from_micros(500);
 
 /// Has the calling thread, and those that it starts from now on, get a core as soon as they have something
 /// to do, if others there ask for no such thing. An error if the system does not permit that.
-pub fn go_first() -> io::Result<()> {
+pub fn raise_priority() -> io::Result<()> {
     change(|attributes| attributes.sched_runtime = SHORT.as_nanos() as u64)
 }
 
 /// Has the calling thread, and those that it starts from now on, leave its core to the process's other
 /// threads while these have something to do. An error if the system does not permit that: then all
 /// share it evenly.
-pub fn step_back() -> io::Result<()> {
+pub fn lower_priority() -> io::Result<()> {
     change(|attributes| {
         attributes.sched_nice = (attributes.sched_nice + NICER).min(19);
         // The system's own.
@@ -80,8 +80,8 @@ mod tests {
         let before = own();
         let behind = ((before.0 + NICER).min(19), before.1);
         let seen = thread::spawn(|| {
-            go_first().unwrap();
-            step_back().unwrap();
+            raise_priority().unwrap();
+            lower_priority().unwrap();
             [own(), thread::spawn(own).join().unwrap()]
         });
         assert_eq!(seen.join().unwrap(), [behind; 2]);
@@ -92,7 +92,7 @@ mod tests {
     fn a_thread_that_goes_first_is_as_nice_as_before() {
         let (nice, slice) = own();
         let (nice_then, slice_then) = thread::spawn(|| {
-            go_first().unwrap();
+            raise_priority().unwrap();
             own()
         })
         .join()

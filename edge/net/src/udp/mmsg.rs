@@ -53,10 +53,10 @@ pub(super) fn run(
             }
         }
         let wait = pace.keep(handler);
-        if let Some(networks) = handler.shut_out() {
+        if let Some(networks) = handler.source_filter() {
             for socket in &sockets {
                 // Where the kernel does not help, the handler goes on dropping.
-                let _ = socket.shut_out(&networks);
+                let _ = socket.source_filter(&networks);
             }
         }
         if largest == 0 {
@@ -69,7 +69,7 @@ pub(super) fn run(
     handler.idle();
     // Another process may go on with them.
     for socket in &sockets {
-        let _ = socket.shut_out(&[]);
+        let _ = socket.source_filter(&[]);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! UDP sockets of a listener.
 
 use super::Engine;
-use crate::bind::{BindError, Handed, Transport, adopt_group, bind_group};
+use crate::bind::{BindError, InheritedSocket, Transport, adopt_group, bind_group};
 use socket2::Socket;
 use std::io;
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ pub fn bind_udp(
 /// Takes over sockets that somebody else has bound to `address` instead of binding: one for each of
 /// `count` workers, which share them if there are fewer, or all of them.
 pub fn adopt_udp(
-    handed: Vec<Handed>,
+    handed: Vec<InheritedSocket>,
     address: SocketAddr,
     count: usize,
     options: &UdpOptions,
@@ -79,7 +79,7 @@ impl UdpSocket {
         }
         // Who had the socket before may have left in the midst of a flood.
         #[cfg(target_os = "linux")]
-        super::shut_out::let_all_in(&socket)?;
+        super::source_filter::let_all_in(&socket)?;
         let receive_buffer = effective(socket.recv_buffer_size()?);
         let socket = std::net::UdpSocket::from(socket);
         let local = socket.local_addr()?;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use types::{Announce, Event, InfoHash, Want};
+use types::{Announce, Event, InfoHash, NumWant};
 
 use super::{Findings, Options, Verdict, certificate, told, web};
 use crate::session::Protocol;
@@ -54,7 +54,7 @@ impl<'a> Visit<'a> {
             left: Some(1),
             uploaded: 0,
             downloaded: 0,
-            want: Want::Peers(50),
+            want: NumWant::Peers(50),
         };
         Self {
             url,
@@ -309,7 +309,7 @@ impl<'a> Visit<'a> {
     /// Both clients leave.
     fn stop(&mut self, session: &mut Session, scrapes: bool) {
         let stopped =
-            |peer: &Announce| Announce { event: Event::Stopped, want: Want::Peers(0), ..*peer };
+            |peer: &Announce| Announce { event: Event::Stopped, want: NumWant::Peers(0), ..*peer };
         let mut told_of = 0;
         let leaving: &[Announce] = if self.is_alone {
             &[stopped(&self.first), stopped(&self.second)]

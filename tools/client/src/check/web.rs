@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use types::{Announce, Event, OfferId, Want};
+use types::{Announce, Event, NumWant, OfferId};
 use wire::webtorrent::Offer;
 
 use super::Verdict;
@@ -61,7 +61,7 @@ fn relay(visit: &Visit<'_>, first: &mut Web, second: &mut Web) -> Result<(String
     let id = OfferId(random());
     let offer = Offer { id, json: OFFER };
     let start = Instant::now();
-    let announced = Announce { want: Want::Peers(1), ..visit.second };
+    let announced = Announce { want: NumWant::Peers(1), ..visit.second };
     second.announce(&announced, &[offer]).map_err(named("a second client's announce"))?;
     let offered = first.wait(|it| !it.is_answer && it.offer_id == id);
     let offered = offered.map_err(named("a second client's offer does not reach the first"))?;
@@ -97,7 +97,7 @@ fn is_same(one: &str, other: &str) -> bool {
 
 fn stop(visit: &mut Visit<'_>, first: &mut Web, second: Option<Web>, scrapes: bool) {
     let stopped =
-        |peer: &Announce| Announce { event: Event::Stopped, want: Want::Peers(0), ..*peer };
+        |peer: &Announce| Announce { event: Event::Stopped, want: NumWant::Peers(0), ..*peer };
     let mut leave = |web: &mut Web, peer: &Announce| match web.announce(&stopped(peer), &[]) {
         Ok(_) => true,
         Err(fault) => {

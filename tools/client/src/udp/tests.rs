@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use types::{Event, PeerId, Want};
-use wire::udp::{AnnounceHead, Call, Request, announce_reply, connect_reply, decode};
+use types::{Event, NumWant, PeerId};
+use wire::udp::{AnnounceHead, Request, VerifiedRequest, announce_reply, connect_reply, decode};
 
 use super::*;
 use crate::tls::{Trust, config};
@@ -19,7 +19,7 @@ const ANNOUNCE: Announce = Announce {
     left: Some(1),
     uploaded: 0,
     downloaded: 0,
-    want: Want::Default,
+    want: NumWant::Default,
 };
 
 /// A tracker that gives the connection ids 1, 2, 3…, and does not answer the first requests of each
@@ -41,7 +41,7 @@ fn tracker(deaf: u32) -> (Udp, Receiver<&'static str>) {
                 }
                 Request::Connected { connection_id, transaction_id, call } => {
                     assert!((1..=ids).contains(&connection_id));
-                    assert!(matches!(call, Call::Announce { .. }));
+                    assert!(matches!(call, VerifiedRequest::Announce { .. }));
                     let (interval_s, leechers, seeders) = (1800, 1, 0);
                     let head = AnnounceHead { transaction_id, interval_s, leechers, seeders };
                     announces += 1;

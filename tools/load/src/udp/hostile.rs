@@ -85,7 +85,7 @@ impl fmt::Display for Hostile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::udp::{Call, Noise, Request, decode};
+    use wire::udp::{DecodeError, Request, VerifiedRequest, decode};
 
     #[test]
     fn each_kind_is_what_it_says() {
@@ -101,24 +101,24 @@ mod tests {
                 let id = |good: u64| matches!(decode(datagram), Ok(Request::Connected { connection_id, .. }) if connection_id == good);
                 match (profile, decode(datagram)) {
                     (Hostile::BadIds, Ok(Request::Connected { call, .. })) => {
-                        assert!(matches!(call, Call::Announce { .. }) && !id(1234));
+                        assert!(matches!(call, VerifiedRequest::Announce { .. }) && !id(1234));
                     }
                     (Hostile::Truncated, Ok(Request::Connected { call, .. })) => {
-                        assert!(matches!(call, Call::Malformed(_)) && id(1234));
+                        assert!(matches!(call, VerifiedRequest::Malformed(_)) && id(1234));
                     }
                     (Hostile::Oversize, Ok(Request::Connected { call, .. })) => {
-                        assert!(matches!(call, Call::Announce { .. }) && id(1234));
+                        assert!(matches!(call, VerifiedRequest::Announce { .. }) && id(1234));
                         assert_eq!(datagram.len(), 8192);
                     }
                     (
                         Hostile::Scrapes,
-                        Ok(Request::Connected { call: Call::Scrape(hashes), .. }),
+                        Ok(Request::Connected { call: VerifiedRequest::Scrape(hashes), .. }),
                     ) => {
                         assert!(hashes.len() > 1 && !id(1234));
                     }
                     (Hostile::Garbage, found) => {
                         assert!(!matches!(found, Ok(Request::Connect { .. })));
-                        assert!(datagram.len() >= 16 || found == Err(Noise::TooShort));
+                        assert!(datagram.len() >= 16 || found == Err(DecodeError::TooShort));
                     }
                     other => panic!("{other:?}"),
                 }

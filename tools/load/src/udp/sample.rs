@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use types::{Announce, Event, Want};
+use types::{Announce, Event, NumWant};
 use wire::udp::client::{self, Reply, decode_reply};
 
 use super::{Options, worker};
@@ -77,7 +77,7 @@ impl Asker {
             left: Some(1),
             uploaded: 0,
             downloaded: 0,
-            want: Want::Peers(wanted),
+            want: NumWant::Peers(wanted),
         };
         let mut asker = Self {
             socket,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use wire::udp::{Call, Request, decode};
+use wire::udp::{Request, VerifiedRequest, decode};
 
 use super::*;
 use crate::CheckReport;
@@ -33,12 +33,14 @@ impl Honest {
                 Some([head(3, transaction_id), b"bad connection id".to_vec()].concat())
             }
             Request::Connected {
-                transaction_id, call: Call::Announce { announce, .. }, ..
+                transaction_id,
+                call: VerifiedRequest::Announce { announce, .. },
+                ..
             } => {
                 let swarm = self.swarms.entry(announce.info_hash).or_default();
                 let peer = SocketAddr::new(from.ip(), announce.port);
                 swarm.retain(|(other, _)| *other != peer);
-                let types::Want::Peers(want) = announce.want else { panic!("{announce:?}") };
+                let types::NumWant::Peers(want) = announce.want else { panic!("{announce:?}") };
                 let given = if announce.event == types::Event::Stopped { 0 } else { want.into() };
                 let mut out = head(1, transaction_id);
                 let seeders = swarm.iter().filter(|(_, seeds)| *seeds).count() as u32;
@@ -58,12 +60,12 @@ impl Honest {
                 }
                 Some(out)
             }
-            Request::Connected { transaction_id, call: Call::Scrape(hashes), .. } => {
-                Some([head(2, transaction_id), vec![0; 12 * hashes.len()]].concat())
-            }
-            Request::Connected { transaction_id, call: Call::Malformed(why), .. } => {
-                Some([head(3, transaction_id), why.text().as_bytes().to_vec()].concat())
-            }
+            Request::Connected {
+                transaction_id, call: VerifiedRequest::Scrape(hashes), ..
+            } => Some([head(2, transaction_id), vec![0; 12 * hashes.len()]].concat()),
+            Request::Connected {
+                transaction_id, call: VerifiedRequest::Malformed(why), ..
+            } => Some([head(3, transaction_id), why.text().as_bytes().to_vec()].concat()),
         }
     }
 }
@@ -139,8 +141,10 @@ fn each_peer_has_a_key() {
     load(&Options { sockets: 3, ..options(url) });
     let mut keys_of_peers = BTreeMap::new();
     for request in seen.lock().unwrap().iter() {
-        if let Ok(Request::Connected { call: Call::Announce { announce, options }, .. }) =
-            decode(request)
+        if let Ok(Request::Connected {
+            call: VerifiedRequest::Announce { announce, options },
+            ..
+        }) = decode(request)
         {
             let mut room = [0; 64];
             let url = String::from_utf8(options.url_data(&mut room).to_vec()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use types::{Event, InfoHash, OfferId, PeerId, Want, limits};
+use types::{Event, InfoHash, NumWant, OfferId, PeerId, limits};
 use wire::webtorrent::{Announce, Answer, Offer, client};
 use wire::ws::{self, Reader};
 
@@ -166,7 +166,7 @@ impl Peer {
         // Who leaves offers nothing.
         let offers = if said.event == Event::Stopped { 0 } else { offers };
         let offers = offers.min(limits::WEB_OFFERS_MAX);
-        announce.want = Want::Peers(offers as u16);
+        announce.want = NumWant::Peers(offers as u16);
         for _ in 0..offers {
             let id = OfferId(crowd.random.bytes());
             announce.offers.push(Offer { id, json: &crowd.offer });

@@ -38,7 +38,7 @@ fn announces_are_read_as_they_were_meant() {
             left: Some(random.next()),
             uploaded: random.next(),
             downloaded: random.next(),
-            want: if n % 2 == 0 { Want::Default } else { Want::Peers(n) },
+            want: if n % 2 == 0 { NumWant::Default } else { NumWant::Peers(n) },
         };
         let mut target = Vec::new();
         announce_target(&mut target, "/announce/secret?a=b", &meant, 7);

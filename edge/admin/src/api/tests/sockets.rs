@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::json;
 use tokio::sync::watch;
-use tracker::{Asked, Door, DoorNumber};
+use tracker::{ListenerPolicy, ListenerPolicyId, RequestKind};
 use types::Refusal;
 
 use super::super::*;
@@ -80,7 +80,7 @@ impl World {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let api_of = Some(Arc::clone(&api));
-        let service = Service { figures, api: api_of, tls: None, step_back: || {} };
+        let service = Service { figures, api: api_of, tls: None, lower_priority: || {} };
         let bounds = Bounds { connections: 16, silence };
         let server = thread::spawn(move || {
             serve_within(bounds, vec![listener], &service, stopped).unwrap();
@@ -118,8 +118,13 @@ impl World {
     /// What an announce by that key comes to.
     fn admit(&self, key: &str) -> Result<(), Refusal> {
         let (tracker, tick) = (self.api.tracker(), self.clocks.moment().tick);
-        let admitted =
-            tracker.admit(DoorNumber(0), tick, HOME, Asked::Announce, Some(key.as_bytes()));
+        let admitted = tracker.admit(
+            ListenerPolicyId(0),
+            tick,
+            HOME,
+            RequestKind::Announce,
+            Some(key.as_bytes()),
+        );
         admitted.map(drop)
     }
 }
@@ -136,7 +141,11 @@ impl Drop for World {
 #[test]
 fn nothing_that_has_ended_comes_back_with_the_clock() {
     let world = World::start(PATIENCE);
-    world.api.tracker().doors().replace(vec![Door { private: true, ..Door::default() }]);
+    world
+        .api
+        .tracker()
+        .listener_policies()
+        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
     let made = |request: &str, wish: Value, name: &str| {
         world.expect(201, request, Some(&wish))[name].as_str().unwrap().to_owned()
     };

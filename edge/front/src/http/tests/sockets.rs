@@ -11,8 +11,8 @@ use std::net::TcpStream;
 use std::thread::JoinHandle;
 
 use net::{TcpOptions, bind_tcp};
-use tracker::counters::{Board, Counters, Listener, Protocol};
-use tracker::{Door, Keys, Options, Policy, StoreOptions};
+use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
+use tracker::{ListenerPolicy, Options, Policy, Secrets, StoreOptions};
 use types::Refusal;
 
 use super::super::*;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Server {
     address: SocketAddr,
     tracker: Arc<Tracker>,
-    board: Arc<Board>,
+    registry: Arc<MetricsRegistry>,
     stop: watch::Sender<bool>,
     worker: Option<JoinHandle<()>>,
 }
@@ -39,9 +39,11 @@ impl Server {
         let listener = bind_tcp(listen.parse().unwrap(), 1, &TcpOptions::default()).unwrap();
         let listener = listener.into_iter().next().unwrap();
         let address = listener.local_addr().unwrap();
-        let (tracker, board) = (tracker(options.dict_model), Arc::new(Board::default()));
-        let [http, web] = [Protocol::Http, Protocol::Ws]
-            .map(|protocol| board.register(Listener { protocol, address, door: DoorNumber(0) }));
+        let (tracker, registry) =
+            (tracker(options.non_compact), Arc::new(MetricsRegistry::default()));
+        let [http, web] = [Protocol::Http, Protocol::Ws].map(|protocol| {
+            registry.register(Listener { protocol, address, listener_policy: ListenerPolicyId(0) })
+        });
         let worker = HttpWorker {
             tracker: Arc::clone(&tracker),
             listeners: vec![HttpListener { socket: listener, tls: None, options, http, web }],
@@ -51,7 +53,7 @@ impl Server {
         };
         let (stop, stopped) = watch::channel(false);
         let worker = std::thread::spawn(move || serve(worker, stopped).unwrap());
-        Self { address, tracker, board, stop, worker: Some(worker) }
+        Self { address, tracker, registry, stop, worker: Some(worker) }
     }
 
     fn client(&self) -> Client {
@@ -64,7 +66,7 @@ impl Server {
 
     /// What was published last, at most a moment ago.
     fn counters(&self) -> Counters {
-        self.board.read().remove(0).1
+        self.registry.read().remove(0).1
     }
 
     /// Ends the worker, and gives what it counted.
@@ -81,7 +83,7 @@ impl Server {
     }
 }
 
-impl std::ops::Drop for Server {
+impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
@@ -99,7 +101,7 @@ fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
     };
     Arc::new(Tracker::new(
         &Options { policy, store },
-        &Keys { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
+        &Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] },
     ))
 }
 

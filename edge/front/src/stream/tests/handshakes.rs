@@ -51,7 +51,7 @@ fn half_handshakes_end_in_time_while_others_are_served() {
     }
     assert_eq!(good.ask(announce(1, "")).0, "HTTP/1.1 200 OK");
     let counters = server.finish(Protocol::Https);
-    assert_eq!(counters.drops[Drop::TimedOut.index()], 600);
+    assert_eq!(counters.drops[DropReason::TimedOut.index()], 600);
     assert_eq!(counters.tls_handshakes, 2);
 }
 
@@ -75,7 +75,7 @@ fn a_hello_that_dribbles_in_has_one_deadline() {
         assert!(start.elapsed() < PATIENCE);
     };
     assert!(ended);
-    assert_eq!(server.finish(Protocol::Https).drops[Drop::TimedOut.index()], 1);
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::TimedOut.index()], 1);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn who_asks_nothing_after_the_handshake_is_closed() {
     }
     client.hear_end();
     let counters = server.finish(Protocol::Https);
-    assert_eq!((counters.drops[Drop::TimedOut.index()], counters.tls_handshakes), (1, 1));
+    assert_eq!((counters.drops[DropReason::TimedOut.index()], counters.tls_handshakes), (1, 1));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn http_on_the_port_of_tls_is_told_so() {
     let text = String::from_utf8(read_all(stream)).unwrap();
     assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
     assert!(text.ends_with("this port speaks TLS: the URL must begin with https:// or wss://\n"));
-    assert_eq!(server.finish(Protocol::Https).drops[Drop::BadTls.index()], 1);
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::BadTls.index()], 1);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn tls_on_the_port_of_http_is_told_so() {
     let text = String::from_utf8(read_all(stream)).unwrap();
     assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
     assert!(text.ends_with("this port speaks no TLS: the URL must begin with http:// or ws://\n"));
-    assert_eq!(server.finish(Protocol::Http).drops[Drop::BadHttp.index()], 1);
+    assert_eq!(server.finish(Protocol::Http).drops[DropReason::BadHttp.index()], 1);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_is_no_tls_gets_an_alert_and_is_counted() {
         // The kind, a version, and two bytes.
         assert_eq!((heard[0], &heard[3..5]), (21, [0, 2].as_slice()), "{garbage:?}: {heard:?}");
     }
-    assert_eq!(server.finish(Protocol::Https).drops[Drop::BadTls.index()], 4);
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::BadTls.index()], 4);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_client_that_does_not_trust_us_is_counted() {
     let mut client = server.client_of("tracker.test", trusting_nobody.with_no_client_auth().into());
     assert!(client.tls.write_all(b"x").is_err());
     wait_until("it is counted", || {
-        server.counters(Protocol::Https).drops[Drop::BadTls.index()] == 1
+        server.counters(Protocol::Https).drops[DropReason::BadTls.index()] == 1
     });
     assert_eq!(server.finish(Protocol::Https).tls_handshakes, 0);
 }
@@ -153,8 +153,8 @@ fn who_leaves_in_the_middle_of_a_handshake_harms_nobody() {
     assert_eq!(server.client().ask(announce(1, "")).0, "HTTP/1.1 200 OK");
     // The whole hello was answered, which the client did not read.
     let drops = server.finish(Protocol::Https).drops;
-    assert_eq!(drops[Drop::BadTls.index()] + drops[Drop::Reset.index()], 29);
-    assert!(drops[Drop::BadTls.index()] >= 28);
+    assert_eq!(drops[DropReason::BadTls.index()] + drops[DropReason::Reset.index()], 29);
+    assert!(drops[DropReason::BadTls.index()] >= 28);
 }
 
 #[test]

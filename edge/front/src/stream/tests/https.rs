@@ -53,7 +53,7 @@ fn the_last_answer_is_followed_by_the_end() {
         assert_eq!(client.ask("POST / HTTP/1.1\r\n\r\n").0, "HTTP/1.1 405 Method Not Allowed");
         client.hear_end();
     }
-    assert_eq!(server.finish(Protocol::Https).drops[Drop::Reset.index()], 0);
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::Reset.index()], 0);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn who_never_reads_is_closed() {
     while client.tls.write_all(requests.as_bytes()).is_ok() {
         assert!(Instant::now() < deadline, "it goes on for ever");
     }
-    assert_eq!(server.finish(Protocol::Https).drops[Drop::TimedOut.index()], 1);
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::TimedOut.index()], 1);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn an_idle_connection_is_closed_in_order() {
     let mut client = server.client();
     client.ask(announce(1, ""));
     client.hear_end();
-    assert_eq!(server.finish(Protocol::Https).drops[Drop::TimedOut.index()], 1);
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::TimedOut.index()], 1);
 }
 
 #[test]

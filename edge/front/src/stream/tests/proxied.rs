@@ -56,7 +56,7 @@ fn without_the_header_a_trusted_proxy_gets_no_handshake() {
     drop(half);
     wait_until("all have ended", || server.counters(Protocol::Https).connections_closed == 3);
     let counters = server.finish(Protocol::Https);
-    assert_eq!(counters.drops[Drop::BadProxyHeader.index()], 2);
+    assert_eq!(counters.drops[DropReason::BadProxyHeader.index()], 2);
     assert_eq!(counters.drops.iter().sum::<u64>(), 2);
 }
 
@@ -69,6 +69,6 @@ fn a_strangers_header_is_no_handshake() {
         assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
     }
     let counters = server.finish(Protocol::Https);
-    assert_eq!(counters.drops[Drop::UntrustedProxy.index()], 2);
+    assert_eq!(counters.drops[DropReason::UntrustedProxy.index()], 2);
     assert_eq!(counters.drops.iter().sum::<u64>(), 2);
 }

@@ -164,7 +164,7 @@ fn who_does_not_read_is_closed_and_others_are_served() {
         busy.hear_announced();
         assert!(Instant::now() < deadline);
     }
-    assert_eq!(server.finish(Protocol::Wss).drops[Drop::SlowReader.index()], 1);
+    assert_eq!(server.finish(Protocol::Wss).drops[DropReason::SlowReader.index()], 1);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_session_that_breaks_ends_its_websocket() {
     web.client.tls.sock.write_all(&[0; 100]).unwrap();
     assert!(web.client.tls.read(&mut [0; 9]).is_err(), "the alert is an error");
     wait_until("it is gone", || server.counters(Protocol::Wss).connections_closed == 1);
-    assert_eq!(server.finish(Protocol::Wss).drops[Drop::BadTls.index()], 1);
+    assert_eq!(server.finish(Protocol::Wss).drops[DropReason::BadTls.index()], 1);
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn an_id_is_bound_to_the_client_and_not_to_its_proxy() {
     let stolen = [header("192.0.2.2"), announce(id, LEECHER)].concat();
     assert!(proxy.is_wrapped_silence(&stolen));
     answer(&proxy.ask_for("192.0.2.1", &announce(id, LEECHER)));
-    assert_eq!(server.finish().drops[Drop::BadConnectionId.index()], 1);
+    assert_eq!(server.finish().drops[DropReason::BadConnectionId.index()], 1);
 }
 
 #[test]
@@ -141,10 +141,10 @@ fn a_trusted_proxy_wraps_whatever_it_sends() {
     let direct = Client::new("127.0.0.2", &server);
     answer(&direct.ask(&announce(direct.connect(), LEECHER)));
     let drops = server.finish().drops;
-    assert_eq!(drops[Drop::BadProxyHeader.index()], bad);
-    assert_eq!(drops[Drop::TooShort.index()], 1);
-    assert_eq!(drops[Drop::NotATracker.index()], 1);
-    assert_eq!(drops[Drop::Oversize.index()], 1);
+    assert_eq!(drops[DropReason::BadProxyHeader.index()], bad);
+    assert_eq!(drops[DropReason::TooShort.index()], 1);
+    assert_eq!(drops[DropReason::NotATracker.index()], 1);
+    assert_eq!(drops[DropReason::Oversize.index()], 1);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn strangers_cannot_speak_for_others() {
             }
         }
         let counters = server.finish();
-        assert_eq!(counters.drops[Drop::UntrustedProxy.index()], 8);
+        assert_eq!(counters.drops[DropReason::UntrustedProxy.index()], 8);
         assert_eq!(counters.drops.iter().sum::<u64>(), 8);
     }
 }
@@ -165,10 +165,10 @@ fn strangers_cannot_speak_for_others() {
 /// The proxy gets no more than it sends for anybody who is not verified.
 #[test]
 fn unverified_wrapped_bytes_out_never_exceed_bytes_in() {
-    let (tracker, board) = (tracker(), Board::default());
+    let (tracker, registry) = (tracker(), MetricsRegistry::default());
     populate(&tracker, Family::V4, 200);
     let proxies = Networks::parse(["10.9.9.9"]).unwrap();
-    let mut front = front_behind(&tracker, &board, Some(proxies));
+    let mut front = front_behind(&tracker, &registry, Some(proxies));
     let mut random = Random::new(11);
     let from = SocketAddr::from(([10, 9, 9, 9], 5));
     let mut answered = 0;
@@ -215,8 +215,8 @@ fn direct_clients_from_private_addresses_are_taken_as_the_policy_says() {
         let packet = announce(client.connect(), LEECHER);
         answer(&client.ask(&packet));
         let private_addresses = PrivateAddresses::Deny;
-        let deny = Door { private_addresses, ..Door::default() };
-        server.tracker.doors().replace(vec![deny]);
+        let deny = ListenerPolicy { private_addresses, ..ListenerPolicy::default() };
+        server.tracker.listener_policies().replace(vec![deny]);
         assert!(is_error(&client.ask(&packet), Refusal::AddressNotPublic), "{listen}");
     }
 }

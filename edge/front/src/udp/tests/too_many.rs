@@ -38,8 +38,8 @@ fn what_is_too_much_is_met_with_silence_and_counted() {
     assert!(more > 0);
     answer(&other.ask(&announce(other_id, LEECHER)));
     let counters = server.finish();
-    assert_eq!(counters.drops[Drop::RequestRate.index()], announces + scrapes + more);
-    assert_eq!(counters.drops[Drop::ConnectRate.index()], 0);
+    assert_eq!(counters.drops[DropReason::RequestRate.index()], announces + scrapes + more);
+    assert_eq!(counters.drops[DropReason::ConnectRate.index()], 0);
     assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], 0);
     let asked = u64::from(ASKED);
     assert_eq!(counters.requests[0][1..3], [asked + 1, asked]);
@@ -50,10 +50,10 @@ fn what_is_too_much_is_met_with_silence_and_counted() {
 /// has a connection id for.
 #[test]
 fn what_is_not_verified_is_not_held_against_anybody() {
-    let (tracker, board) = (tracker(), Board::default());
+    let (tracker, registry) = (tracker(), MetricsRegistry::default());
     let limits = Limits { connects: RATE, announces: RATE, scrapes: RATE, ..Limits::default() };
     tracker.limiter().replace(limits);
-    let mut front = front(&tracker, &board);
+    let mut front = front(&tracker, &registry);
     let victim = SocketAddr::from(([192, 0, 2, 1], 5));
     let id = tracker.issue_connection_id(Tick(0), victim.ip());
     let forged = [connect(1), announce(id ^ 1, LEECHER), scrape(id ^ 1, &[HASH])];
@@ -67,17 +67,17 @@ fn what_is_not_verified_is_not_held_against_anybody() {
     assert_eq!(replies.iter().map(|(_, reply)| reply.len()).collect::<Vec<_>>(), [20, 20]);
     let neighbour = SocketAddr::from(([192, 0, 2, 2], 5));
     assert_eq!(sim::exchange(&mut front, 0, &[(neighbour, &connect(1))]).len(), 1);
-    let counters = total(&board);
-    assert_eq!(counters.drops[Drop::ConnectRate.index()], 1000 - connects as u64);
-    assert_eq!(counters.drops[Drop::RequestRate.index()], 0);
+    let counters = total(&registry);
+    assert_eq!(counters.drops[DropReason::ConnectRate.index()], 1000 - connects as u64);
+    assert_eq!(counters.drops[DropReason::RequestRate.index()], 0);
 }
 
 /// Who floods is dropped by the kernel, and nobody else is.
 #[cfg(target_os = "linux")]
 #[test]
 fn who_floods_is_shut_out() {
-    let limits = Limits { announces: RATE, shut_out_per_s: 10, ..Limits::default() };
-    let server = server(Limits { shut_out_s: 3600, ..limits });
+    let limits = Limits { announces: RATE, kernel_block_per_s: 10, ..Limits::default() };
+    let server = server(Limits { kernel_block_s: 3600, ..limits });
     let (flooder, other) = (Client::new("127.0.0.9", &server), Client::new("127.0.0.8", &server));
     let (id, other_id) = (flooder.connect(), other.connect());
     flooder.socket.set_nonblocking(true).unwrap();
@@ -96,8 +96,8 @@ fn who_floods_is_shut_out() {
     }
     answer(&other.ask(&announce(other_id, LEECHER)));
     let counters = server.finish();
-    assert!(counters.drops[Drop::RequestRate.index()] > 10);
-    assert_eq!(counters.shut_outs, 1);
+    assert!(counters.drops[DropReason::RequestRate.index()] > 10);
+    assert_eq!(counters.kernel_blocks, 1);
 }
 
 #[test]

@@ -90,5 +90,5 @@ fn who_is_silent_is_pinged_and_then_gone() {
     assert_eq!(dead.hear(), Heard::End);
     alive.join(1);
     drop((alive, dead));
-    assert_eq!(server.end().drops[Drop::TimedOut.index()], 1);
+    assert_eq!(server.end().drops[DropReason::TimedOut.index()], 1);
 }

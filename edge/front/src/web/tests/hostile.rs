@@ -30,8 +30,8 @@ fn broken_frames_end_the_connection_with_the_right_code() {
         client.hear_close(code);
     }
     let counters = server.end();
-    assert_eq!(counters.drops[Drop::BadFrame.index()], 7);
-    assert_eq!(counters.drops[Drop::MessageTooBig.index()], 1);
+    assert_eq!(counters.drops[DropReason::BadFrame.index()], 7);
+    assert_eq!(counters.drops[DropReason::MessageTooBig.index()], 1);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn who_does_not_read_is_closed_and_others_are_served() {
     }
     drop((lazy, busy));
     let counters = server.end();
-    assert_eq!(counters.drops[Drop::SlowReader.index()], 1);
+    assert_eq!(counters.drops[DropReason::SlowReader.index()], 1);
 }
 
 #[test]

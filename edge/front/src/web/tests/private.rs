@@ -9,13 +9,16 @@ const TEXT: &str = "user-key-012345678";
 /// A private tracker with one key.
 fn start() -> Server {
     let server = Server::start(WebOptions::default());
-    server.tracker.doors().replace(vec![Door { private: true, ..Door::default() }]);
+    server
+        .tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
     put(&server, KeyRules::default());
     server
 }
 
 fn put(server: &Server, rules: KeyRules) {
-    server.tracker.keyring().put(KeyId(1), UserKey::parse(TEXT).unwrap(), rules);
+    server.tracker.passkeys().put(KeyId(1), UserKey::parse(TEXT).unwrap(), rules);
 }
 
 fn user(server: &Server, target: &str) -> Client {
@@ -41,7 +44,7 @@ fn a_key_in_the_url_holds_for_all_that_comes_on_the_connection() {
         server.await_peers(0);
     }
     let mut totals = Vec::new();
-    server.tracker.keyring().take_totals(&mut totals);
+    server.tracker.passkeys().take_totals(&mut totals);
     let announces = targets.len() as u64;
     assert_eq!(totals, [(KeyId(1), KeyTotals { announces, ..KeyTotals::default() })]);
 }
@@ -75,7 +78,7 @@ fn bytes_are_counted_and_a_revoked_key_is_good_for_nothing_more() {
     client.announce(&moved);
     assert_eq!(client.hear(), announced(0, 1));
     let mut totals = Vec::new();
-    server.tracker.keyring().take_totals(&mut totals);
+    server.tracker.passkeys().take_totals(&mut totals);
     let KeyTotals { uploaded, announces, .. } = totals[0].1;
     assert_eq!((uploaded, announces), (70, 2));
     put(&server, KeyRules { announces_per_minute: 1, ..KeyRules::default() });
@@ -83,7 +86,7 @@ fn bytes_are_counted_and_a_revoked_key_is_good_for_nothing_more() {
     assert_eq!(client.hear(), announced(0, 1));
     client.announce(&moved);
     assert_eq!(client.hear(), failure(Refusal::KeyRate));
-    assert!(server.tracker.keyring().remove(KeyId(1)));
+    assert!(server.tracker.passkeys().remove(KeyId(1)));
     client.announce(&moved);
     assert_eq!(client.hear(), failure(Refusal::KeyUnknown));
 }
@@ -103,13 +106,13 @@ fn who_is_banned_is_told_and_goes() {
     server.tracker.bans().remove(&[home]);
     assert_eq!(server.client().join(1), announced(0, 1));
     server.stop_all();
-    assert_eq!(server.counters(Protocol::Http).drops[Drop::Banned.index()], 1);
+    assert_eq!(server.counters(Protocol::Http).drops[DropReason::Banned.index()], 1);
 }
 
 #[test]
 fn broken_frames_and_messages_are_evidence() {
     let server = Server::start(WebOptions::default());
-    let rules = BanRules { garbage_per_min: 3, time_s: 60, ..BanRules::default() };
+    let rules = BanRules { malformed_per_min: 3, time_s: 60, ..BanRules::default() };
     server.tracker.bans().set_rules(rules);
     // A minute may begin on the way.
     for _ in 0..8 {

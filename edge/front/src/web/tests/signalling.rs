@@ -1,7 +1,7 @@
 //! Offers, answers, figures.
 
 use super::*;
-use types::Want;
+use types::NumWant;
 
 #[test]
 fn an_offer_and_its_answer_come_through_as_they_are() {
@@ -36,7 +36,7 @@ fn each_offer_goes_to_another_peer() {
     let mut asker = server.client();
     asker.announce(&offering(99, 5));
     assert_eq!(asker.hear(), announced(0, 10));
-    asker.announce(&Announce { want: Want::Peers(3), ..offering(99, 5) });
+    asker.announce(&Announce { want: NumWant::Peers(3), ..offering(99, 5) });
     asker.hear();
     asker.hears_nothing();
     let mut given = Vec::new();
@@ -94,7 +94,7 @@ fn only_who_was_offered_answers_and_once() {
     assert!(matches!(offerer.hear(), Heard::Answer { .. }));
     offerer.hears_nothing();
     drop((offerer, offered, stranger));
-    assert_eq!(server.end().drops[Drop::StrayAnswer.index()], 6);
+    assert_eq!(server.end().drops[DropReason::StrayAnswer.index()], 6);
 }
 
 #[test]
@@ -193,7 +193,10 @@ fn lists_gate_announces_and_scrapes() {
     let server = Server::start(WebOptions::default());
     let deny = HashList::parse("6868686868686868686868686868686868686868\n".as_bytes()).unwrap();
     let lists = AccessLists { mode: Mode::Deny, deny: deny.into(), ..AccessLists::default() };
-    server.tracker.doors().replace(vec![Door { lists, ..Door::default() }]);
+    server
+        .tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { lists, ..ListenerPolicy::default() }]);
     let mut client = server.client();
     let denied = Heard::Failure(Refusal::Denied.text().into());
     assert_eq!(client.join(1), denied);

@@ -91,7 +91,7 @@ fn behind_a_proxy_websockets_are_counted_by_their_clients() {
     other.expect_upgrade();
     drop(one);
     let deadline = Instant::now() + PATIENCE;
-    while !server.tracker.limiter().has_seat([192, 0, 2, 1].into()) {
+    while !server.tracker.limiter().has_free_permit([192, 0, 2, 1].into()) {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -127,7 +127,7 @@ fn broken_requests_are_told_what_is_wrong() {
     let mut server = server;
     server.stop_all();
     let counters = server.counters(Protocol::Http);
-    assert_eq!(counters.drops[Drop::BadUpgrade.index()], 5);
+    assert_eq!(counters.drops[DropReason::BadUpgrade.index()], 5);
 }
 
 //= rfc6455#origin

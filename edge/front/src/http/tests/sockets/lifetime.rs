@@ -15,7 +15,7 @@ fn impatient() -> HttpOptions {
 }
 
 fn timed_out(server: Server) -> u64 {
-    server.finish().drops[Drop::TimedOut.index()]
+    server.finish().drops[DropReason::TimedOut.index()]
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn connections_above_the_limit_are_closed() {
     wait_until("a place is free", || server.counters().connections_closed == 1);
     assert_eq!(server.client().ask(get("/none", "")).status, 404);
     let counters = server.finish();
-    assert_eq!(counters.drops[Drop::ConnectionLimit.index()], 1);
+    assert_eq!(counters.drops[DropReason::ConnectionLimit.index()], 1);
     assert_eq!(counters.connections_opened, 3);
 }
 
@@ -153,7 +153,7 @@ fn a_thousand_idle_connections_are_no_burden() {
 
 #[test]
 fn stopping_lets_answers_leave_and_closes_what_is_idle() {
-    let options = HttpOptions { drain_s: 60, ..HttpOptions::default() };
+    let options = HttpOptions { shutdown_timeout_s: 60, ..HttpOptions::default() };
     let mut server = Server::with("127.0.0.1:0", options);
     let mut idle: Vec<Client> = (0..10).map(|_| server.client()).collect();
     for client in &mut idle {

@@ -152,8 +152,8 @@ fn a_trusted_proxy_without_a_header_is_cut_off() {
         client.hear_end_or_reset();
     }
     let counters = server.finish();
-    assert_eq!(counters.drops[Drop::BadProxyHeader.index()], bad.len() as u64);
-    assert_eq!(counters.drops[Drop::Reset.index()], 0);
+    assert_eq!(counters.drops[DropReason::BadProxyHeader.index()], bad.len() as u64);
+    assert_eq!(counters.drops[DropReason::Reset.index()], 0);
     assert_eq!((counters.bytes_out, counters.requests), (0, [[0; 5]; 2]));
 }
 
@@ -170,8 +170,8 @@ fn from_strangers_a_proxy_header_is_bad_http() {
         // Strangers that send none are served.
         assert_eq!(server.client().ask(get(&announce(1, ""), "")).status, 200);
         let counters = server.finish();
-        assert_eq!(counters.drops[Drop::UntrustedProxy.index()], 2);
-        assert_eq!((counters.drops[Drop::BadHttp.index()], counters.requests[0][1]), (0, 1));
+        assert_eq!(counters.drops[DropReason::UntrustedProxy.index()], 2);
+        assert_eq!((counters.drops[DropReason::BadHttp.index()], counters.requests[0][1]), (0, 1));
     }
 }
 
@@ -189,7 +189,7 @@ fn a_proxy_header_has_the_time_of_a_request() {
         client.say(header);
         client.hear_end();
     }
-    assert_eq!(server.finish().drops[Drop::TimedOut.index()], 4);
+    assert_eq!(server.finish().drops[DropReason::TimedOut.index()], 4);
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn private_clients_are_taken_where_they_have_reached_a_private_address() {
         let mut client = server.client();
         assert!(!client.ask(forwarded(1, "10.0.0.1")).has("failure"));
         let private_addresses = PrivateAddresses::Deny;
-        let deny = Door { private_addresses, ..Door::default() };
-        server.tracker.doors().replace(vec![deny]);
+        let deny = ListenerPolicy { private_addresses, ..ListenerPolicy::default() };
+        server.tracker.listener_policies().replace(vec![deny]);
         assert!(client.ask(forwarded(1, "10.0.0.1")).has(Refusal::AddressNotPublic.text()));
         assert!(!client.ask(forwarded(1, "9.9.9.9")).has("failure"));
     }

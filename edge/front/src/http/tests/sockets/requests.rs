@@ -157,8 +157,8 @@ fn faults_are_answered_and_end_the_connection() {
         client.hear_end();
     }
     let counters = server.finish();
-    assert_eq!(counters.drops[Drop::HeadTooLarge.index()], 5);
-    assert_eq!(counters.drops[Drop::BadHttp.index()], 5);
+    assert_eq!(counters.drops[DropReason::HeadTooLarge.index()], 5);
+    assert_eq!(counters.drops[DropReason::BadHttp.index()], 5);
     assert_eq!(counters.responses[0], [0, 10, 0, 0, 10]);
 }
 
@@ -184,7 +184,10 @@ fn refusals_are_good_responses_with_a_reason() {
     let server = Server::start();
     let deny: HashList = [InfoHash([b'd'; 20])].into_iter().collect();
     let lists = AccessLists { mode: Mode::Deny, allow: Arc::default(), deny: Arc::new(deny) };
-    server.tracker.doors().replace(vec![Door { lists, ..Door::default() }]);
+    server
+        .tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { lists, ..ListenerPolicy::default() }]);
     let denied = announce(1, "").replace("aaaaaaaaaaaaaaaaaaaa", "dddddddddddddddddddd");
     let cases = [
         (denied, Refusal::Denied, "8:retry in5:never"),
@@ -208,7 +211,10 @@ fn refusals_are_good_responses_with_a_reason() {
         assert_eq!(response.text(), body, "{target}");
     }
     let allow = AccessLists { mode: Mode::Allow, ..AccessLists::default() };
-    server.tracker.doors().replace(vec![Door { lists: allow, ..Door::default() }]);
+    server
+        .tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { lists: allow, ..ListenerPolicy::default() }]);
     let response = client.ask(get(&announce(1, ""), ""));
     assert!(response.text().ends_with("8:retry ini60ee"), "{}", response.text());
     let counters = server.finish();
@@ -242,7 +248,7 @@ fn scrapes_name_torrents_sorted_and_once() {
 fn dictionaries_of_peers_only_where_the_operator_wants_them() {
     let id = |port: u16| format!("7:peer id20:-XX0001-{port:012}");
     let plain = Server::start();
-    let dict = HttpOptions { dict_model: true, ..HttpOptions::default() };
+    let dict = HttpOptions { non_compact: true, ..HttpOptions::default() };
     let dict = Server::with("127.0.0.1:0", dict);
     for server in [&plain, &dict] {
         server.client().ask(get(&announce(6881, ""), ""));

@@ -75,9 +75,11 @@ fn who_a_proxy_header_names_is_counted() {
     slow.say(rest);
     slow.hear_end_or_reset();
     drop(connections);
-    wait_until("a place is free", || server.tracker.limiter().has_seat([192, 0, 2, 0].into()));
+    wait_until("a place is free", || {
+        server.tracker.limiter().has_free_permit([192, 0, 2, 0].into())
+    });
     assert_eq!(server.client().ask(line(0) + &request).status, 404);
-    assert_eq!(server.finish().drops[Drop::PrefixConnectionLimit.index()], 2);
+    assert_eq!(server.finish().drops[DropReason::PrefixConnectionLimit.index()], 2);
 }
 
 #[test]
@@ -94,11 +96,15 @@ fn connections_of_one_prefix_are_bounded() {
     // Who is served between accept and close leaves nothing behind either.
     for _ in 0..3 {
         both.pop();
-        wait_until("a place is free", || server.tracker.limiter().has_seat(server.address.ip()));
+        wait_until("a place is free", || {
+            server.tracker.limiter().has_free_permit(server.address.ip())
+        });
         let mut brief = server.client();
         assert!(brief.ask(get("/none", "Connection: close\r\n")).says_close());
         brief.hear_end();
-        wait_until("it is free again", || server.tracker.limiter().has_seat(server.address.ip()));
+        wait_until("it is free again", || {
+            server.tracker.limiter().has_free_permit(server.address.ip())
+        });
         both.push(server.client());
         assert_eq!(both[1].ask(get("/none", "")).status, 404);
     }
@@ -107,8 +113,8 @@ fn connections_of_one_prefix_are_bounded() {
     let mut more: Vec<Client> = (0..9).map(|_| server.client()).collect();
     assert!(more.iter_mut().chain(&mut both).all(|it| it.ask(get("/none", "")).status == 404));
     let counters = server.finish();
-    assert_eq!(counters.drops[Drop::PrefixConnectionLimit.index()], 1);
-    assert_eq!(counters.drops[Drop::ConnectionLimit.index()], 0);
+    assert_eq!(counters.drops[DropReason::PrefixConnectionLimit.index()], 1);
+    assert_eq!(counters.drops[DropReason::ConnectionLimit.index()], 0);
 }
 
 //= bep31#retry-in

@@ -8,15 +8,15 @@ use swarm::Random;
 
 use super::*;
 
-fn ring() -> Keyring {
-    Keyring::new([1; 16])
+fn ring() -> PasskeyStore {
+    PasskeyStore::new([1; 16])
 }
 
-impl Keyring {
+impl PasskeyStore {
     /// Both halves.
-    fn enter(&self, now: Tick, text: &[u8], asked: Asked) -> Result<KeyName, Refusal> {
+    fn enter(&self, now: Tick, text: &[u8], kind: RequestKind) -> Result<KeyHash, Refusal> {
         let name = self.seek(text);
-        self.admit(now, name, asked).map(|_| name)
+        self.admit(now, name, kind).map(|_| name)
     }
 }
 
@@ -59,13 +59,13 @@ impl Said {
     }
 }
 
-fn announce(ring: &Keyring, now: Tick, key: &UserKey, said: &Said) -> Result<(), Refusal> {
+fn announce(ring: &PasskeyStore, now: Tick, key: &UserKey, said: &Said) -> Result<(), Refusal> {
     let name = ring.seek(key.as_bytes());
     let tag = ring.approach(name, &said.torrent, &said.peer);
-    ring.admit(now, name, Asked::Announce)?.account(now, tag, &said.report())
+    ring.admit(now, name, RequestKind::Announce)?.account(now, tag, &said.report())
 }
 
-fn totals(ring: &Keyring) -> BTreeMap<KeyId, KeyTotals> {
+fn totals(ring: &PasskeyStore) -> BTreeMap<KeyId, KeyTotals> {
     let mut taken = Vec::new();
     ring.take_totals(&mut taken);
     let mut sums = BTreeMap::<KeyId, KeyTotals>::new();
@@ -80,7 +80,7 @@ fn totals(ring: &Keyring) -> BTreeMap<KeyId, KeyTotals> {
 fn strangers_learn_that_a_key_is_unknown_and_nothing_else() {
     let ring = ring();
     ring.put(KeyId(1), key(1), KeyRules { expires: Some(Tick(100)), ..KeyRules::default() });
-    let admit = |now, text: &[u8]| ring.enter(Tick(now), text, Asked::Announce).err();
+    let admit = |now, text: &[u8]| ring.enter(Tick(now), text, RequestKind::Announce).err();
     assert_eq!(admit(99, key(1).as_bytes()), None);
     assert_eq!(admit(100, key(1).as_bytes()), Some(Refusal::KeyExpired));
     for text in
@@ -95,7 +95,7 @@ fn strangers_learn_that_a_key_is_unknown_and_nothing_else() {
 #[test]
 fn a_number_has_one_key_and_a_key_one_number() {
     let ring = ring();
-    let admits = |number| ring.enter(Tick(0), key(number).as_bytes(), Asked::Scrape).is_ok();
+    let admits = |number| ring.enter(Tick(0), key(number).as_bytes(), RequestKind::Scrape).is_ok();
     ring.put(KeyId(7), key(1), KeyRules::default());
     ring.put(KeyId(7), key(2), KeyRules::default());
     assert!(!admits(1) && admits(2));
@@ -110,14 +110,14 @@ fn first_uses_are_told_once() {
     let ring = ring();
     (0..3).for_each(|number| _ = ring.put(KeyId(number), key(number), KeyRules::default()));
     for number in [1, 2, 1] {
-        ring.enter(Tick(0), key(number).as_bytes(), Asked::Announce).unwrap();
+        ring.enter(Tick(0), key(number).as_bytes(), RequestKind::Announce).unwrap();
     }
     let mut used = Vec::new();
     ring.take_first_uses(&mut used);
     used.sort_unstable();
     assert_eq!(used, [KeyId(1), KeyId(2)]);
     ring.put(KeyId(1), key(1), KeyRules { torrents: 1, ..KeyRules::default() });
-    ring.enter(Tick(0), key(1).as_bytes(), Asked::Announce).unwrap();
+    ring.enter(Tick(0), key(1).as_bytes(), RequestKind::Announce).unwrap();
     used.clear();
     ring.take_first_uses(&mut used);
     assert_eq!(used, [], "other rules make no other key");
@@ -127,12 +127,18 @@ fn first_uses_are_told_once() {
 fn only_announces_count_against_the_pace() {
     let ring = ring();
     ring.put(KeyId(1), key(1), KeyRules { announces_per_minute: 2, ..KeyRules::default() });
-    let ask = |now, asked| ring.enter(Tick(now), key(1).as_bytes(), asked).err();
-    let asks = [Asked::Announce, Asked::Scrape, Asked::Announce, Asked::Announce, Asked::Scrape];
+    let ask = |now, kind| ring.enter(Tick(now), key(1).as_bytes(), kind).err();
+    let requests = [
+        RequestKind::Announce,
+        RequestKind::Scrape,
+        RequestKind::Announce,
+        RequestKind::Announce,
+        RequestKind::Scrape,
+    ];
     let expected = [None, None, None, Some(Refusal::KeyRate), None];
-    assert_eq!(asks.map(|asked| ask(5, asked)), expected);
-    assert_eq!(ask(34, Asked::Announce), Some(Refusal::KeyRate));
-    assert_eq!(ask(35, Asked::Announce), None);
+    assert_eq!(requests.map(|kind| ask(5, kind)), expected);
+    assert_eq!(ask(34, RequestKind::Announce), Some(Refusal::KeyRate));
+    assert_eq!(ask(35, RequestKind::Announce), None);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use swarm::{Words, prefetch};
+use swarm::{AtomicWords, prefetch};
 
 /// What tables have in each line: so many words, which are zeroes where there is nothing.
 pub(super) trait Line<const WORDS: usize>: Copy {
@@ -75,7 +75,7 @@ struct State<T> {
 
 #[derive(Default)]
 struct Segment {
-    words: OnceLock<Words>,
+    words: OnceLock<AtomicWords>,
     is_huge: AtomicBool,
 }
 
@@ -257,7 +257,7 @@ where
                 break;
             }
             let len = segment_len::<L, WORDS>(number);
-            segment.words.get_or_init(|| Words::new(L::TABLES * len * WORDS));
+            segment.words.get_or_init(|| AtomicWords::new(L::TABLES * len * WORDS));
             end += len;
         }
         // Where memory is not for so many, which nobody has, there are no more than before.

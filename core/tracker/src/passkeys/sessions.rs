@@ -9,7 +9,7 @@ use swarm::siphash::siphash;
 use types::{Event, InfoHash, PeerId, Role, Tick, limits};
 
 use super::table::{Line, Locked, Name, Tables};
-use super::{KeyName, KeyTotals, Report};
+use super::{KeyHash, KeyTotals, Report};
 
 /// Stands for a peer of a key in a torrent: a keyed hash of all three ([`Tagger`]). Not 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub(super) struct Session {
 pub(super) type Spot = (u32, u32);
 
 /// The spots of those that have one, with their holders.
-pub(super) type Spots = HashTable<(SessionTag, KeyName, Spot)>;
+pub(super) type Spots = HashTable<(SessionTag, KeyHash, Spot)>;
 
 pub(super) type LockedSessions<'a> = Locked<'a, Session, Spots, 4>;
 
@@ -74,7 +74,7 @@ impl Tagger {
     #[inline]
     pub(super) fn tag(
         &self,
-        name: KeyName,
+        name: KeyHash,
         InfoHash(info_hash): &InfoHash,
         PeerId(peer_id): &PeerId,
     ) -> SessionTag {
@@ -184,14 +184,14 @@ impl Session {
     }
 
     /// Has it count somewhere.
-    pub(super) fn put_spot(&mut self, spots: &mut Spots, holder: KeyName, spot: Spot) {
+    pub(super) fn put_spot(&mut self, spots: &mut Spots, holder: KeyHash, spot: Spot) {
         self.take_spot(spots);
         spots.insert_unique(self.tag.0, (self.tag, holder, spot), |(tag, ..)| tag.0);
         self.has_spot = true;
     }
 
     /// Has it count no more; gives whose it was, and where it counted.
-    pub(super) fn take_spot(&mut self, spots: &mut Spots) -> Option<(KeyName, Spot)> {
+    pub(super) fn take_spot(&mut self, spots: &mut Spots) -> Option<(KeyHash, Spot)> {
         let is_own = |(tag, ..): &(SessionTag, _, _)| *tag == self.tag;
         let found =
             std::mem::take(&mut self.has_spot).then(|| spots.find_entry(self.tag.0, is_own));
@@ -233,7 +233,7 @@ impl Sessions {
         now: Tick,
         parts: u32,
         lifetimes_s: [u32; 2],
-        ended: &mut Vec<(KeyName, Spot)>,
+        ended: &mut Vec<(KeyHash, Spot)>,
     ) {
         let is_over = |session: &Session| {
             let [plain_s, web_s] = lifetimes_s;
@@ -269,7 +269,7 @@ mod tests {
         }
         let tag = |message: &[u8; 48]| {
             let (name, rest) = message.split_at(8);
-            let name = KeyName([u64::from_le_bytes(name.try_into().unwrap()), 0]);
+            let name = KeyHash([u64::from_le_bytes(name.try_into().unwrap()), 0]);
             let (torrent, peer) = rest.split_at(20);
             let torrent = InfoHash(torrent.try_into().unwrap());
             tagger.tag(name, &torrent, &PeerId(peer.try_into().unwrap())).0
@@ -282,7 +282,7 @@ mod tests {
         }
         let other = Tagger::new(&[8; 16]);
         let (torrent, peer) = (InfoHash([1; 20]), PeerId([2; 20]));
-        let by = |tagger: &Tagger| tagger.tag(KeyName([3, 4]), &torrent, &peer);
+        let by = |tagger: &Tagger| tagger.tag(KeyHash([3, 4]), &torrent, &peer);
         assert_ne!(by(&tagger), by(&other));
     }
 }

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use swarm::siphash::{siphash, siphash_128};
 use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
-use crate::Asked;
+use crate::RequestKind;
 use bounds::Bounded;
 use sessions::{Session, Sessions, Spot, Spots, Tagger};
 use table::{Line, Locked, Name, Place, Tables};
@@ -71,11 +71,11 @@ pub struct KeyTotals {
 }
 
 /// All keys, and what their holders' peers said last.
-pub struct Keyring {
+pub struct PasskeyStore {
     key: [u8; 16],
     keys: Tables<Entry, Rest, 8>,
     /// Under which names the keys are.
-    names: Mutex<BTreeMap<KeyId, KeyName>>,
+    names: Mutex<BTreeMap<KeyId, KeyHash>>,
     sessions: Sessions,
     tagger: Tagger,
 }
@@ -83,7 +83,7 @@ pub struct Keyring {
 /// Stands for a key: a keyed hash, long enough that nobody finds another text that has it. Its first word is
 /// not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyName([u64; 2]);
+pub(crate) struct KeyHash([u64; 2]);
 
 /// What a key holder's peer says.
 #[derive(Clone, Copy)]
@@ -101,8 +101,8 @@ pub(crate) struct Report<'a> {
 
 /// The holder of a key, who is about to do something: nobody else reads or changes what is known of him and
 /// of some others.
-pub(crate) struct Holder<'a> {
-    ring: &'a Keyring,
+pub(crate) struct LockedKey<'a> {
+    ring: &'a PasskeyStore,
     keys: LockedKeys<'a>,
     place: Place,
     entry: Entry,
@@ -114,19 +114,19 @@ type LockedKeys<'a> = Locked<'a, Entry, Rest, 8>;
 #[derive(Default)]
 struct Rest {
     /// Those with totals that have not been taken.
-    changed: Vec<KeyName>,
+    changed: Vec<KeyHash>,
     /// Those that were used for the first time, and nobody has heard of it.
     first_uses: Vec<KeyId>,
     /// What those had moved that are gone, and nobody has taken.
     parted: Vec<(KeyId, KeyTotals)>,
     /// Those that have, or had, bounds.
-    bounded: HashTable<(KeyName, Bounded)>,
+    bounded: HashTable<(KeyHash, Bounded)>,
 }
 
 /// A key.
 #[derive(Clone, Copy)]
 struct Entry {
-    name: KeyName,
+    name: KeyHash,
     id: KeyId,
     /// [`NEVER`], or from when on the key is no longer good.
     expires: Tick,
@@ -145,7 +145,7 @@ struct Entry {
 /// No tracker lives to see it.
 const NEVER: Tick = Tick(u32::MAX);
 
-impl Keyring {
+impl PasskeyStore {
     /// No keys. `key` keeps others from aiming at tables.
     pub(crate) fn new(key: [u8; 16]) -> Self {
         Self {
@@ -234,10 +234,10 @@ impl Keyring {
         self.keys.each().for_each(|mut keys| into.append(&mut keys.with().first_uses));
     }
 
-    /// The name of the key `text`, whether it is one or not. Asks for the memory that [`Keyring::admit`] will
+    /// The name of the key `text`, whether it is one or not. Asks for the memory that [`PasskeyStore::admit`] will
     /// need.
     #[inline]
-    pub(crate) fn seek(&self, text: &[u8]) -> KeyName {
+    pub(crate) fn seek(&self, text: &[u8]) -> KeyHash {
         // No key is longer, and of a longer text there is no more to know.
         let text = text.get(..=limits::USER_KEY_LEN_MAX).unwrap_or(text);
         let name = self.name(text);
@@ -250,15 +250,15 @@ impl Keyring {
     pub(crate) fn admit(
         &self,
         now: Tick,
-        name: KeyName,
-        asked: Asked,
-    ) -> Result<Holder<'_>, Refusal> {
+        name: KeyHash,
+        kind: RequestKind,
+    ) -> Result<LockedKey<'_>, Refusal> {
         let mut keys = self.keys.lock(name);
         let (place, mut entry) = keys.find(name).ok_or(Refusal::KeyUnknown)?;
         if now >= entry.expires {
             return Err(Refusal::KeyExpired);
         }
-        if asked == Asked::Announce
+        if kind == RequestKind::Announce
             && let Some(bounded) = entry.bounded(keys.with())
         {
             bounded.keep_pace(now)?;
@@ -267,14 +267,14 @@ impl Keyring {
             keys.set(place, entry);
             keys.with().first_uses.push(entry.id);
         }
-        Ok(Holder { ring: self, keys, place, entry })
+        Ok(LockedKey { ring: self, keys, place, entry })
     }
 
-    /// Asks for the memory that [`Holder::account`] will need, and names it.
+    /// Asks for the memory that [`LockedKey::account`] will need, and names it.
     #[inline]
     pub(crate) fn approach(
         &self,
-        name: KeyName,
+        name: KeyHash,
         info_hash: &InfoHash,
         peer_id: &PeerId,
     ) -> SessionTag {
@@ -310,13 +310,13 @@ impl Keyring {
     }
 
     #[inline]
-    fn name(&self, key: &[u8]) -> KeyName {
+    fn name(&self, key: &[u8]) -> KeyHash {
         let [first, second] = siphash_128::<1, 3>(&self.key, key);
-        KeyName([first.max(1), second])
+        KeyHash([first.max(1), second])
     }
 }
 
-impl Name for KeyName {
+impl Name for KeyHash {
     #[inline]
     fn bits(self) -> u64 {
         self.0[0]
@@ -324,18 +324,18 @@ impl Name for KeyName {
 }
 
 impl Line<8> for Entry {
-    type Name = KeyName;
+    type Name = KeyHash;
     /// With 100,000 keys, 400 in each.
     const TABLES: usize = 256;
 
     #[inline]
-    fn name(&self) -> KeyName {
+    fn name(&self) -> KeyHash {
         self.name
     }
 
     #[inline]
     fn to_words(self) -> [u64; 8] {
-        let Self { name: KeyName([first, second]), uploaded, downloaded, seeding_s, .. } = self;
+        let Self { name: KeyHash([first, second]), uploaded, downloaded, seeding_s, .. } = self;
         let flags = [self.is_changed, self.is_used, self.is_bounded].map(u64::from);
         let flags = flags[0] | flags[1] << 1 | flags[2] << 2;
         let numbers = u64::from(self.announces) | u64::from(self.id.0) << 32;
@@ -349,7 +349,7 @@ impl Line<8> for Entry {
     ) -> Self {
         let has = |flag: u32| rest >> (32 + flag) & 1 != 0;
         Self {
-            name: KeyName([first, second]),
+            name: KeyHash([first, second]),
             id: KeyId((numbers >> 32) as u32),
             expires: Tick(rest as u32),
             uploaded,
@@ -364,7 +364,7 @@ impl Line<8> for Entry {
 }
 
 /// Removes a key, and keeps what its holder has moved.
-fn part(keys: &mut LockedKeys<'_>, name: KeyName) {
+fn part(keys: &mut LockedKeys<'_>, name: KeyHash) {
     let Some(mut entry) = keys.remove(name) else { return };
     let rest = keys.with();
     if let Ok(bounded) = rest.bounded.find_entry(name.bits(), |(of, _)| *of == name) {
@@ -379,7 +379,7 @@ fn part(keys: &mut LockedKeys<'_>, name: KeyName) {
     }
 }
 
-impl Holder<'_> {
+impl LockedKey<'_> {
     /// Counts an announce of his, unless it goes beyond what he may.
     #[inline]
     pub(crate) fn account(
@@ -420,7 +420,7 @@ impl Holder<'_> {
 }
 
 impl Entry {
-    fn new(name: KeyName, id: KeyId) -> Self {
+    fn new(name: KeyHash, id: KeyId) -> Self {
         Self {
             name,
             id,
@@ -481,7 +481,7 @@ impl Entry {
     #[inline]
     fn go_on(
         &self,
-        ring: &Keyring,
+        ring: &PasskeyStore,
         rest: &mut Rest,
         (session, spots): (&mut Session, &mut Spots),
         report: &Report<'_>,

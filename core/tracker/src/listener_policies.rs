@@ -15,11 +15,11 @@ use crate::access::AccessLists;
 
 /// The number of a listener's door. Several listeners may have the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DoorNumber(pub u16);
+pub struct ListenerPolicyId(pub u16);
 
 /// Who is served at a door, and what.
 #[derive(Clone, Debug, Default)]
-pub struct Door {
+pub struct ListenerPolicy {
     /// Which torrents.
     pub lists: AccessLists,
     /// Whether peers may have addresses that are not public.
@@ -43,22 +43,22 @@ pub enum PrivateAddresses {
     Deny,
 }
 
-impl DoorNumber {
+impl ListenerPolicyId {
     #[inline]
-    pub(crate) fn of(self, doors: &[Door]) -> &Door {
+    pub(crate) fn of(self, listener_policies: &[ListenerPolicy]) -> &ListenerPolicy {
         // Doors are numbered by whoever made them, and stay as long as listeners do.
-        &doors[usize::from(self.0)]
+        &listener_policies[usize::from(self.0)]
     }
 }
 
-impl Door {
+impl ListenerPolicy {
     /// Whether there may be a peer at `ip`, which has reached the tracker at an address that is
-    /// public, or `near`.
+    /// public, or `via_local_address`.
     #[inline]
-    pub(crate) fn admit_address(&self, ip: IpAddr, near: bool) -> Result<(), Refusal> {
+    pub(crate) fn admit_address(&self, ip: IpAddr, via_local_address: bool) -> Result<(), Refusal> {
         match (Scope::of(ip), self.private_addresses) {
             (Scope::Public, _) | (Scope::Local, PrivateAddresses::Allow) => Ok(()),
-            (Scope::Local, PrivateAddresses::Auto) if near => Ok(()),
+            (Scope::Local, PrivateAddresses::Auto) if via_local_address => Ok(()),
             _ => Err(Refusal::AddressNotPublic),
         }
     }
@@ -66,8 +66,8 @@ impl Door {
 
 /// The doors in force, by their numbers. There is always the first.
 #[derive(Debug)]
-pub struct Doors {
-    all: ArcSwap<Vec<Door>>,
+pub struct ListenerPolicies {
+    all: ArcSwap<Vec<ListenerPolicy>>,
     /// A bit for each of the first that is private.
     private: AtomicU64,
 }
@@ -75,37 +75,38 @@ pub struct Doors {
 /// Nobody has more listeners, and who has looks a little longer.
 const BITS: usize = 64;
 
-impl Default for Doors {
+impl Default for ListenerPolicies {
     fn default() -> Self {
-        let all = ArcSwap::from_pointee(vec![Door::default()]);
+        let all = ArcSwap::from_pointee(vec![ListenerPolicy::default()]);
         Self { all, private: AtomicU64::default() }
     }
 }
 
-impl Doors {
+impl ListenerPolicies {
     /// The doors in force now.
     #[inline]
-    pub fn load(&self) -> Guard<Arc<Vec<Door>>> {
+    pub fn load(&self) -> Guard<Arc<Vec<ListenerPolicy>>> {
         self.all.load()
     }
 
     /// Puts other doors in force, for every worker from its next batch on. Those past the last of
-    /// `doors` stay as they are: no listener loses its own.
-    pub fn replace(&self, mut doors: Vec<Door>) {
-        let len = doors.len();
-        doors.extend(self.all.load().iter().skip(len).cloned());
-        let first = doors.iter().take(BITS).enumerate();
-        let private = first.fold(0, |bits, (at, door)| bits | u64::from(door.private) << at);
-        self.all.store(Arc::new(doors));
+    /// `listener_policies` stay as they are: no listener loses its own.
+    pub fn replace(&self, mut listener_policies: Vec<ListenerPolicy>) {
+        let len = listener_policies.len();
+        listener_policies.extend(self.all.load().iter().skip(len).cloned());
+        let first = listener_policies.iter().take(BITS).enumerate();
+        let private = first
+            .fold(0, |bits, (at, listener_policy)| bits | u64::from(listener_policy.private) << at);
+        self.all.store(Arc::new(listener_policies));
         self.private.store(private, Ordering::Relaxed);
     }
 
     /// Whether users need a key at a door.
     #[inline]
-    pub fn is_private(&self, door: DoorNumber) -> bool {
-        match usize::from(door.0) {
+    pub fn is_private(&self, listener_policy: ListenerPolicyId) -> bool {
+        match usize::from(listener_policy.0) {
             at if at < BITS => self.private.load(Ordering::Relaxed) >> at & 1 != 0,
-            _ => door.of(&self.load()).private,
+            _ => listener_policy.of(&self.load()).private,
         }
     }
 }
@@ -117,23 +118,29 @@ mod tests {
 
     #[test]
     fn replaced_as_a_whole() {
-        let doors = Doors::default();
-        let before = doors.load();
+        let listener_policies = ListenerPolicies::default();
+        let before = listener_policies.load();
         let lists = AccessLists { mode: Mode::Allow, ..AccessLists::default() };
-        doors.replace(vec![Door { lists, ..Door::default() }, Door::default()]);
+        listener_policies.replace(vec![
+            ListenerPolicy { lists, ..ListenerPolicy::default() },
+            ListenerPolicy::default(),
+        ]);
         assert!(before.len() == 1 && before[0].lists.is_open());
-        let after = doors.load();
+        let after = listener_policies.load();
         assert!(!after[0].lists.is_open() && after[1].lists.is_open());
-        doors.replace(vec![Door::default()]);
-        assert!(doors.load().len() == 2 && doors.load()[0].lists.is_open());
+        listener_policies.replace(vec![ListenerPolicy::default()]);
+        assert!(listener_policies.load().len() == 2 && listener_policies.load()[0].lists.is_open());
     }
 
     #[test]
     fn private_ones_are_told_from_others_however_many_there_are() {
-        let doors = Doors::default();
+        let listener_policies = ListenerPolicies::default();
         let is_private = |at: u16| at.is_multiple_of(3);
-        let door = |at| Door { private: is_private(at), ..Door::default() };
-        doors.replace((0..200).map(door).collect());
-        assert!((0..200).all(|at| doors.is_private(DoorNumber(at)) == is_private(at)));
+        let listener_policy =
+            |at| ListenerPolicy { private: is_private(at), ..ListenerPolicy::default() };
+        listener_policies.replace((0..200).map(listener_policy).collect());
+        assert!(
+            (0..200).all(|at| listener_policies.is_private(ListenerPolicyId(at)) == is_private(at))
+        );
     }
 }

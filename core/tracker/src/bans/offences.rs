@@ -30,7 +30,7 @@ pub enum BanReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BanRules {
     /// [`BanReason::Garbage`].
-    pub garbage_per_min: u32,
+    pub malformed_per_min: u32,
     /// [`BanReason::WrongKeys`].
     pub wrong_keys_per_min: u32,
     /// [`BanReason::BadConnectionIds`].
@@ -40,7 +40,7 @@ pub struct BanRules {
 }
 
 /// What was counted.
-pub(super) struct Evidence {
+pub(super) struct OffenceCounters {
     key: [u8; 16],
     /// In the order of [`BanReason`].
     meters: [Meter; BanReason::ALL.len()],
@@ -72,15 +72,15 @@ impl BanReason {
     }
 }
 
-impl Evidence {
+impl OffenceCounters {
     pub(super) fn new(key: [u8; 16]) -> Self {
         Self { key, meters: Default::default(), time_s: AtomicU32::default() }
     }
 
     pub(super) fn set_rules(&self, rules: BanRules) {
-        let BanRules { garbage_per_min, wrong_keys_per_min, bad_connection_ids_per_min, time_s } =
+        let BanRules { malformed_per_min, wrong_keys_per_min, bad_connection_ids_per_min, time_s } =
             rules;
-        let rates = [garbage_per_min, wrong_keys_per_min, bad_connection_ids_per_min];
+        let rates = [malformed_per_min, wrong_keys_per_min, bad_connection_ids_per_min];
         self.time_s.store(time_s, Relaxed);
         for (meter, per_min) in self.meters.iter().zip(rates) {
             if per_min > 0 {
@@ -91,7 +91,7 @@ impl Evidence {
     }
 
     #[inline]
-    pub(super) fn is_sought(&self, reason: BanReason) -> bool {
+    pub(super) fn is_enabled(&self, reason: BanReason) -> bool {
         self.meters[reason as usize].per_min.load(Relaxed) > 0
     }
 

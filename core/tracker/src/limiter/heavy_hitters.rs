@@ -11,16 +11,16 @@ use types::{Tick, limits};
 /// The suspects are the Misra-Gries summary of a second's refusals: who makes more than one in
 /// seventeen of them is among its sixteen, however many others there are.
 #[derive(Debug, Default)]
-pub struct Offenders {
+pub struct HeavyHitters {
     second: Tick,
     suspects: ArrayVec<(IpAddr, u32), SUSPECTS_MAX>,
-    shut_out: ArrayVec<(IpAddr, Tick), { limits::SHUT_OUT_MAX }>,
+    source_filter: ArrayVec<(IpAddr, Tick), { limits::SOURCE_FILTER_MAX }>,
     has_changed: bool,
 }
 
 const SUSPECTS_MAX: usize = 16;
 
-impl Offenders {
+impl HeavyHitters {
     /// A request from the network `from` was refused. One from which more than `max` are refused in
     /// this second is shut out for `time_s`, if there is room: says whether it has just been.
     pub(super) fn refused(&mut self, now: Tick, from: IpAddr, max: u32, time_s: u32) -> bool {
@@ -32,22 +32,23 @@ impl Offenders {
             return false;
         }
         // What it had sent before is still coming.
-        let is_known = self.shut_out.iter().any(|(known, _)| *known == from);
-        let is_new = !is_known && self.shut_out.try_push((from, now.after(time_s))).is_ok();
+        let is_known = self.source_filter.iter().any(|(known, _)| *known == from);
+        let is_new = !is_known && self.source_filter.try_push((from, now.after(time_s))).is_ok();
         self.has_changed |= is_new;
         is_new
     }
 
     /// Lets those in again whose time is over.
     pub fn expire(&mut self, now: Tick) {
-        let before = self.shut_out.len();
-        self.shut_out.retain(|(_, until)| now < *until);
-        self.has_changed |= self.shut_out.len() != before;
+        let before = self.source_filter.len();
+        self.source_filter.retain(|(_, until)| now < *until);
+        self.has_changed |= self.source_filter.len() != before;
     }
 
     /// The networks that are shut out, if they are others than when this was last asked.
     pub fn change(&mut self) -> Option<impl Iterator<Item = IpAddr>> {
-        std::mem::take(&mut self.has_changed).then(|| self.shut_out.iter().map(|(from, _)| *from))
+        std::mem::take(&mut self.has_changed)
+            .then(|| self.source_filter.iter().map(|(from, _)| *from))
     }
 
     /// Counts a refusal. Gives how many there were at least.
@@ -76,47 +77,47 @@ mod tests {
         Ipv4Addr::from_bits(number).into()
     }
 
-    fn changed(offenders: &mut Offenders) -> Option<Vec<IpAddr>> {
-        offenders.change().map(Iterator::collect)
+    fn changed(heavy_hitters: &mut HeavyHitters) -> Option<Vec<IpAddr>> {
+        heavy_hitters.change().map(Iterator::collect)
     }
 
     #[test]
     fn who_goes_too_far_is_shut_out_for_a_time() {
-        let mut offenders = Offenders::default();
+        let mut heavy_hitters = HeavyHitters::default();
         for now in 0..3 {
-            (0..MAX).for_each(|_| assert!(!offenders.refused(Tick(now), v4(1), MAX, 10)));
+            (0..MAX).for_each(|_| assert!(!heavy_hitters.refused(Tick(now), v4(1), MAX, 10)));
         }
-        assert_eq!(changed(&mut offenders), None, "never too much in one second");
-        let new = (0..100).filter(|_| offenders.refused(Tick(2), v4(1), MAX, 10));
+        assert_eq!(changed(&mut heavy_hitters), None, "never too much in one second");
+        let new = (0..100).filter(|_| heavy_hitters.refused(Tick(2), v4(1), MAX, 10));
         assert_eq!(new.count(), 1);
-        assert_eq!(changed(&mut offenders), Some(vec![v4(1)]));
-        assert_eq!(changed(&mut offenders), None);
-        offenders.expire(Tick(11));
-        assert_eq!(changed(&mut offenders), None);
-        offenders.expire(Tick(12));
-        assert_eq!(changed(&mut offenders), Some(vec![]));
+        assert_eq!(changed(&mut heavy_hitters), Some(vec![v4(1)]));
+        assert_eq!(changed(&mut heavy_hitters), None);
+        heavy_hitters.expire(Tick(11));
+        assert_eq!(changed(&mut heavy_hitters), None);
+        heavy_hitters.expire(Tick(12));
+        assert_eq!(changed(&mut heavy_hitters), Some(vec![]));
     }
 
     #[test]
     fn a_crowd_hides_nobody_and_nobody_in_it_is_shut_out() {
-        let mut offenders = Offenders::default();
+        let mut heavy_hitters = HeavyHitters::default();
         for number in 0..20 * MAX {
-            offenders.refused(Tick(0), v4(1000 + number), MAX, 10);
+            heavy_hitters.refused(Tick(0), v4(1000 + number), MAX, 10);
             if number % 4 == 0 {
-                offenders.refused(Tick(0), v4(1), MAX, 10);
+                heavy_hitters.refused(Tick(0), v4(1), MAX, 10);
             }
         }
-        assert_eq!(changed(&mut offenders), Some(vec![v4(1)]));
+        assert_eq!(changed(&mut heavy_hitters), Some(vec![v4(1)]));
     }
 
     #[test]
     fn no_more_are_shut_out_than_there_is_room_for() {
-        let mut offenders = Offenders::default();
-        for number in 0..2 * limits::SHUT_OUT_MAX as u32 {
+        let mut heavy_hitters = HeavyHitters::default();
+        for number in 0..2 * limits::SOURCE_FILTER_MAX as u32 {
             for _ in 0..=MAX {
-                offenders.refused(Tick(number), v4(number), MAX, 1000);
+                heavy_hitters.refused(Tick(number), v4(number), MAX, 1000);
             }
         }
-        assert_eq!(changed(&mut offenders).unwrap().len(), limits::SHUT_OUT_MAX);
+        assert_eq!(changed(&mut heavy_hitters).unwrap().len(), limits::SOURCE_FILTER_MAX);
     }
 }

@@ -9,30 +9,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const PARTS: usize = 64;
 
 /// Connections by the keyed hash of their prefix.
-pub(super) struct Seats {
+pub(super) struct ConnectionLimiter {
     parts: [Mutex<BTreeMap<u64, u32>>; PARTS],
 }
 
 /// Leave to hold a connection. It ends when this is dropped.
-pub struct Seat {
+pub struct ConnectionPermit {
     /// None: nobody counts this one.
-    taken: Option<(Arc<Seats>, u64)>,
+    taken: Option<(Arc<ConnectionLimiter>, u64)>,
 }
 
-impl Seats {
+impl ConnectionLimiter {
     pub(super) fn new() -> Self {
         Self { parts: std::array::from_fn(|_| Mutex::default()) }
     }
 
     /// One more connection of a prefix, if it holds fewer than `max`.
-    pub(super) fn take(self: &Arc<Self>, name: u64, max: u32) -> Option<Seat> {
+    pub(super) fn take(self: &Arc<Self>, name: u64, max: u32) -> Option<ConnectionPermit> {
         let mut part = self.part(name)?;
         let held = part.get(&name).copied().unwrap_or(0);
         if held >= max {
             return None;
         }
         part.insert(name, held + 1);
-        Some(Seat { taken: Some((Arc::clone(self), name)) })
+        Some(ConnectionPermit { taken: Some((Arc::clone(self), name)) })
     }
 
     /// Whether a prefix holds fewer than `max`.
@@ -61,17 +61,17 @@ impl Seats {
     }
 }
 
-impl Seat {
+impl ConnectionPermit {
     /// One that is not counted.
     pub fn free() -> Self {
         Self { taken: None }
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        if let Some((seats, name)) = self.taken.take() {
-            seats.leave(name);
+        if let Some((connections, name)) = self.taken.take() {
+            connections.leave(name);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{LEECHERS, Of, SEEDERS, Shard};
 use crate::entry::Entry;
 use crate::mark::{Mark, UNIT_S};
 use crate::set::PeerSet;
-use crate::{PeerLook, TorrentFigures, TorrentLook};
+use crate::{PeerInfo, TorrentDetails, TorrentStats};
 
 /// Where a walk over all peers stands: torrents from the last to the first, because one that is moved
 /// meanwhile moves to a lower number, and is not missed.
@@ -30,27 +30,27 @@ impl Walk {
 impl Shard {
     /// Puts figures of some torrents before number `end` into `rows`; gives the end of the next step,
     /// 0 if this was the last.
-    pub(crate) fn figures(&self, end: u32, count: u32, rows: &mut Vec<TorrentFigures>) -> u32 {
+    pub(crate) fn figures(&self, end: u32, count: u32, rows: &mut Vec<TorrentStats>) -> u32 {
         let end = end.min(self.records.len());
         let start = end.saturating_sub(count);
         rows.extend((start..end).rev().map(|number| self.figures_at(number)));
         start
     }
 
-    fn figures_at(&self, number: u32) -> TorrentFigures {
+    fn figures_at(&self, number: u32) -> TorrentStats {
         let record = self.records.at(number);
-        let (info_hash, born) = (record.info_hash, record.born());
-        TorrentFigures { info_hash, counts: self.counts_at(number), born }
+        let (info_hash, first_seen) = (record.info_hash, record.first_seen());
+        TorrentStats { info_hash, counts: self.counts_at(number), first_seen }
     }
 
     /// A torrent with at most `peers_max` of its peers.
-    pub(crate) fn look(
+    pub(crate) fn inspect(
         &self,
         now: Tick,
         info_hash: &InfoHash,
         hash: u64,
         peers_max: usize,
-    ) -> Option<TorrentLook> {
+    ) -> Option<TorrentDetails> {
         let number = self.find(info_hash, hash)?;
         let figures = self.figures_at(number);
         let total = u64::from(figures.counts.seeders()) + u64::from(figures.counts.leechers());
@@ -85,14 +85,14 @@ impl Shard {
         if let Some(swarm) = self.web.get(info_hash).filter(|_| record.has_web()) {
             for role in [SEEDERS, LEECHERS] {
                 let all = &swarm.peers[role];
-                peers.extend(all.iter().take(share(all.len())).map(|(peer, mark)| PeerLook {
+                peers.extend(all.iter().take(share(all.len())).map(|(peer, mark)| PeerInfo {
                     address: None,
                     id: Some(peer.peer_id),
                     ..seen(now, role, *mark)
                 }));
             }
         }
-        Some(TorrentLook { figures, peers })
+        Some(TorrentDetails { figures, peers })
     }
 
     fn look_at_set<E: Entry>(
@@ -106,10 +106,10 @@ impl Shard {
         entries.take(share(set.len() as usize)).for_each(see);
     }
 
-    fn peer<E: Entry>(&self, now: Tick, info_hash: &InfoHash, entry: &E, role: usize) -> PeerLook {
+    fn peer<E: Entry>(&self, now: Tick, info_hash: &InfoHash, entry: &E, role: usize) -> PeerInfo {
         let key = entry.peer_key();
         let id = self.ids.as_ref().and_then(|ids| ids.get(&(*info_hash, key)).copied());
-        PeerLook { address: Some(key.socket_addr()), id, ..seen(now, role, entry.mark()) }
+        PeerInfo { address: Some(key.socket_addr()), id, ..seen(now, role, entry.mark()) }
     }
 
     /// Shows `see` the peers at `ip` in about the next `lines` lines of a walk, and removes those of
@@ -120,7 +120,7 @@ impl Shard {
         walk: &mut Walk,
         lines: u32,
         ip: IpAddr,
-        see: &mut impl FnMut(&InfoHash, PeerLook) -> bool,
+        see: &mut impl FnMut(&InfoHash, PeerInfo) -> bool,
     ) -> bool {
         let mut left = lines;
         walk.left = walk.left.min(self.records.len());
@@ -129,7 +129,7 @@ impl Shard {
             let info_hash = self.records.at(number).info_hash;
             let visited = self.visit_address(*walk, number, ip, |role, mark, key| {
                 let address = Some(key.socket_addr());
-                see(&info_hash, PeerLook { address, ..seen(now, role, mark) })
+                see(&info_hash, PeerInfo { address, ..seen(now, role, mark) })
             });
             left = left.saturating_sub(1 + visited.lines);
             let is_last = !self.records.at(number).is_many() || walk.set == LEECHERS;
@@ -242,11 +242,11 @@ impl Shard {
     }
 }
 
-fn seen(now: Tick, role: usize, mark: Mark) -> PeerLook {
+fn seen(now: Tick, role: usize, mark: Mark) -> PeerInfo {
     let role = match role {
         SEEDERS => Role::Seeder,
         _ if mark.is_partial() => Role::PartialSeed,
         _ => Role::Leecher,
     };
-    PeerLook { address: None, role, age_s: mark.age(now) * UNIT_S, id: None }
+    PeerInfo { address: None, role, age_s: mark.age(now) * UNIT_S, id: None }
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use socket2::{SockFilter, SockRef, Socket};
 
-use super::{Network, SHUT_OUT_MAX, UdpSocket};
+use super::{Network, SOURCE_FILTER_MAX, UdpSocket};
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const STORE: u16 = libc::BPF_ST as u16;
@@ -19,12 +19,12 @@ const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 impl UdpSocket {
-    /// Has the kernel drop what comes from `networks`, up to [`SHUT_OUT_MAX`] of them, and nothing
+    /// Has the kernel drop what comes from `networks`, up to [`SOURCE_FILTER_MAX`] of them, and nothing
     /// else. Without networks of the socket's family no datagram is looked at.
-    pub(super) fn shut_out(&self, networks: &[Network]) -> io::Result<()> {
+    pub(super) fn source_filter(&self, networks: &[Network]) -> io::Result<()> {
         let is_v4 = self.local_addr().is_ipv4();
         let own = networks.iter().filter(|network| network.address.is_ipv4() == is_v4);
-        let own: Vec<Network> = own.take(SHUT_OUT_MAX).copied().collect();
+        let own: Vec<Network> = own.take(SOURCE_FILTER_MAX).copied().collect();
         let socket = SockRef::from(&self.socket);
         if own.is_empty() {
             return let_all_in(&socket);
@@ -92,7 +92,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Handed, UdpOptions, adopt_udp, bind_udp};
+    use crate::{InheritedSocket, UdpOptions, adopt_udp, bind_udp};
 
     fn network(address: &str, bits: u8) -> Network {
         Network { address: address.parse().unwrap(), bits }
@@ -124,26 +124,26 @@ mod tests {
     fn only_what_is_named_is_dropped() {
         let server = server("127.0.0.1:0");
         let arrives = |host| arrives(&server, host, "127.0.0.1");
-        server.shut_out(&[]).unwrap();
+        server.source_filter(&[]).unwrap();
         assert!(arrives("127.0.0.9"));
-        server.shut_out(&[network("127.0.0.9", 32), network("::1", 128)]).unwrap();
+        server.source_filter(&[network("127.0.0.9", 32), network("::1", 128)]).unwrap();
         assert!(!arrives("127.0.0.9") && arrives("127.0.0.8"));
-        server.shut_out(&[network("127.9.8.7", 24), network("127.7.0.0", 16)]).unwrap();
+        server.source_filter(&[network("127.9.8.7", 24), network("127.7.0.0", 16)]).unwrap();
         assert!(arrives("127.0.0.9") && !arrives("127.9.8.1") && !arrives("127.7.8.9"));
         assert!(arrives("127.9.9.1") && arrives("127.6.255.255"));
         let many: Vec<Network> =
             (0..100).map(|host| network(&format!("127.1.0.{host}"), 32)).collect();
-        server.shut_out(&many).unwrap();
+        server.source_filter(&many).unwrap();
         assert!(!arrives("127.1.0.31") && arrives("127.1.0.32"));
-        server.shut_out(&[]).unwrap();
+        server.source_filter(&[]).unwrap();
         assert!(arrives("127.1.0.31"));
     }
 
     #[test]
     fn an_heir_of_the_socket_lets_all_in() {
         let server = server("127.0.0.1:0");
-        server.shut_out(&[network("127.0.0.9", 32)]).unwrap();
-        let handed = Handed(Socket::from(server.descriptor().unwrap()));
+        server.source_filter(&[network("127.0.0.9", 32)]).unwrap();
+        let handed = InheritedSocket(Socket::from(server.descriptor().unwrap()));
         let options = UdpOptions::default();
         let heir = adopt_udp(vec![handed], server.local_addr(), 1, &options).unwrap().remove(0);
         drop(server);
@@ -159,9 +159,9 @@ mod tests {
         for (shut, expected) in [("::", 96), ("::1", 128), ("::2", 128), ("1::1", 128)]
             .map(|(address, bits)| (network(address, bits), !matches!(address, "::" | "::1")))
         {
-            server.shut_out(&[shut]).unwrap();
+            server.source_filter(&[shut]).unwrap();
             client.send_to(&[7], server.local_addr()).unwrap();
-            server.shut_out(&[]).unwrap();
+            server.source_filter(&[]).unwrap();
             server.socket.set_nonblocking(true).unwrap();
             // A datagram over the loopback device has arrived when its sending returns.
             assert_eq!(server.socket.recv(&mut [0]).is_ok(), expected, "{shut:?}");

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 
 use tracing::debug;
-use tracker::counters::Drop;
+use tracker::counters::DropReason;
 use types::Refusal;
 
 /// A client was told why it is not served.
@@ -16,7 +16,7 @@ pub(crate) fn refused(protocol: &str, ip: IpAddr, refusal: Refusal) {
 
 /// Something was met with silence, or with the end of its connection.
 #[cold]
-pub(crate) fn dropped(protocol: &str, ip: IpAddr, reason: Drop) {
+pub(crate) fn dropped(protocol: &str, ip: IpAddr, reason: DropReason) {
     debug!("{protocol} from {ip}: dropped, {}", reason.label());
 }
 

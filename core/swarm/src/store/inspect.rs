@@ -8,7 +8,7 @@ use types::{InfoHash, Tick, limits};
 
 use super::Store;
 use crate::shard::Walk;
-use crate::{PeerLook, TorrentEvent, TorrentFigures, TorrentLook};
+use crate::{PeerInfo, TorrentDetails, TorrentEvent, TorrentStats};
 
 /// Torrents looked at under one lock: some microseconds, because records lie side by side.
 const STEP_TORRENTS: u32 = 256;
@@ -18,7 +18,7 @@ const STEP_LINES: u32 = 128;
 impl Store {
     /// Shows every torrent to `see`, outside of any lock. One that is moved meanwhile, because another
     /// was removed, may be shown twice, but none is left out that is there all the time.
-    pub fn each_torrent(&self, mut see: impl FnMut(&TorrentFigures)) {
+    pub fn each_torrent(&self, mut see: impl FnMut(&TorrentStats)) {
         let mut rows = Vec::with_capacity(STEP_TORRENTS as usize);
         for shard in 0..self.shards.len() {
             let mut end = u32::MAX;
@@ -33,10 +33,15 @@ impl Store {
 
     /// A torrent with at most `peers_max` of its peers; no more than
     /// [`limits::LOOK_PEERS_MAX`].
-    pub fn look(&self, now: Tick, info_hash: &InfoHash, peers_max: usize) -> Option<TorrentLook> {
+    pub fn inspect(
+        &self,
+        now: Tick,
+        info_hash: &InfoHash,
+        peers_max: usize,
+    ) -> Option<TorrentDetails> {
         let hash = self.hash(info_hash);
         let peers_max = peers_max.min(limits::LOOK_PEERS_MAX);
-        self.lock(self.shard_of(hash)).look(now, info_hash, hash, peers_max)
+        self.lock(self.shard_of(hash)).inspect(now, info_hash, hash, peers_max)
     }
 
     /// Removes a torrent with all its peers; says whether there was one. Whoever announces it brings it
@@ -61,7 +66,7 @@ impl Store {
     /// The peers at an address, whatever their ports: the torrents that they are in, and what they are
     /// there; at most `peers_max`. WebTorrent peers are not among them. Walks over all peers. One that
     /// announces meanwhile may be left out, or found twice.
-    pub fn peers_at(&self, now: Tick, ip: IpAddr, peers_max: usize) -> Vec<(InfoHash, PeerLook)> {
+    pub fn peers_at(&self, now: Tick, ip: IpAddr, peers_max: usize) -> Vec<(InfoHash, PeerInfo)> {
         let mut found = Vec::new();
         self.walk_address(now, ip, |info_hash, peer| {
             if found.len() < peers_max {
@@ -87,7 +92,7 @@ impl Store {
         &self,
         now: Tick,
         ip: IpAddr,
-        mut see: impl FnMut(&InfoHash, PeerLook) -> bool,
+        mut see: impl FnMut(&InfoHash, PeerInfo) -> bool,
     ) {
         let ip = ip.to_canonical();
         for shard in 0..self.shards.len() {

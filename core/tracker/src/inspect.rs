@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use swarm::{PeerLook, TorrentFigures};
+use swarm::{PeerInfo, TorrentStats};
 use types::{InfoHash, Tick};
 
 use crate::Tracker;
@@ -12,31 +12,31 @@ use crate::events::Feed;
 
 /// A torrent with its peers, or as many of them as were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TorrentLook {
+pub struct TorrentDetails {
     /// Peers and downloads, and when it came.
-    pub figures: TorrentFigures,
+    pub figures: TorrentStats,
     /// Whether announces are refused.
     pub frozen: bool,
     /// Its peers; of more than were asked for, a share of each family and role.
-    pub peers: Vec<PeerLook>,
+    pub peers: Vec<PeerInfo>,
 }
 
 impl Tracker {
     /// A torrent with at most `peers_max` of its peers, and at most [`types::limits::LOOK_PEERS_MAX`].
-    pub fn torrent(&self, now: Tick, hash: &InfoHash, peers_max: usize) -> Option<TorrentLook> {
-        let look = self.store.look(now, hash, peers_max)?;
-        let (frozen, figures) = (self.frozen.contains(hash), self.with_downloads(&look.figures));
-        Some(TorrentLook { figures, frozen, peers: look.peers })
+    pub fn torrent(&self, now: Tick, hash: &InfoHash, peers_max: usize) -> Option<TorrentDetails> {
+        let inspect = self.store.inspect(now, hash, peers_max)?;
+        let (frozen, figures) = (self.frozen.contains(hash), self.with_downloads(&inspect.figures));
+        Some(TorrentDetails { figures, frozen, peers: inspect.peers })
     }
 
     /// Shows every torrent to `see`, without a lock held. One may be shown twice if others are removed
     /// meanwhile; none is left out.
-    pub fn overview(&self, mut see: impl FnMut(&TorrentFigures)) {
+    pub fn overview(&self, mut see: impl FnMut(&TorrentStats)) {
         self.store.each_torrent(|figures| see(&self.with_downloads(figures)));
     }
 
     /// Downloads are those that clients are told.
-    fn with_downloads(&self, figures: &TorrentFigures) -> TorrentFigures {
+    fn with_downloads(&self, figures: &TorrentStats) -> TorrentStats {
         let mut figures = *figures;
         if self.downloads.is_on() {
             figures.counts.downloads = self.downloads.of(&figures.info_hash);
@@ -52,7 +52,7 @@ impl Tracker {
 
     /// At most `peers_max` peers at `ip` with their torrents; WebTorrent peers are not looked at. Looks
     /// at all peers there are: seconds, if they are many.
-    pub fn peers_at(&self, now: Tick, ip: IpAddr, peers_max: usize) -> Vec<(InfoHash, PeerLook)> {
+    pub fn peers_at(&self, now: Tick, ip: IpAddr, peers_max: usize) -> Vec<(InfoHash, PeerInfo)> {
         self.store.peers_at(now, ip, peers_max)
     }
 

@@ -6,27 +6,27 @@ use types::{InfoHash, PeerId, Role, SwarmCounts, Tick};
 
 /// A torrent in figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TorrentFigures {
+pub struct TorrentStats {
     /// Which.
     pub info_hash: InfoHash,
     /// Peers and downloads.
     pub counts: SwarmCounts,
     /// When it came, less up to 17 minutes.
-    pub born: Tick,
+    pub first_seen: Tick,
 }
 
 /// A torrent with its peers, or as many of them as were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TorrentLook {
+pub struct TorrentDetails {
     /// Peers and downloads, and when it came.
-    pub figures: TorrentFigures,
+    pub figures: TorrentStats,
     /// Its peers; of more than were asked for, a share of each family and role.
-    pub peers: Vec<PeerLook>,
+    pub peers: Vec<PeerInfo>,
 }
 
 /// A peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerLook {
+pub struct PeerInfo {
     /// Where it can be reached; nothing is kept of where WebTorrent peers are.
     pub address: Option<SocketAddr>,
     /// What it is to its swarm.
