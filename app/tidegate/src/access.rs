@@ -37,8 +37,8 @@ fn read_doors(config: &Config) -> Result<Vec<ListenerPolicy>> {
     for listener_policy in &config.listener_policies {
         let mut lists = AccessLists { mode: listener_policy.mode, ..AccessLists::default() };
         for (wanted, path, list) in [
-            (listener_policy.wants_allow(), listener_policy.allow.as_path(), &mut lists.allow),
-            (listener_policy.wants_deny(), listener_policy.deny.as_path(), &mut lists.deny),
+            (listener_policy.uses_allow(), listener_policy.allow.as_path(), &mut lists.allow),
+            (listener_policy.uses_deny(), listener_policy.deny.as_path(), &mut lists.deny),
         ] {
             if !wanted || path.as_os_str().is_empty() {
                 continue;

@@ -17,11 +17,11 @@ pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
 }
 
 /// What is in force, but hardly meant.
-pub(crate) fn doubts(config: &Config, certificates: &[Certificate]) -> Vec<String> {
+pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<String> {
     let now = SystemTime::now();
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     for (files, certificate) in config.certificates.iter().zip(certificates) {
-        let mut doubt = |text: &str| doubts.push(format!("{}: {text}", files.chain.display()));
+        let mut doubt = |text: &str| warnings.push(format!("{}: {text}", files.chain.display()));
         if certificate.expires() < now {
             doubt("the certificate has expired");
         } else if !certificate.is_good_at(now) {
@@ -44,5 +44,5 @@ pub(crate) fn doubts(config: &Config, certificates: &[Certificate]) -> Vec<Strin
             ),
         }
     }
-    doubts
+    warnings
 }

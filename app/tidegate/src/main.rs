@@ -143,7 +143,7 @@ fn load_with(
     let environment = std::env::vars_os()
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
     let mut settings = config::load(file, environment).map_err(texts)?;
-    let problems = settings.take_api(api);
+    let problems = settings.apply_overrides(api);
     if !problems.is_empty() {
         return Err(texts(problems));
     }

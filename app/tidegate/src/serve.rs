@@ -83,11 +83,11 @@ pub(crate) fn serve(
     let legacy = predecessor.as_mut().map_or_else(Legacy::fresh, Predecessor::legacy)?;
     // These may come early, and must not end the process. One that ends it may, until it serves.
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
-    config.doubts().iter().for_each(|doubt| warn!("{doubt}"));
+    config.warnings().iter().for_each(|doubt| warn!("{doubt}"));
     let watch = access::Watch::new(&config);
     let tracker = Arc::new(new_tracker(&config, &legacy)?);
     let mut users = Users::default();
-    reload::put_in_force(&config, &tracker, &mut users)?;
+    reload::apply(&config, &tracker, &mut users)?;
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
     leave(inherited, predecessor.is_some())?;
@@ -96,8 +96,8 @@ pub(crate) fn serve(
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
     let overrides = state::settings(&writer)?;
-    if reload::take_api(&overrides, &mut settings, &mut config) {
-        reload::put_in_force(&config, &tracker, &mut users)?;
+    if reload::apply_overrides(&overrides, &mut settings, &mut config) {
+        reload::apply(&config, &tracker, &mut users)?;
         log.configure(&config.log);
     }
     let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
@@ -158,7 +158,7 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
         problems.push(format!("{error:#}"));
     }
     match certificates::read(config) {
-        Ok(read) => problems.extend(certificates::doubts(config, &read)),
+        Ok(read) => problems.extend(certificates::warnings(config, &read)),
         Err(error) => problems.push(format!("{error:#}")),
     }
     problems.extend(acme::check(config));
@@ -218,7 +218,7 @@ fn new_tracker(config: &Config, legacy: &Legacy) -> Result<Tracker> {
 fn read_certificates(config: &Config) -> Result<Arc<Certificates>> {
     let certificates = Arc::new(Certificates::default());
     let read = certificates::read(config)?;
-    certificates::doubts(config, &read).iter().for_each(|doubt| warn!("{doubt}"));
+    certificates::warnings(config, &read).iter().for_each(|doubt| warn!("{doubt}"));
     certificates.replace(read);
     Ok(certificates)
 }
@@ -346,7 +346,7 @@ impl Serving {
             }
             if looked.elapsed() >= WATCH_PERIOD {
                 self.reloader.follow_files(&self.happen);
-                self.reloader.log.tell_left_out(false);
+                self.reloader.log.report_omitted(false);
                 looked = Instant::now();
             }
         };
@@ -447,7 +447,7 @@ impl Serving {
         if !left.is_empty() {
             warn!("stopping without {}, still busy after {} s", left.join(", "), time.as_secs());
         }
-        self.reloader.log.tell_left_out(true);
+        self.reloader.log.report_omitted(true);
         match end {
             End::Failed(ended) => bail!("{} ended by itself: {}", ended.name, ended.reason),
             End::Signal(_) | End::HandedOver(_) => Ok(()),

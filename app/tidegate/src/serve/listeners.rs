@@ -14,7 +14,7 @@ use net::{
 use tracing::{info, warn};
 
 use super::workers::count;
-use crate::config::{Config, Group, Transport};
+use crate::config::{Config, ListenerGroup, Transport};
 
 /// Bound sockets.
 pub(super) struct Bound {
@@ -29,7 +29,7 @@ pub(super) struct Open<S> {
     /// A socket for each worker.
     pub(super) sockets: Vec<S>,
     /// What holds for it.
-    pub(super) group: Group,
+    pub(super) group: ListenerGroup,
 }
 
 /// What sockets of each kind of listener are called when they are handed over.

@@ -273,7 +273,9 @@ impl Reloader {
         if !certificates.is_empty() {
             info!("certificates: {} in force", certificates.len());
         }
-        certificates::doubts(&self.config, &certificates).iter().for_each(|doubt| warn!("{doubt}"));
+        certificates::warnings(&self.config, &certificates)
+            .iter()
+            .for_each(|doubt| warn!("{doubt}"));
         self.certificates.replace(certificates);
     }
 
@@ -308,7 +310,7 @@ impl Reloader {
 
 /// Puts what the API has set into a configuration that the start has read, if it is still good; gives
 /// whether anything is different now.
-pub(super) fn take_api(
+pub(super) fn apply_overrides(
     overrides: &[(String, Value)],
     settings: &mut Settings,
     config: &mut Config,
@@ -317,7 +319,7 @@ pub(super) fn take_api(
         return false;
     }
     let mut with = settings.clone();
-    let mut problems = with.take_api(overrides);
+    let mut problems = with.apply_overrides(overrides);
     match Config::from_settings(&with) {
         Ok(mut made) => {
             // Listeners are bound already, and know these.
@@ -331,7 +333,7 @@ pub(super) fn take_api(
 }
 
 /// Puts in force at the start what can change while serving.
-pub(super) fn put_in_force(config: &Config, tracker: &Tracker, users: &mut Users) -> Result<()> {
+pub(super) fn apply(config: &Config, tracker: &Tracker, users: &mut Users) -> Result<()> {
     tracker.reconfigure(&config.policy);
     tracker.limiter().replace(config.limits.clone());
     tracker.bans().set_rules(config.bans);
@@ -349,7 +351,7 @@ fn read_all(
     sandbox: Option<&Sandbox>,
 ) -> Result<Box<Fresh>, Vec<String>> {
     let (settings, mut config) = crate::load_with(file, overrides)?;
-    in_force.take_live(&settings);
+    in_force.take_reloadable(&settings);
     // Listeners come and go only with a restart, and each has a door. What is good by itself may still
     // contradict those that are there.
     let as_it_is = |problem: &Problem| format!("{problem} (as long as there is no restart)");

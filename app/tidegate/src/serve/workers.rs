@@ -24,7 +24,7 @@ use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
 use super::listeners::Open;
 use crate::acme::{self, Shelf};
-use crate::config::{AcmeConfig, Config, Group, Transport};
+use crate::config::{AcmeConfig, Config, ListenerGroup, Transport};
 
 /// A thread that ended before it was told to.
 pub(super) struct Ended {
@@ -120,7 +120,7 @@ impl Workers {
     ) -> Result<()> {
         let places = cores();
         for (number, opened) in deal(listeners, count(config.udp_workers)).into_iter().enumerate() {
-            let known = |(socket, group): &(UdpSocket, Group)| {
+            let known = |(socket, group): &(UdpSocket, ListenerGroup)| {
                 let address = socket.local_addr();
                 let listener = Listener {
                     protocol: Protocol::Udp,
@@ -162,7 +162,7 @@ impl Workers {
         let workers = deal(listeners, count(config.http_workers));
         let places = Place::for_workers(workers.len());
         for (number, (opened, place)) in workers.into_iter().zip(places).enumerate() {
-            let listener = |(socket, group): (TcpListener, Group)| {
+            let listener = |(socket, group): (TcpListener, ListenerGroup)| {
                 let (address, listener_policy) = (socket.local_addr()?, group.listener_policy);
                 let tls = (group.transport == Transport::Tls).then(|| tls.clone());
                 let protocols = match tls {
@@ -310,8 +310,8 @@ fn seed() -> Result<u64> {
 
 /// From a list for each listener to a list for each of at most `count` workers. A listener may have
 /// more sockets than there are workers, or fewer, if they were handed over.
-fn deal<S>(listeners: Vec<Open<S>>, count: usize) -> Vec<Vec<(S, Group)>> {
-    let mut workers: Vec<Vec<(S, Group)>> = Vec::new();
+fn deal<S>(listeners: Vec<Open<S>>, count: usize) -> Vec<Vec<(S, ListenerGroup)>> {
+    let mut workers: Vec<Vec<(S, ListenerGroup)>> = Vec::new();
     workers.resize_with(count, Vec::new);
     for Open { sockets, group } in listeners {
         for (number, socket) in sockets.into_iter().enumerate() {
