@@ -67,7 +67,7 @@ pub(crate) fn list(settings: &Settings) -> Vec<admin::Setting> {
         name: key.name.into(),
         value: json(key.kind, settings.value(key.name)),
         origin: settings.origin(key.name).to_string(),
-        live: key.live,
+        reloadable: key.live,
     };
     keys.map(setting).collect()
 }

@@ -93,7 +93,7 @@ impl<S: Subscriber> Layer<S> for Output {
         match verdict {
             Verdict::Tell => self.0.write(metadata, Line::of(event)),
             Verdict::LeaveOut { is_first } => {
-                LOG_TAIL.leave_out();
+                LOG_TAIL.count_suppressed();
                 if is_first {
                     let text = Line::of(event).text();
                     self.0.repeats().keep(metadata, text);
