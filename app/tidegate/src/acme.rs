@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-use admin::{AcmeAttempts, Figures};
+use admin::{AcmeAttempts, MetricSources};
 use anyhow::Result;
 use front::http::Challenges;
 use net::process::{self, Identity};
@@ -93,7 +93,7 @@ pub(crate) fn load(config: &Config, certificates: &Certificates) -> Result<()> {
 /// Keeps certificates as the latest of `configs` asks, on this thread until `stop` becomes true.
 pub(crate) fn serve(
     shelf: &Shelf,
-    figures: &Figures,
+    figures: &MetricSources,
     mut configs: watch::Receiver<Option<AcmeConfig>>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<()> {
@@ -116,7 +116,7 @@ pub(crate) fn serve(
 }
 
 /// Keeps certificates for ever.
-async fn keep(config: Option<AcmeConfig>, shelf: &Shelf, figures: &Figures) {
+async fn keep(config: Option<AcmeConfig>, shelf: &Shelf, figures: &MetricSources) {
     let Some(config) = config else {
         shelf.certificates.replace_obtained(Vec::new());
         return std::future::pending().await;

@@ -259,7 +259,7 @@ fn start_workers(
     workers.start_admin(
         bound.admin,
         Service {
-            figures: workers.shared_figures(),
+            sources: workers.shared_figures(),
             api: Some(Arc::clone(&api)),
             tls: config.admin_tls.then(|| tls.server_config()),
             lower_priority: || {
@@ -407,10 +407,10 @@ impl Serving {
             // Who has given up waiting needs no answer, here and below.
             Command::Settings(reply) => drop(reply.send(self.reloader.list())),
             Command::Reload(reply) => self.reloader.reload_for(happen, Asked::to(reply)),
-            Command::Override { values, try_only: true, reply } => {
+            Command::SetOverrides { values, dry_run: true, reply } => {
                 self.reloader.try_out(values, reply);
             }
-            Command::Override { values, try_only: false, reply } => {
+            Command::SetOverrides { values, dry_run: false, reply } => {
                 self.reloader.overrides = values;
                 self.reloader.reload_for(happen, Asked::to(reply));
             }

@@ -100,7 +100,7 @@ pub(crate) fn list(settings: &Settings) -> Vec<admin::Setting> {
         name: setting.key().name.into(),
         value: setting.json(),
         origin: setting.origin().to_string(),
-        live: setting.key().reloadable,
+        reloadable: setting.key().reloadable,
     };
     all.map(setting).collect()
 }

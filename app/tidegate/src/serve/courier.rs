@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::{Deliver, Post, TraceOptions};
+use admin::{PostRequest, SendPost, TraceOptions};
 use anyhow::{Result, anyhow};
 use http_body_util::Full;
 use hyper::Request;
@@ -27,16 +27,16 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// Ways to post webhooks, and traces if they are wanted.
-pub(super) fn hire(config: &Config) -> Result<(Deliver, Option<TraceOptions>)> {
-    let deliver: Deliver = if config.webhook_ports.is_empty() {
+pub(super) fn hire(config: &Config) -> Result<(SendPost, Option<TraceOptions>)> {
+    let send_post: SendPost = if config.webhook_ports.is_empty() {
         Arc::new(|_| Box::pin(async { Err("[admin] webhook_ports is empty".into()) }))
     } else {
-        deliver(pool()?)
+        send_post(pool()?)
     };
-    let Some(trace) = &config.trace else { return Ok((deliver, None)) };
+    let Some(trace) = &config.trace else { return Ok((send_post, None)) };
     let (endpoint, per_million) = (trace.endpoint.clone(), trace.per_million);
-    let traces = TraceOptions { endpoint, per_million, deliver: self::deliver(pool()?) };
-    Ok((deliver, Some(traces)))
+    let traces = TraceOptions { endpoint, per_million, send_post: self::send_post(pool()?) };
+    Ok((send_post, Some(traces)))
 }
 
 fn pool() -> Result<Pool> {
@@ -52,7 +52,7 @@ fn pool() -> Result<Pool> {
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
-fn deliver(pool: Pool) -> Deliver {
+fn send_post(pool: Pool) -> SendPost {
     Arc::new(move |post| {
         let pool = pool.clone();
         let sent: Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> =
@@ -67,7 +67,7 @@ fn deliver(pool: Pool) -> Deliver {
     })
 }
 
-fn request(post: Post) -> Result<Request<Full<Bytes>>> {
+fn request(post: PostRequest) -> Result<Request<Full<Bytes>>> {
     let mut request = Request::post(post.url)
         .header("content-type", "application/json")
         .header("user-agent", concat!("tidegate/", env!("CARGO_PKG_VERSION")));

@@ -95,7 +95,7 @@ impl<S: Subscriber> Layer<S> for OutputLayer {
         match decision {
             Decision::Write => self.0.write(metadata, Line::from_event(event)),
             Decision::Omit { is_first } => {
-                LOG_TAIL.leave_out();
+                LOG_TAIL.count_suppressed();
                 if is_first {
                     let text = Line::from_event(event).text();
                     self.0.limiter().keep_example(metadata, text);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use admin::{EventKind, Figures, Hub, Reloaded, Setting};
+use admin::{EventHub, EventKind, MetricSources, ReloadOutcome, Setting};
 use anyhow::{Result, anyhow};
 use net::process::{Sandbox, lower_priority};
 use net::tls::{Certificate, Certificates};
@@ -45,11 +45,11 @@ pub(super) struct Reloader {
     /// Who waits for what comes of it.
     pub(super) asked: Asked,
     /// Where it is told.
-    pub(super) hub: Arc<Hub>,
+    pub(super) hub: Arc<EventHub>,
 }
 
 /// What a reload has come to, or the sentences that say why to nothing.
-type Done = Result<Reloaded, Vec<String>>;
+type Done = Result<ReloadOutcome, Vec<String>>;
 
 /// Those who wait for a reload.
 #[derive(Default)]
@@ -147,7 +147,7 @@ impl Reloader {
             let read = || read_all(file.as_deref(), &values, in_force, sandbox.as_deref());
             let read = catch_unwind(AssertUnwindSafe(read));
             let read = read.unwrap_or_else(|_| Err(vec![PANICKED.into()]));
-            drop(reply.send(read.map(|_| Reloaded::default())));
+            drop(reply.send(read.map(|_| ReloadOutcome::default())));
         };
         // Without a thread the answer's channel closes, which says so.
         let _ = std::thread::Builder::new().name("reload".into()).spawn(work);
@@ -222,7 +222,7 @@ impl Reloader {
 
     /// Puts in force what was read; any mistake leaves everything as it is. Gives whether the
     /// files are to be read again.
-    pub(super) fn finish(&mut self, outcome: Outcome, figures: &Figures) -> bool {
+    pub(super) fn finish(&mut self, outcome: Outcome, figures: &MetricSources) -> bool {
         let done = match outcome {
             Outcome::All(Ok(read)) => Ok(self.replace(*read)),
             Outcome::All(Err(problems)) => {
@@ -240,7 +240,7 @@ impl Reloader {
             }
             Err(problems) => json!({ "problems": problems }),
         };
-        self.hub.tell(EventKind::Reload, data);
+        self.hub.publish(EventKind::Reload, data);
         self.answer(&done);
         std::mem::take(&mut self.reading) == Reading::NowAndAgain
     }
@@ -266,7 +266,7 @@ impl Reloader {
                 problems.push(format!("{error:#}"));
             }
         }
-        if problems.is_empty() { Ok(Reloaded::default()) } else { Err(problems) }
+        if problems.is_empty() { Ok(ReloadOutcome::default()) } else { Err(problems) }
     }
 
     fn replace_certificates(&self, certificates: Vec<Certificate>) {
@@ -279,7 +279,7 @@ impl Reloader {
         self.certificates.replace(certificates);
     }
 
-    fn replace(&mut self, fresh: Fresh) -> Reloaded {
+    fn replace(&mut self, fresh: Fresh) -> ReloadOutcome {
         let Fresh { settings, in_force, config, watch, access, certificates } = fresh;
         let (live, fixed) = config::changes(&self.settings, &settings);
         let lists = access.summary();
@@ -304,7 +304,7 @@ impl Reloader {
         self.config = config;
         self.watch = watch;
         self.replace_certificates(certificates);
-        Reloaded { changed: live, needs_restart: fixed }
+        ReloadOutcome { changed: live, needs_restart: fixed }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use admin::records::Writer;
-use admin::{Api, ApiOptions, Collector, Command, Means, Moment, Records};
+use admin::{Api, ApiDeps, ApiOptions, ClockReading, Command, CountCollector, Records};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use serde_json::Value;
@@ -53,7 +53,7 @@ pub(super) fn fill(
     clock: Clock,
 ) -> Result<()> {
     let is_durable = config.state_dir.is_some();
-    admin::fill(tracker, writer, moment(clock), is_durable).with_context(|| {
+    admin::restore(tracker, writer, moment(clock), is_durable).with_context(|| {
         let dir = config.state_dir.as_deref().unwrap_or_else(|| Path::new("memory"));
         format!(
             "{NAME}: the records in {} cannot be read: put a copy in their place",
@@ -77,9 +77,9 @@ pub(super) fn start(
         webhook_ports: config.webhook_ports.clone(),
         token: given_token()?,
     };
-    let (deliver, traces) = courier::hire(config)?;
-    let means = Means {
-        figures: workers.shared_figures(),
+    let (send_post, traces) = courier::hire(config)?;
+    let deps = ApiDeps {
+        sources: workers.shared_figures(),
         records,
         control: Box::new(move |command: Command| {
             // Where nobody listens any more, whoever waits for an answer hears so.
@@ -87,13 +87,13 @@ pub(super) fn start(
         }),
         clock: Box::new(move || clock.now()),
         time: Box::new(move || moment(clock).time),
-        deliver,
+        send_post,
         traces,
     };
-    let (api, token) = Api::new(means, options, &writer)?;
+    let (api, token) = Api::new(deps, options, &writer)?;
     let api = Arc::new(api);
     let tracker = Arc::clone(&workers.shared_figures().tracker);
-    let collector = Collector::new(tracker, Arc::clone(api.hub()), move || moment(clock));
+    let collector = CountCollector::new(tracker, Arc::clone(api.hub()), move || moment(clock));
     let period = Duration::from_secs(config.flush_s.into());
     workers.start_records(move || {
         let mut collector = collector;
@@ -117,9 +117,9 @@ pub(super) fn close(records: &Records, deadline: Instant) {
     }
 }
 
-fn moment(clock: Clock) -> Moment {
+fn moment(clock: Clock) -> ClockReading {
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Moment { time: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tick: clock.now() }
+    ClockReading { time: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tick: clock.now() }
 }
 
 fn given_token() -> Result<Option<String>> {

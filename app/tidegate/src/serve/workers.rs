@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use admin::{AcmeAttempts, Figures, Process, Service, Status};
+use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status};
 use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker};
@@ -36,7 +36,7 @@ pub(super) struct Ended {
 pub(super) struct Workers {
     tracker: Arc<Tracker>,
     board: Arc<MetricsRegistry>,
-    figures: Arc<Figures>,
+    figures: Arc<MetricSources>,
     clock: Clock,
     stop: Arc<AtomicBool>,
     stop_async: watch::Sender<bool>,
@@ -65,9 +65,9 @@ impl Workers {
         ended: impl Fn(Ended) + Send + Sync + 'static,
     ) -> Self {
         let certificates = Arc::clone(certificates);
-        let figures = Figures {
+        let figures = MetricSources {
             tracker: Arc::clone(tracker),
-            board: Arc::clone(board),
+            registry: Arc::clone(board),
             status: Status::default(),
             process,
             certificates: Box::new(move || certificates.expiries()),
@@ -90,12 +90,12 @@ impl Workers {
     }
 
     /// What the admin listener shows.
-    pub(super) fn figures(&self) -> &Figures {
+    pub(super) fn figures(&self) -> &MetricSources {
         &self.figures
     }
 
     /// The same, to keep.
-    pub(super) fn shared_figures(&self) -> Arc<Figures> {
+    pub(super) fn shared_figures(&self) -> Arc<MetricSources> {
         Arc::clone(&self.figures)
     }
 
@@ -294,13 +294,13 @@ impl Workers {
 
 static START: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
 
-fn process() -> Process {
+fn process() -> ProcessStats {
     let usage = usage();
-    Process {
+    ProcessStats {
         uptime_s: f64::from(START.get_or_init(Clock::start).now().0),
         cpu_s: usage.user_s + usage.system_s,
         resident_bytes: usage.resident_bytes,
-        descriptors: usage.descriptors,
+        open_fds: usage.descriptors,
     }
 }
 
