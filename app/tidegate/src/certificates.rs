@@ -8,7 +8,7 @@ use net::tls::{Certificate, Chain};
 use crate::config::Config;
 
 /// How long before its end a certificate is spoken of.
-const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// Reads those that `config` names.
 pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
@@ -26,7 +26,7 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
             doubt("the certificate has expired");
         } else if !certificate.is_good_at(now) {
             doubt("the certificate is not valid yet: is the clock right?");
-        } else if !certificate.is_good_at(now + SOON) {
+        } else if !certificate.is_good_at(now + EXPIRY_WARNING) {
             doubt("the certificate expires in less than 14 days");
         }
         if certificate.names().is_empty() {

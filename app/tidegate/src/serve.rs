@@ -6,9 +6,9 @@
 //! look alive to whoever watches it.
 
 mod confine;
-mod courier;
 mod listeners;
 mod log;
+mod outbound;
 mod reload;
 mod state;
 mod supervisor;
@@ -34,32 +34,32 @@ use tracing::{error, info, warn};
 use tracker::counters::MetricsRegistry;
 use tracker::{Options, Secrets, StoreOptions, Tracker};
 
-use crate::access::{self, Users};
-use crate::acme::{self, Shelf};
+use crate::access::{self, FileKeys};
+use crate::acme::{self, CertStore};
 use crate::certificates;
 use crate::config::{AcmeConfig, Config, Settings, Transport};
-use listeners::{Bound, bind};
+use listeners::{BoundListeners, bind};
 use log::Log;
-use reload::{Asked, Outcome, Reading, Reloader};
+use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
 use supervisor::Supervisor;
-use upgrade::{Legacy, Predecessor, Upgrader};
-use workers::{Ended, Workers};
+use upgrade::{HandoffState, OldProcess, Upgrader};
+use workers::{ThreadExit, Workers};
 
 /// How often files are looked at for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 /// How long the main thread sleeps while it waits for nothing else than the records.
-const SHORT_REST: Duration = Duration::from_millis(10);
+const SHORT_SLEEP: Duration = Duration::from_millis(10);
 /// How long threads may take to stop beyond the time that answers have to leave.
-const STOP_TIME: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What wakes the main thread.
-enum Happening {
+enum Event {
     Signal(i32),
     /// Files were read again.
-    Read(Outcome),
+    Read(ReadOutcome),
     /// The process that is to take over serves, and this is its id; or why it does not.
-    Successor(Result<u32, String>),
-    Ended(Ended),
+    NewProcess(Result<u32, String>),
+    ThreadExit(ThreadExit),
     /// Somebody asks for something by the management API.
     Command(Command),
 }
@@ -72,70 +72,70 @@ pub(crate) fn serve(
 ) -> Result<()> {
     let mut log = Log::start(&config);
     // Before anything else is opened: what was handed over is known only by its numbers.
-    let mut inherited = Inherited::from_environment(listeners::NAMES)?;
+    let mut inherited = Inherited::from_environment(listeners::SOCKET_NAMES)?;
     if let Err(error) = process::raise_descriptor_limit() {
         warn!("the limit of open files stays where it is: {error}");
     }
     // Before any thread is there, and any right gone.
     let launcher = Launcher::split_off();
     let supervisor = Supervisor::from_environment();
-    let mut predecessor = Predecessor::among(&mut inherited);
-    let legacy = predecessor.as_mut().map_or_else(Legacy::fresh, Predecessor::legacy)?;
+    let mut old_process = OldProcess::from_inherited(&mut inherited);
+    let handoff = old_process.as_mut().map_or_else(HandoffState::fresh, OldProcess::handoff)?;
     // These may come early, and must not end the process. One that ends it may, until it serves.
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
     config.warnings().iter().for_each(|doubt| warn!("{doubt}"));
-    let watch = access::Watch::new(&config);
-    let tracker = Arc::new(new_tracker(&config, &legacy)?);
-    let mut users = Users::default();
-    reload::apply(&config, &tracker, &mut users)?;
+    let watcher = access::FileWatcher::new(&config);
+    let tracker = Arc::new(new_tracker(&config, &handoff)?);
+    let mut file_keys = FileKeys::default();
+    reload::apply(&config, &tracker, &mut file_keys)?;
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
-    leave(inherited, predecessor.is_some())?;
-    let lines = bound.lines(&config);
+    check_leftover(inherited, old_process.is_some())?;
+    let lines = bound.startup_text(&config);
     become_user(&config)?;
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
     let overrides = state::settings(&writer)?;
     if reload::apply_overrides(&overrides, &mut settings, &mut config) {
-        reload::apply(&config, &tracker, &mut users)?;
+        reload::apply(&config, &tracker, &mut file_keys)?;
         log.configure(&config.log);
     }
     let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
-    let upgrader = Upgrader::new(launcher, bound.descriptors()?, legacy);
-    let (happen, happenings) = channel();
-    listen_to_signals(signals, happen.clone())?;
-    let clock = Clock::after(process::monotonic().saturating_sub(legacy.epoch));
+    let upgrader = Upgrader::new(launcher, bound.descriptors()?, handoff);
+    let (events, event_receiver) = channel();
+    listen_to_signals(signals, events.clone())?;
+    let clock = Clock::after(process::monotonic().saturating_sub(handoff.epoch));
     state::fill(&config, &tracker, &writer, clock)?;
     let state = (Arc::clone(&records), writer);
     let shared = (&tracker, &certificates, clock);
-    let (mut workers, api, token) = start_workers(bound, &config, shared, state, happen.clone())?;
+    let (mut workers, api, token) = start_workers(bound, &config, shared, state, events.clone())?;
     let acme = start_acme(&mut workers, &config, &certificates)?;
     let reloader = Reloader {
         file,
         settings,
         config,
         tracker,
-        users,
-        watch,
+        file_keys,
+        watcher,
         certificates,
         acme,
         log,
         sandbox,
-        reading: Reading::default(),
+        reading: ReadState::default(),
         overrides,
-        asked: Asked::default(),
+        pending: PendingReplies::default(),
         hub: Arc::clone(api.hub()),
     };
-    print(&(lines + &first_token(token.as_deref())))?;
-    workers.figures().status.ready.store(true, Ordering::Relaxed);
-    predecessor.map_or(Ok(()), Predecessor::relieve)?;
+    print(&(lines + &token_line(token.as_deref())))?;
+    workers.metric_sources().status.ready.store(true, Ordering::Relaxed);
+    old_process.map_or(Ok(()), OldProcess::take_over)?;
     supervisor.ready();
-    Serving { workers, reloader, upgrader, supervisor, records, happen }.run(&happenings)
+    Serving { workers, reloader, upgrader, supervisor, records, events }.run(&event_receiver)
 }
 
 /// What was handed over and belongs to no listener. A process that hands its sockets over has an
 /// older configuration; whoever else does means them to be served.
-fn leave(inherited: Inherited, is_upgrade: bool) -> Result<()> {
+fn check_leftover(inherited: Inherited, is_upgrade: bool) -> Result<()> {
     let left = inherited.leave();
     if left.is_empty() {
         return Ok(());
@@ -175,7 +175,7 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
 }
 
 /// Hands signals to the main thread. A second one to stop does not wait for anything.
-fn listen_to_signals(mut signals: Signals, happen: Sender<Happening>) -> Result<()> {
+fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> {
     for signal in [SIGTERM, SIGINT] {
         signals.add_signal(signal).context("cannot listen to signals")?;
     }
@@ -187,7 +187,7 @@ fn listen_to_signals(mut signals: Signals, happen: Sender<Happening>) -> Result<
             if stops && std::mem::replace(&mut stopping, true) {
                 std::process::exit(1);
             }
-            if happen.send(Happening::Signal(signal)).is_err() {
+            if events.send(Event::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -196,11 +196,12 @@ fn listen_to_signals(mut signals: Signals, happen: Sender<Happening>) -> Result<
     Ok(())
 }
 
-fn new_tracker(config: &Config, legacy: &Legacy) -> Result<Tracker> {
+fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
     let mut secrets = [[0; 16]; 3];
     getrandom::fill(secrets.as_flattened_mut()).context("the system gives no random numbers")?;
     let [hash_key, offers, limits] = secrets;
-    let workers = workers::count(config.udp_workers) + workers::count(config.http_workers);
+    let workers =
+        listeners::worker_count(config.udp_workers) + listeners::worker_count(config.http_workers);
     let store = StoreOptions {
         // One for each thread that announces: two seldom want the same, and the jobs of a batch that
         // share a shard wait for memory together.
@@ -211,7 +212,7 @@ fn new_tracker(config: &Config, legacy: &Legacy) -> Result<Tracker> {
         keep_peer_ids: config.keep_peer_ids,
         memory_budget: config.memory_budget,
     };
-    let keys = Secrets { connection_ids: legacy.connection_ids, offers, limits };
+    let keys = Secrets { connection_ids: handoff.connection_ids, offers, limits };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 
@@ -241,25 +242,25 @@ fn become_user(config: &Config) -> Result<()> {
 }
 
 fn start_workers(
-    bound: Bound,
+    bound: BoundListeners,
     config: &Config,
     (tracker, certificates, clock): (&Arc<Tracker>, &Arc<Certificates>, Clock),
     state: (Arc<Records>, admin::records::Writer),
-    happen: Sender<Happening>,
+    events: Sender<Event>,
 ) -> Result<(Workers, Arc<Api>, Option<String>)> {
-    let board = Arc::new(MetricsRegistry::default());
-    let end = happen.clone();
+    let registry = Arc::new(MetricsRegistry::default());
+    let end = events.clone();
     let ended = move |ended| {
         // Nobody listens any more once the process is going down.
-        let _ = end.send(Happening::Ended(ended));
+        let _ = end.send(Event::ThreadExit(ended));
     };
-    let mut workers = Workers::new(tracker, &board, certificates, clock, ended);
-    let (api, token) = state::start(&mut workers, config, state, clock, happen)?;
+    let mut workers = Workers::new(tracker, &registry, certificates, clock, ended);
+    let (api, token) = state::start(&mut workers, config, state, clock, events)?;
     let tls = TlsConfig::new(certificates);
     workers.start_admin(
         bound.admin,
         Service {
-            sources: workers.shared_figures(),
+            sources: workers.shared_metric_sources(),
             api: Some(Arc::clone(&api)),
             tls: config.admin_tls.then(|| tls.server_config()),
             lower_priority: || {
@@ -275,7 +276,7 @@ fn start_workers(
 }
 
 /// What the start prints of a token that was made just now.
-fn first_token(token: Option<&str>) -> String {
+fn token_line(token: Option<&str>) -> String {
     let hint = "for /api/v1, which may do everything; shown this once";
     token.map(|token| format!("  token  {token}  ({hint})\n")).unwrap_or_default()
 }
@@ -290,8 +291,8 @@ fn start_acme(
     // A reload may ask for certificates that the start did not, but opens no listener for them.
     if config.listens(Transport::Tls) {
         let challenges = Arc::clone(&config.challenges);
-        let shelf = Shelf { certificates: Arc::clone(certificates), challenges };
-        workers.start_acme(shelf, configs)?;
+        let store = CertStore { certificates: Arc::clone(certificates), challenges };
+        workers.start_acme(store, configs)?;
     }
     Ok(sender)
 }
@@ -311,7 +312,7 @@ struct Serving {
     upgrader: Upgrader,
     supervisor: Supervisor,
     records: Arc<Records>,
-    happen: Sender<Happening>,
+    events: Sender<Event>,
 }
 
 /// Why serving ends.
@@ -321,31 +322,35 @@ enum End {
     /// This process serves instead.
     HandedOver(u32),
     /// Something that should not have.
-    Failed(Ended),
+    Failed(ThreadExit),
 }
 
 impl Serving {
     /// Waits for what happens until something ends it.
-    fn run(mut self, happenings: &Receiver<Happening>) -> Result<()> {
+    fn run(mut self, event_receiver: &Receiver<Event>) -> Result<()> {
         let mut looked = Instant::now();
         let end = loop {
             // What waits will be acknowledged, so the new process must find it.
-            if self.upgrader.is_wanted() && self.records.is_idle() {
+            if self.upgrader.is_requested() && self.records.is_idle() {
                 self.upgrade();
             } else if self.upgrader.is_overdue() {
                 error!("not upgraded: the disk of the records does not answer");
-                self.upgrader.give_up();
+                self.upgrader.cancel();
                 self.records.pause(false);
             }
-            self.supervisor.watch(|| self.workers.publish_counts());
-            let rest = if self.upgrader.is_wanted() { SHORT_REST } else { self.supervisor.rest() };
-            if let Ok(happening) = happenings.recv_timeout(rest)
-                && let Some(end) = self.meet(happening)
+            self.supervisor.ping_watchdog(|| self.workers.progress());
+            let rest = if self.upgrader.is_requested() {
+                SHORT_SLEEP
+            } else {
+                self.supervisor.sleep_time()
+            };
+            if let Ok(event) = event_receiver.recv_timeout(rest)
+                && let Some(end) = self.handle(event)
             {
                 break end;
             }
             if looked.elapsed() >= WATCH_PERIOD {
-                self.reloader.follow_files(&self.happen);
+                self.reloader.reload_changed_files(&self.events);
                 self.reloader.log.report_omitted(false);
                 looked = Instant::now();
             }
@@ -354,68 +359,70 @@ impl Serving {
     }
 
     /// Does what is due when something happens. Gives the end, if it is one.
-    fn meet(&mut self, happening: Happening) -> Option<End> {
-        match happening {
-            Happening::Signal(SIGHUP) => {
-                if self.reloader.reload(&self.happen) {
+    fn handle(&mut self, event: Event) -> Option<End> {
+        match event {
+            Event::Signal(SIGHUP) => {
+                if self.reloader.reload(&self.events) {
                     self.supervisor.reloading();
                 }
             }
-            Happening::Signal(SIGUSR2) => {
+            Event::Signal(SIGUSR2) => {
                 // What is acknowledged from now on the new process would not know.
                 self.records.pause(true);
-                if !self.upgrader.want() {
+                if !self.upgrader.request() {
                     warn!("SIGUSR2: an upgrade is under way already");
                 } else if !self.records.is_idle() {
                     info!("SIGUSR2: changes that wait are recorded before the upgrade");
                 }
             }
-            Happening::Signal(signal) => return Some(End::Signal(signal)),
-            Happening::Read(outcome) => {
-                let again = self.reloader.finish(outcome, self.workers.figures());
-                if !(again && self.reloader.reload(&self.happen)) {
+            Event::Signal(signal) => return Some(End::Signal(signal)),
+            Event::Read(outcome) => {
+                let again = self.reloader.finish(outcome, self.workers.metric_sources());
+                if !(again && self.reloader.reload(&self.events)) {
                     self.supervisor.ready();
                 }
             }
-            Happening::Successor(Ok(pid)) => {
+            Event::NewProcess(Ok(pid)) => {
                 // In this order: what the new process says to whoever watches counts only then.
                 self.supervisor.handed_over(pid);
-                self.upgrader.hand_over();
+                self.upgrader.confirm();
                 return Some(End::HandedOver(pid));
             }
-            Happening::Successor(Err(reason)) => {
+            Event::NewProcess(Err(reason)) => {
                 error!("not upgraded, serving on: {reason}");
                 self.records.pause(false);
-                self.upgrader.give_up();
+                self.upgrader.cancel();
             }
-            Happening::Ended(ended) => return Some(End::Failed(ended)),
-            Happening::Command(command) => self.obey(command),
+            Event::ThreadExit(ended) => return Some(End::Failed(ended)),
+            Event::Command(command) => self.execute(command),
         }
         None
     }
 
     fn upgrade(&mut self) {
-        if let Err(error) = self.upgrader.begin(&self.happen) {
+        if let Err(error) = self.upgrader.start(&self.events) {
             error!("not upgraded: {error:#}");
             self.records.pause(false);
         }
     }
 
-    fn obey(&mut self, command: Command) {
-        let happen = &self.happen;
+    fn execute(&mut self, command: Command) {
+        let events = &self.events;
         match command {
             // Who has given up waiting needs no answer, here and below.
             Command::Settings(reply) => drop(reply.send(self.reloader.list())),
-            Command::Reload(reply) => self.reloader.reload_for(happen, Asked::to(reply)),
+            Command::Reload(reply) => {
+                self.reloader.reload_and_reply(events, PendingReplies::to(reply))
+            }
             Command::SetOverrides { values, dry_run: true, reply } => {
-                self.reloader.try_out(values, reply);
+                self.reloader.validate(values, reply);
             }
             Command::SetOverrides { values, dry_run: false, reply } => {
                 self.reloader.overrides = values;
-                self.reloader.reload_for(happen, Asked::to(reply));
+                self.reloader.reload_and_reply(events, PendingReplies::to(reply));
             }
             Command::ReloadFiles(reply) => {
-                self.reloader.reload_files_for(happen, Asked::to_know(reply));
+                self.reloader.reload_files_and_reply(events, PendingReplies::to_result(reply));
             }
             Command::LogLevels(levels, reply) => {
                 let log = &mut self.reloader.log;
@@ -430,20 +437,20 @@ impl Serving {
             // The tracker as a whole stays ready.
             End::HandedOver(pid) => info!("process {pid} has taken over: stopping"),
             End::Signal(_) | End::Failed(_) => {
-                self.workers.figures().status.ready.store(false, Ordering::Relaxed);
+                self.workers.metric_sources().status.ready.store(false, Ordering::Relaxed);
                 self.supervisor.stopping();
             }
         }
         if let End::Signal(signal) = end {
             info!("{}: stopping", if signal == SIGINT { "SIGINT" } else { "SIGTERM" });
         }
-        self.upgrader.give_up();
+        self.upgrader.cancel();
         // With it go its copies of the sockets: what nobody serves must not take connections.
         drop(self.upgrader);
         let shutdown_timeout_s = u64::from(self.reloader.config.shutdown_timeout_s);
-        let time = Duration::from_secs(shutdown_timeout_s) + STOP_TIME;
+        let time = Duration::from_secs(shutdown_timeout_s) + STOP_TIMEOUT;
         let left = self.workers.stop(Instant::now() + time);
-        state::close(&self.records, Instant::now() + STOP_TIME);
+        state::close(&self.records, Instant::now() + STOP_TIMEOUT);
         if !left.is_empty() {
             warn!("stopping without {}, still busy after {} s", left.join(", "), time.as_secs());
         }

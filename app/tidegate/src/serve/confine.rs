@@ -36,23 +36,23 @@ fn allowed(config: &Config, file: Option<&Path>) -> Allowed {
     let authorities = acme.and_then(|acme| acme.ca.as_deref());
     let cache = acme.map(|acme| acme.cache.clone());
     Allowed {
-        readable: folders(files.chain(authorities).chain(resolver)),
+        readable: directories(files.chain(authorities).chain(resolver)),
         writable: cache.into_iter().chain(config.state_dir.clone()).collect(),
         ports,
     }
 }
 
 /// Why a reload cannot do what `config` wants, if so.
-pub(super) fn objection(sandbox: Option<&Sandbox>, config: &Config) -> Option<String> {
+pub(super) fn reload_conflict(sandbox: Option<&Sandbox>, config: &Config) -> Option<String> {
     let sandbox = sandbox?;
     let remedy = "restart or upgrade (SIGUSR2) to have it, or set process.sandbox = \"off\"";
     if let Some(path) = config.files().find(|path| !sandbox.covers(path)) {
-        let folders: Vec<_> =
+        let directories: Vec<_> =
             sandbox.folders().iter().map(|folder| folder.display().to_string()).collect();
         return Some(format!(
             "the sandbox lets nothing be read in the folder of {}, only in {}: {remedy}",
             path.display(),
-            if folders.is_empty() { "none".into() } else { folders.join(", ") },
+            if directories.is_empty() { "none".into() } else { directories.join(", ") },
         ));
     }
     let acme = config.acme.as_ref()?;
@@ -71,8 +71,8 @@ pub(super) fn objection(sandbox: Option<&Sandbox>, config: &Config) -> Option<St
 
 /// Where `files` are, and where they really are if those are links, because replacing a file makes
 /// a new one of the same name. The root is nobody's folder: a file there is allowed alone.
-fn folders<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = Vec::new();
+fn directories<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
+    let mut directories: Vec<PathBuf> = Vec::new();
     for file in files {
         let real = file.canonicalize().ok();
         for path in [std::path::absolute(file).ok(), real].into_iter().flatten() {
@@ -80,12 +80,12 @@ fn folders<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
                 Some(folder) if folder.parent().is_some() => folder.to_owned(),
                 _ => path,
             };
-            if !folders.contains(&folder) {
-                folders.push(folder);
+            if !directories.contains(&folder) {
+                directories.push(folder);
             }
         }
     }
-    folders
+    directories
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
         let link = base_of("config/list");
         std::os::unix::fs::symlink(base_of("real/list"), &link).unwrap();
         let files = [base_of("config/tidegate.toml"), link, PathBuf::from("/top.toml")];
-        let found = folders(files.iter().map(PathBuf::as_path));
+        let found = directories(files.iter().map(PathBuf::as_path));
         let real = base_of("real").canonicalize().unwrap();
         assert_eq!(found, [base_of("config"), real, PathBuf::from("/top.toml")]);
         std::fs::remove_dir_all(base).unwrap();

@@ -6,61 +6,71 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::Result;
-use net::process::{Inherited, own_addresses};
+use net::process::{Inherited, cores, own_addresses};
 use net::{
     BindError, InheritedSocket, TcpOptions, UdpOptions, UdpSocket, adopt_tcp, adopt_udp, bind_tcp,
     bind_udp,
 };
 use tracing::{info, warn};
 
-use super::workers::count;
 use crate::config::{Config, ListenerGroup, Transport};
 
 /// Bound sockets.
-pub(super) struct Bound {
-    pub(super) udp: Vec<Open<UdpSocket>>,
+pub(super) struct BoundListeners {
+    pub(super) udp: Vec<BoundListener<UdpSocket>>,
     /// HTTP's, with TLS or without.
-    pub(super) tcp: Vec<Open<TcpListener>>,
+    pub(super) tcp: Vec<BoundListener<TcpListener>>,
     pub(super) admin: Vec<TcpListener>,
 }
 
 /// A listener.
-pub(super) struct Open<S> {
+pub(super) struct BoundListener<S> {
     /// A socket for each worker.
     pub(super) sockets: Vec<S>,
     /// What holds for it.
     pub(super) group: ListenerGroup,
 }
 
+/// Returns how many workers a setting means: 0 = one per core.
+pub(super) fn worker_count(setting: usize) -> usize {
+    if setting == 0 { cores().len().max(1) } else { setting }
+}
+
 /// What sockets of each kind of listener are called when they are handed over.
-pub(super) const NAMES: &[&str] = &["udp", "http", "tls", "admin"];
+pub(super) const SOCKET_NAMES: &[&str] = &["udp", "http", "tls", "admin"];
 
 /// Takes over or binds all that `config` names, or says what cannot be bound and why.
-pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<Bound> {
+pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<BoundListeners> {
     let udp_options = UdpOptions {
         engine: config.engine,
         receive_buffer: config.receive_buffer,
         ..UdpOptions::default()
     };
-    let udp_workers = count(config.udp_workers);
-    let http_workers = count(config.http_workers);
-    let mut bound = Bound { udp: Vec::new(), tcp: Vec::new(), admin: Vec::new() };
+    let udp_workers = worker_count(config.udp_workers);
+    let http_workers = worker_count(config.http_workers);
+    let mut bound = BoundListeners { udp: Vec::new(), tcp: Vec::new(), admin: Vec::new() };
     for group in &config.groups {
         let name = group.transport.label();
         if group.transport == Transport::Udp {
             let udp = bind_all(&group.addresses, group.is_default, |at| {
-                match handed(name, at, udp_workers, inherited, Inherited::take_udp) {
-                    Some(handed) => adopt_udp(handed, at, udp_workers, &udp_options),
+                match take_inherited(name, at, udp_workers, inherited, Inherited::take_udp) {
+                    Some(take_inherited) => {
+                        adopt_udp(take_inherited, at, udp_workers, &udp_options)
+                    }
                     None => bind_udp(at, udp_workers, &udp_options),
                 }
             })?;
-            bound.udp.extend(udp.into_iter().map(|sockets| Open { sockets, group: group.clone() }));
+            bound.udp.extend(
+                udp.into_iter().map(|sockets| BoundListener { sockets, group: group.clone() }),
+            );
         } else {
             let options = TcpOptions::default();
             let tcp = bind_all(&group.addresses, group.is_default, |at| {
                 bind_or_adopt(name, at, http_workers, &options, inherited)
             })?;
-            bound.tcp.extend(tcp.into_iter().map(|sockets| Open { sockets, group: group.clone() }));
+            bound.tcp.extend(
+                tcp.into_iter().map(|sockets| BoundListener { sockets, group: group.clone() }),
+            );
         }
     }
     // Its clients may be slow to ask: they must be accepted before they do.
@@ -79,14 +89,14 @@ fn bind_or_adopt(
     options: &TcpOptions,
     inherited: &mut Inherited,
 ) -> Result<Vec<TcpListener>, BindError> {
-    match handed(name, at, workers, inherited, Inherited::take_tcp) {
-        Some(handed) => adopt_tcp(handed, at, workers, options),
+    match take_inherited(name, at, workers, inherited, Inherited::take_tcp) {
+        Some(take_inherited) => adopt_tcp(take_inherited, at, workers, options),
         None => bind_tcp(at, workers, options),
     }
 }
 
 /// The sockets that were handed over for a listener, if any were.
-fn handed(
+fn take_inherited(
     name: &str,
     at: SocketAddr,
     workers: usize,
@@ -98,8 +108,8 @@ fn handed(
     match sockets.len() {
         0 if had_some => info!("{name} {at} is not among the sockets handed over: bound here"),
         0 => {}
-        count if count < workers => info!(
-            "{name} {at}: {workers} workers share {count} of the sockets handed over; one for \
+        worker_count if worker_count < workers => info!(
+            "{name} {at}: {workers} workers share {worker_count} of the sockets handed over; one for \
              each is faster"
         ),
         _ => {}
@@ -126,7 +136,7 @@ fn bind_all<S>(
     Ok(bound)
 }
 
-impl Bound {
+impl BoundListeners {
     /// Another descriptor of each socket, with the name of its kind of listener.
     pub(super) fn descriptors(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
         let udp = self.udp.iter().flat_map(|open| &open.sockets);
@@ -142,11 +152,11 @@ impl Bound {
 
     /// What the start prints: listeners, and the URLs to announce to. Writing to a `String` cannot
     /// fail.
-    pub(super) fn lines(&self, config: &Config) -> String {
+    pub(super) fn startup_text(&self, config: &Config) -> String {
         let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
         let mut urls = String::new();
-        let hosts = Hosts(own_addresses());
-        for Open { sockets, .. } in &self.udp {
+        let hosts = LocalAddresses(own_addresses());
+        for BoundListener { sockets, .. } in &self.udp {
             let Some(socket) = sockets.first() else { continue };
             let address = socket.local_addr();
             let granted = socket.receive_buffer() / 1024;
@@ -160,7 +170,7 @@ impl Bound {
                 let _ = writeln!(urls, "  announce to udp://{host}/announce");
             }
         }
-        for Open { sockets, group } in &self.tcp {
+        for BoundListener { sockets, group } in &self.tcp {
             let Some(address) = sockets.first().and_then(|s| s.local_addr().ok()) else { continue };
             let [name, http, ws] = match group.transport {
                 Transport::Tls => ["https", "https", "wss"],
@@ -194,9 +204,9 @@ impl Bound {
 }
 
 /// The addresses of this machine.
-struct Hosts(Vec<IpAddr>);
+struct LocalAddresses(Vec<IpAddr>);
 
-impl Hosts {
+impl LocalAddresses {
     /// As many of a machine's addresses are shown: the first are those of the first interfaces.
     const SHOWN_MAX: usize = 2;
 
@@ -228,7 +238,7 @@ mod tests {
     #[test]
     fn urls_name_addresses_that_can_be_reached() {
         let of = |own: &[&str], bound: &str| {
-            let hosts = Hosts(own.iter().map(|ip| ip.parse().unwrap()).collect());
+            let hosts = LocalAddresses(own.iter().map(|ip| ip.parse().unwrap()).collect());
             let of = hosts.of(bound.parse().unwrap()).iter().map(SocketAddr::to_string).collect();
             let of: Vec<String> = of;
             of.join(" ")

@@ -24,28 +24,28 @@ use anyhow::{Context, Result, bail};
 use net::process::{Inherited, Launcher, monotonic};
 use tracing::{info, warn};
 
-use super::Happening;
+use super::Event;
 
 /// What the stream between the two processes is called among the sockets handed over.
-const STREAM: &str = "upgrade";
+const STREAM_NAME: &str = "upgrade";
 /// How long the new process may take until it serves. Lists of millions of hashes take seconds.
-const START_TIME: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long changes may take to be recorded before that.
-const RECORD_TIME: Duration = Duration::from_secs(120);
+const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the old process may take to say a word, which it does at once.
-const WORD_TIME: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the new process has from the old one, beside the sockets, so that connection ids that one
 /// of them gives are good for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Legacy {
+pub(super) struct HandoffState {
     /// Keys the connection ids.
     pub(super) connection_ids: [u8; 16],
     /// When the tracker's clock stood at 0, on the system's monotonic one.
     pub(super) epoch: Duration,
 }
 
-impl Legacy {
+impl HandoffState {
     /// That of a process that has it from nobody.
     pub(super) fn fresh() -> Result<Self> {
         let mut connection_ids = [0; 16];
@@ -62,7 +62,7 @@ impl Legacy {
     /// Reads what [`Self::lines`] of this or another version wrote: lines that are unknown mean
     /// nothing, and what is missing is as in a fresh process.
     fn read(lines: &mut impl BufRead) -> Result<Self> {
-        let mut legacy = Self::fresh()?;
+        let mut handoff = Self::fresh()?;
         loop {
             let mut line = String::new();
             if lines.read_line(&mut line)? == 0 {
@@ -70,16 +70,16 @@ impl Legacy {
             }
             let (name, value) = match line.trim_end().split_once(' ') {
                 Some(pair) => pair,
-                None if line == "\n" => return Ok(legacy),
+                None if line == "\n" => return Ok(handoff),
                 None => continue,
             };
             match name {
                 "connection_ids" => {
                     let key = u128::from_str_radix(value, 16).context("connection_ids")?;
-                    legacy.connection_ids = key.to_be_bytes();
+                    handoff.connection_ids = key.to_be_bytes();
                 }
                 "epoch_ns" => {
-                    legacy.epoch = Duration::from_nanos(value.parse().context(name.to_owned())?)
+                    handoff.epoch = Duration::from_nanos(value.parse().context(name.to_owned())?)
                 }
                 _ => {}
             }
@@ -88,26 +88,26 @@ impl Legacy {
 }
 
 /// The old process, as the new one sees it.
-pub(super) struct Predecessor {
+pub(super) struct OldProcess {
     stream: BufReader<UnixStream>,
 }
 
-impl Predecessor {
+impl OldProcess {
     /// The one that started this process, if it was one of ours.
-    pub(super) fn among(inherited: &mut Inherited) -> Option<Self> {
-        let stream = inherited.take_stream(STREAM)?;
+    pub(super) fn from_inherited(inherited: &mut Inherited) -> Option<Self> {
+        let stream = inherited.take_stream(STREAM_NAME)?;
         Some(Self { stream: BufReader::new(stream) })
     }
 
     /// What it leaves.
-    pub(super) fn legacy(&mut self) -> Result<Legacy> {
-        self.stream.get_ref().set_read_timeout(Some(WORD_TIME))?;
-        Legacy::read(&mut self.stream).context("cannot take over")
+    pub(super) fn handoff(&mut self) -> Result<HandoffState> {
+        self.stream.get_ref().set_read_timeout(Some(REPLY_TIMEOUT))?;
+        HandoffState::read(&mut self.stream).context("cannot take over")
     }
 
     /// Says that this process serves, so that the old one can go. An error if it does not want to
     /// any more; if it is gone already, so much the better.
-    pub(super) fn relieve(mut self) -> Result<()> {
+    pub(super) fn take_over(mut self) -> Result<()> {
         let ready = format!("ready {}\n", std::process::id());
         let mut word = String::new();
         // One that is gone hears nothing, but may have left a word.
@@ -128,50 +128,50 @@ pub(super) struct Upgrader {
     launcher: io::Result<Launcher>,
     /// All that this process listens on.
     sockets: Vec<(&'static str, OwnedFd)>,
-    legacy: Legacy,
+    handoff: HandoffState,
     /// The way to a new process that does not serve yet.
     attempt: Option<UnixStream>,
     /// Since when one is to be started.
-    wanted: Option<Instant>,
+    requested: Option<Instant>,
 }
 
 impl Upgrader {
     pub(super) fn new(
         launcher: io::Result<Launcher>,
         sockets: Vec<(&'static str, OwnedFd)>,
-        legacy: Legacy,
+        handoff: HandoffState,
     ) -> Self {
-        Self { launcher, sockets, legacy, attempt: None, wanted: None }
+        Self { launcher, sockets, handoff, attempt: None, requested: None }
     }
 
     /// Remembers that a new process is to be started; gives whether none is wanted or starting already.
-    pub(super) fn want(&mut self) -> bool {
-        if self.attempt.is_some() || self.wanted.is_some() {
+    pub(super) fn request(&mut self) -> bool {
+        if self.attempt.is_some() || self.requested.is_some() {
             return false;
         }
-        self.wanted = Some(Instant::now());
+        self.requested = Some(Instant::now());
         true
     }
 
-    /// Whether [`Self::begin`] is due.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.wanted.is_some()
+    /// Whether [`Self::start`] is due.
+    pub(super) fn is_requested(&self) -> bool {
+        self.requested.is_some()
     }
 
     /// Whether it has been for too long.
     pub(super) fn is_overdue(&self) -> bool {
-        self.wanted.is_some_and(|since| since.elapsed() >= RECORD_TIME)
+        self.requested.is_some_and(|since| since.elapsed() >= RECORD_TIMEOUT)
     }
 
-    /// Starts a new process. What becomes of it happens as [`Happening::Successor`].
-    pub(super) fn begin(&mut self, happen: &Sender<Happening>) -> Result<()> {
-        self.wanted = None;
-        self.launch(happen)?;
+    /// Starts a new process. What becomes of it happens as [`Event::NewProcess`].
+    pub(super) fn start(&mut self, events: &Sender<Event>) -> Result<()> {
+        self.requested = None;
+        self.launch(events)?;
         info!("SIGUSR2: upgrading; a new process starts with the same sockets");
         Ok(())
     }
 
-    fn launch(&mut self, happen: &Sender<Happening>) -> Result<()> {
+    fn launch(&mut self, events: &Sender<Event>) -> Result<()> {
         if std::process::id() == 1 {
             bail!("as process 1 this one must stay: replace the container instead");
         }
@@ -179,29 +179,29 @@ impl Upgrader {
         let launcher =
             launcher.map_err(|error| anyhow::anyhow!("there is no launcher: {error}"))?;
         let (ours, theirs) = UnixStream::pair()?;
-        (&ours).write_all(self.legacy.lines().as_bytes())?;
+        (&ours).write_all(self.handoff.lines().as_bytes())?;
         let copy = |(name, socket): &(&'static str, OwnedFd)| Ok((*name, socket.try_clone()?));
         let mut descriptors = self.sockets.iter().map(copy).collect::<io::Result<Vec<_>>>()?;
-        descriptors.push((STREAM, theirs.into()));
+        descriptors.push((STREAM_NAME, theirs.into()));
         launcher.launch(&descriptors).context("the launcher is gone")?;
-        let (heard, happen) = (ours.try_clone()?, happen.clone());
+        let (stream, events) = (ours.try_clone()?, events.clone());
         self.attempt = Some(ours);
         let wait = move || {
             // Nobody listens any more once this process is going down.
-            let _ = happen.send(Happening::Successor(await_ready(&heard)));
+            let _ = events.send(Event::NewProcess(await_ready(&stream)));
         };
         std::thread::Builder::new().name("upgrade".into()).spawn(wait)?;
         Ok(())
     }
 
     /// The new process serves: it is the one from now on.
-    pub(super) fn hand_over(&mut self) {
+    pub(super) fn confirm(&mut self) {
         self.answer("go\n");
     }
 
     /// There is no new process, or it is not wanted any more.
-    pub(super) fn give_up(&mut self) {
-        self.wanted = None;
+    pub(super) fn cancel(&mut self) {
+        self.requested = None;
         self.answer("stop\n");
     }
 
@@ -217,13 +217,16 @@ impl Upgrader {
 fn await_ready(stream: &UnixStream) -> Result<u32, String> {
     let mut line = String::new();
     let read = stream
-        .set_read_timeout(Some(START_TIME))
+        .set_read_timeout(Some(START_TIMEOUT))
         .and_then(|()| BufReader::new(stream).read_line(&mut line));
     match read {
         Err(error)
             if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
         {
-            return Err(format!("the new process does not serve after {} s", START_TIME.as_secs()));
+            return Err(format!(
+                "the new process does not serve after {} s",
+                START_TIMEOUT.as_secs()
+            ));
         }
         // A reset, if it has not even read what was left to it.
         Ok(0) | Err(_) => {
@@ -244,12 +247,14 @@ mod tests {
 
     #[test]
     fn a_legacy_goes_over_whatever_the_version() {
-        let legacy =
-            Legacy { connection_ids: [0xa7; 16], epoch: Duration::from_nanos(123_456_789_012) };
-        let read = |text: &str| Legacy::read(&mut text.as_bytes());
-        assert_eq!(read(&legacy.lines()).unwrap(), legacy);
-        let newer = format!("swarms elsewhere\nalone\n{}", legacy.lines());
-        assert_eq!(read(&newer).unwrap(), legacy);
+        let handoff = HandoffState {
+            connection_ids: [0xa7; 16],
+            epoch: Duration::from_nanos(123_456_789_012),
+        };
+        let read = |text: &str| HandoffState::read(&mut text.as_bytes());
+        assert_eq!(read(&handoff.lines()).unwrap(), handoff);
+        let newer = format!("swarms elsewhere\nalone\n{}", handoff.lines());
+        assert_eq!(read(&newer).unwrap(), handoff);
         assert_ne!(read("\n").unwrap().connection_ids, read("\n").unwrap().connection_ids);
         for broken in ["", "epoch_ns 5\n", "epoch_ns soon\n\n", "connection_ids xyz\n\n"] {
             assert!(read(broken).is_err(), "{broken}");
@@ -277,8 +282,8 @@ mod tests {
             let (old, new) = UnixStream::pair().unwrap();
             (&old).write_all(word.as_bytes()).unwrap();
             old.shutdown(std::net::Shutdown::Write).unwrap();
-            let predecessor = Predecessor { stream: BufReader::new(new) };
-            assert_eq!(predecessor.relieve().is_ok(), goes_on);
+            let old_process = OldProcess { stream: BufReader::new(new) };
+            assert_eq!(old_process.take_over().is_ok(), goes_on);
             let mut said = String::new();
             BufReader::new(old).read_line(&mut said).unwrap();
             assert_eq!(said, format!("ready {}\n", std::process::id()));

@@ -22,12 +22,12 @@ use tracing::{info, warn};
 use tracker::Tracker;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
-use super::listeners::Open;
-use crate::acme::{self, Shelf};
+use super::listeners::{BoundListener, worker_count};
+use crate::acme::{self, CertStore};
 use crate::config::{AcmeConfig, Config, ListenerGroup, Transport};
 
 /// A thread that ended before it was told to.
-pub(super) struct Ended {
+pub(super) struct ThreadExit {
     pub(super) name: String,
     pub(super) reason: String,
 }
@@ -35,20 +35,15 @@ pub(super) struct Ended {
 /// All threads, and what they share.
 pub(super) struct Workers {
     tracker: Arc<Tracker>,
-    board: Arc<MetricsRegistry>,
-    figures: Arc<MetricSources>,
+    registry: Arc<MetricsRegistry>,
+    metric_sources: Arc<MetricSources>,
     clock: Clock,
     stop: Arc<AtomicBool>,
     stop_async: watch::Sender<bool>,
     /// Steps that the sweep has made.
     sweeps: Arc<AtomicU64>,
     threads: Vec<(String, JoinHandle<()>)>,
-    ended: Arc<dyn Fn(Ended) + Send + Sync>,
-}
-
-/// How many workers a setting means: 0 is one for each core.
-pub(super) fn count(setting: usize) -> usize {
-    if setting == 0 { cores().len().max(1) } else { setting }
+    on_exit: Arc<dyn Fn(ThreadExit) + Send + Sync>,
 }
 
 /// How often a step of the sweep is made.
@@ -59,15 +54,15 @@ const SWEEP_PASS_S: u32 = 60;
 impl Workers {
     pub(super) fn new(
         tracker: &Arc<Tracker>,
-        board: &Arc<MetricsRegistry>,
+        registry: &Arc<MetricsRegistry>,
         certificates: &Arc<Certificates>,
         clock: Clock,
-        ended: impl Fn(Ended) + Send + Sync + 'static,
+        on_exit: impl Fn(ThreadExit) + Send + Sync + 'static,
     ) -> Self {
         let certificates = Arc::clone(certificates);
-        let figures = MetricSources {
+        let metric_sources = MetricSources {
             tracker: Arc::clone(tracker),
-            registry: Arc::clone(board),
+            registry: Arc::clone(registry),
             status: Status::default(),
             process,
             certificates: Box::new(move || certificates.expiries()),
@@ -78,33 +73,33 @@ impl Workers {
         START.get_or_init(Clock::start);
         Self {
             tracker: Arc::clone(tracker),
-            board: Arc::clone(board),
-            figures: Arc::new(figures),
+            registry: Arc::clone(registry),
+            metric_sources: Arc::new(metric_sources),
             clock,
             stop: Arc::default(),
             stop_async: watch::Sender::new(false),
             sweeps: Arc::default(),
             threads: Vec::new(),
-            ended: Arc::new(ended),
+            on_exit: Arc::new(on_exit),
         }
     }
 
     /// What the admin listener shows.
-    pub(super) fn figures(&self) -> &MetricSources {
-        &self.figures
+    pub(super) fn metric_sources(&self) -> &MetricSources {
+        &self.metric_sources
     }
 
     /// The same, to keep.
-    pub(super) fn shared_figures(&self) -> Arc<MetricSources> {
-        Arc::clone(&self.figures)
+    pub(super) fn shared_metric_sources(&self) -> Arc<MetricSources> {
+        Arc::clone(&self.metric_sources)
     }
 
     /// How far each worker has come, by the name of what it does. What stands still is stuck.
-    pub(super) fn publish_counts(&self) -> Vec<(String, u64)> {
+    pub(super) fn progress(&self) -> Vec<(String, u64)> {
         let name = |listener: Listener| {
             format!("a worker of {} {}", listener.protocol.label(), listener.address)
         };
-        let workers = self.board.publish_counts().into_iter();
+        let workers = self.registry.publish_counts().into_iter();
         let sweeps = self.sweeps.load(Ordering::Relaxed);
         workers
             .map(|(listener, beat)| (name(listener), beat))
@@ -115,32 +110,37 @@ impl Workers {
     /// A worker for each set of sockets: the first of every listener, the second of every …
     pub(super) fn start_udp(
         &mut self,
-        listeners: Vec<Open<UdpSocket>>,
+        listeners: Vec<BoundListener<UdpSocket>>,
         config: &Config,
     ) -> Result<()> {
-        let places = cores();
-        for (number, opened) in deal(listeners, count(config.udp_workers)).into_iter().enumerate() {
-            let known = |(socket, group): &(UdpSocket, ListenerGroup)| {
+        let worker_cores = cores();
+        for (number, sockets_of_worker) in
+            distribute(listeners, worker_count(config.udp_workers)).into_iter().enumerate()
+        {
+            let udp_listeners = |(socket, group): &(UdpSocket, ListenerGroup)| {
                 let address = socket.local_addr();
                 let listener = Listener {
                     protocol: Protocol::Udp,
                     address,
                     listener_policy: group.listener_policy,
                 };
-                let metrics = self.board.register(listener);
+                let metrics = self.registry.register(listener);
                 UdpListener {
                     metrics,
                     listener_policy: group.listener_policy,
                     proxies: group.simple_proxies.clone(),
                 }
             };
-            let known = opened.iter().map(known).collect();
-            let sockets: Vec<_> = opened.into_iter().map(|(socket, _)| socket).collect();
-            let mut front = UdpFront::new(Arc::clone(&self.tracker), known, self.clock, seed()?);
+            let udp_listeners = sockets_of_worker.iter().map(udp_listeners).collect();
+            let sockets: Vec<_> = sockets_of_worker.into_iter().map(|(socket, _)| socket).collect();
+            let mut front =
+                UdpFront::new(Arc::clone(&self.tracker), udp_listeners, self.clock, seed()?);
             let stop = Arc::clone(&self.stop);
             let engine = config.engine;
-            let place =
-                config.pin_cores.then(|| places.get(number % places.len().max(1))).flatten();
+            let place = config
+                .pin_cores
+                .then(|| worker_cores.get(number % worker_cores.len().max(1)))
+                .flatten();
             let place = place.copied();
             self.start(format!("udp-{number}"), raise_priority, move || {
                 if let Some(Err(error)) = place.map(pin_to_core) {
@@ -155,13 +155,15 @@ impl Workers {
     /// The same. `tls` is for those listeners that speak it.
     pub(super) fn start_http(
         &mut self,
-        listeners: Vec<Open<TcpListener>>,
+        listeners: Vec<BoundListener<TcpListener>>,
         tls: &TlsConfig,
         config: &Config,
     ) -> Result<()> {
-        let workers = deal(listeners, count(config.http_workers));
-        let places = Place::for_workers(workers.len());
-        for (number, (opened, place)) in workers.into_iter().zip(places).enumerate() {
+        let workers = distribute(listeners, worker_count(config.http_workers));
+        let worker_cores = Place::for_workers(workers.len());
+        for (number, (sockets_of_worker, place)) in
+            workers.into_iter().zip(worker_cores).enumerate()
+        {
             let listener = |(socket, group): (TcpListener, ListenerGroup)| {
                 let (address, listener_policy) = (socket.local_addr()?, group.listener_policy);
                 let tls = (group.transport == Transport::Tls).then(|| tls.clone());
@@ -170,13 +172,13 @@ impl Workers {
                     Some(_) => [Protocol::Https, Protocol::Wss],
                 };
                 let [http, web] = protocols.map(|protocol| {
-                    self.board.register(Listener { protocol, address, listener_policy })
+                    self.registry.register(Listener { protocol, address, listener_policy })
                 });
                 anyhow::Ok(HttpListener { socket, tls, options: group.http, http, web })
             };
             let worker = HttpWorker {
                 tracker: Arc::clone(&self.tracker),
-                listeners: opened.into_iter().map(listener).collect::<Result<_>>()?,
+                listeners: sockets_of_worker.into_iter().map(listener).collect::<Result<_>>()?,
                 clock: self.clock,
                 seed: seed()?,
                 place,
@@ -222,13 +224,13 @@ impl Workers {
     /// The thread that obtains certificates and renews them, as the latest of `configs` asks.
     pub(super) fn start_acme(
         &mut self,
-        shelf: Shelf,
+        store: CertStore,
         configs: watch::Receiver<Option<AcmeConfig>>,
     ) -> Result<()> {
-        let figures = Arc::clone(&self.figures);
+        let metric_sources = Arc::clone(&self.metric_sources);
         let stop = self.stop_async.subscribe();
         self.start("acme".into(), lower_priority, move || {
-            acme::serve(&shelf, &figures, configs, stop)
+            acme::serve(&store, &metric_sources, configs, stop)
         })
     }
 
@@ -267,13 +269,13 @@ impl Workers {
     fn start(
         &mut self,
         name: String,
-        take_place: fn() -> io::Result<()>,
+        set_priority: fn() -> io::Result<()>,
         work: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let (stop, ended) = (Arc::clone(&self.stop), Arc::clone(&self.ended));
+        let (stop, on_exit) = (Arc::clone(&self.stop), Arc::clone(&self.on_exit));
         let own_name = name.clone();
         let body = move || {
-            if let Err(error) = take_place() {
+            if let Err(error) = set_priority() {
                 info!("{own_name} competes for cores as any thread does: {error}");
             }
             // The thread ends either way: nothing that the panic left half done is used again.
@@ -283,7 +285,7 @@ impl Workers {
                 Err(_) => String::from("it panicked; the message stands above"),
             };
             if !stop.load(Ordering::Relaxed) {
-                ended(Ended { name: own_name, reason });
+                on_exit(ThreadExit { name: own_name, reason });
             }
         };
         let thread = thread::Builder::new().name(name.clone()).spawn(body);
@@ -310,10 +312,10 @@ fn seed() -> Result<u64> {
 
 /// From a list for each listener to a list for each of at most `count` workers. A listener may have
 /// more sockets than there are workers, or fewer, if they were handed over.
-fn deal<S>(listeners: Vec<Open<S>>, count: usize) -> Vec<Vec<(S, ListenerGroup)>> {
+fn distribute<S>(listeners: Vec<BoundListener<S>>, count: usize) -> Vec<Vec<(S, ListenerGroup)>> {
     let mut workers: Vec<Vec<(S, ListenerGroup)>> = Vec::new();
     workers.resize_with(count, Vec::new);
-    for Open { sockets, group } in listeners {
+    for BoundListener { sockets, group } in listeners {
         for (number, socket) in sockets.into_iter().enumerate() {
             workers[number % count].push((socket, group.clone()));
         }
@@ -330,21 +332,21 @@ mod tests {
     #[test]
     fn every_worker_gets_a_socket_of_every_listener() {
         let config = Config::from_settings(&Settings::default()).unwrap();
-        let dealt = |listeners: &[&[u32]], count| -> Vec<Vec<u32>> {
-            let open = |sockets: &&[u32]| Open {
+        let distributed = |listeners: &[&[u32]], count| -> Vec<Vec<u32>> {
+            let open = |sockets: &&[u32]| BoundListener {
                 sockets: sockets.to_vec(),
                 group: config.groups[0].clone(),
             };
-            let workers = deal(listeners.iter().map(open).collect(), count);
+            let workers = distribute(listeners.iter().map(open).collect(), count);
             workers
                 .into_iter()
                 .map(|all| all.into_iter().map(|(socket, _)| socket).collect())
                 .collect()
         };
-        assert_eq!(dealt(&[&[1, 2], &[3, 4]], 2), [[1, 3], [2, 4]]);
-        assert_eq!(dealt(&[&[1, 2, 3], &[4]], 2), [vec![1, 3, 4], vec![2]]);
-        assert_eq!(dealt(&[&[1]], 4), [[1]]);
-        assert!(dealt(&[], 3).is_empty());
-        assert!(count(0) >= 1 && count(3) == 3);
+        assert_eq!(distributed(&[&[1, 2], &[3, 4]], 2), [[1, 3], [2, 4]]);
+        assert_eq!(distributed(&[&[1, 2, 3], &[4]], 2), [vec![1, 3, 4], vec![2]]);
+        assert_eq!(distributed(&[&[1]], 4), [[1]]);
+        assert!(distributed(&[], 3).is_empty());
+        assert!(worker_count(0) >= 1 && worker_count(3) == 3);
     }
 }

@@ -20,14 +20,14 @@ use rustls::crypto::aws_lc_rs;
 use crate::config::Config;
 
 /// How long the other side may take to answer.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it may take to be reached.
-const CONNECT_TIME: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// Ways to post webhooks, and traces if they are wanted.
-pub(super) fn hire(config: &Config) -> Result<(SendPost, Option<TraceOptions>)> {
+pub(super) fn client(config: &Config) -> Result<(SendPost, Option<TraceOptions>)> {
     let send_post: SendPost = if config.webhook_ports.is_empty() {
         Arc::new(|_| Box::pin(async { Err("[admin] webhook_ports is empty".into()) }))
     } else {
@@ -46,7 +46,7 @@ fn pool() -> Result<Pool> {
     let tls = builder.with_root_certificates(roots).with_no_client_auth();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(CONNECT_TIME));
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let connector = connector.enable_http1().wrap_connector(tcp);
     Ok(Client::builder(TokioExecutor::new()).build(connector))
@@ -58,7 +58,7 @@ fn send_post(pool: Pool) -> SendPost {
         let sent: Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> =
             Box::pin(async move {
                 let request = request(post).map_err(|error| error.to_string())?;
-                let answer = tokio::time::timeout(ANSWER_TIME, pool.request(request)).await;
+                let answer = tokio::time::timeout(RESPONSE_TIMEOUT, pool.request(request)).await;
                 let answer = answer.map_err(|_| String::from("no answer in time"))?;
                 // What it says beside the status is nobody's business.
                 answer.map(|answer| answer.status().as_u16()).map_err(|error| reason(&error))
