@@ -1,9 +1,9 @@
-//! Building everything, keeping it running, taking it down.
+//! Builds the tracker, keeps it running, and shuts it down.
 //!
-//! The main thread takes what was handed over to it, binds the rest, drops privileges, gives up what
-//! it needs no more, starts the workers, and then waits for what happens: signals, changed lists, and
-//! workers that end. A worker that ends by itself takes the process down, because half a tracker would
-//! look alive to whoever watches it.
+//! The main thread takes over inherited sockets, binds the others, drops privileges, gives up the rights
+//! it no longer needs, starts the workers, and then waits for events: signals, changed files, commands
+//! of the API, and workers that end. A worker that ends unasked takes the process down, because half a
+//! tracker would look alive to its supervisor.
 
 mod confine;
 mod listeners;
@@ -45,45 +45,45 @@ use supervisor::Supervisor;
 use upgrade::{HandoffState, OldProcess, Upgrader};
 use workers::{ThreadExit, Workers};
 
-/// How often files are looked at for changes.
+/// How often files are checked for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
-/// How long the main thread sleeps while it waits for nothing else than the records.
+/// How long the main thread sleeps while it waits for records to be written.
 const SHORT_SLEEP: Duration = Duration::from_millis(10);
-/// How long threads may take to stop beyond the time that answers have to leave.
+/// How long threads have to stop, in addition to the time that responses have to be sent.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What wakes the main thread.
 enum Event {
     Signal(i32),
-    /// Files were read again.
+    /// A reload has read its files.
     Read(ReadOutcome),
-    /// The process that is to take over serves, and this is its id; or why it does not.
+    /// The id of the new process, which serves now; or why it does not.
     NewProcess(Result<u32, String>),
     ThreadExit(ThreadExit),
-    /// Somebody asks for something by the management API.
+    /// A request from the management API.
     Command(Command),
 }
 
-/// Serves until a signal says stop. `file` is where `settings` came from, for reloads.
+/// Serves until a signal stops the process. `file` is where `settings` came from, for reloads.
 pub(crate) fn serve(
     file: Option<PathBuf>,
     mut settings: Settings,
     mut config: Config,
 ) -> Result<()> {
     let mut log = Log::start(&config);
-    // Before anything else is opened: what was handed over is known only by its numbers.
+    // Before anything else is opened: inherited sockets are known only by their numbers.
     let mut inherited = Inherited::from_environment(listeners::SOCKET_NAMES)?;
     if let Err(error) = process::raise_descriptor_limit() {
-        warn!("the limit of open files stays where it is: {error}");
+        warn!(%error, "cannot raise the open-file limit");
     }
-    // Before any thread is there, and any right gone.
+    // Before any thread is started and any right is given up.
     let launcher = Launcher::split_off();
     let supervisor = Supervisor::from_environment();
     let mut old_process = OldProcess::from_inherited(&mut inherited);
     let handoff = old_process.as_mut().map_or_else(HandoffState::fresh, OldProcess::handoff)?;
-    // These may come early, and must not end the process. One that ends it may, until it serves.
+    // These may arrive early, and must not end the process. SIGTERM and SIGINT may, until it serves.
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
-    config.warnings().iter().for_each(|doubt| warn!("{doubt}"));
+    config.warnings().iter().for_each(|warning| warn!("{warning}"));
     let watcher = access::FileWatcher::new(&config);
     let tracker = Arc::new(new_tracker(&config, &handoff)?);
     let mut file_keys = FileKeys::default();
@@ -91,7 +91,8 @@ pub(crate) fn serve(
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
     check_leftover(inherited, old_process.is_some())?;
-    let lines = bound.startup_text(&config);
+    let startup_text = bound.startup_text(&config);
+    let dashboard = bound.dashboard_url(&config);
     become_user(&config)?;
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
@@ -126,15 +127,15 @@ pub(crate) fn serve(
         pending: PendingReplies::default(),
         hub: Arc::clone(api.hub()),
     };
-    print(&(lines + &token_line(token.as_deref())))?;
+    print(&(startup_text + &token_text(token, dashboard)))?;
     workers.metric_sources().status.ready.store(true, Ordering::Relaxed);
     old_process.map_or(Ok(()), OldProcess::take_over)?;
     supervisor.ready();
     Serving { workers, reloader, upgrader, supervisor, records, events }.run(&event_receiver)
 }
 
-/// What was handed over and belongs to no listener. A process that hands its sockets over has an
-/// older configuration; whoever else does means them to be served.
+/// Checks for inherited sockets that belong to no listener. In an upgrade, the old process may have
+/// had listeners that the new configuration lacks; from a supervisor, such sockets are a mistake.
 fn check_leftover(inherited: Inherited, is_upgrade: bool) -> Result<()> {
     let left = inherited.leave();
     if left.is_empty() {
@@ -142,16 +143,16 @@ fn check_leftover(inherited: Inherited, is_upgrade: bool) -> Result<()> {
     }
     let left = left.join(", ");
     if is_upgrade {
-        info!("not listened on any more: {left}");
+        info!(sockets = left, "closed listeners that the configuration no longer has");
         return Ok(());
     }
     bail!(
-        "no listener of the configuration is for {left}, which was handed over: give the socket \
-         unit and the configuration the same addresses"
+        "inherited sockets without a listener: {left}: give the socket unit and the configuration the \
+         same addresses"
     )
 }
 
-/// All that is wrong with `config` on this machine, without serving.
+/// Returns everything that would keep `config` from being served on this machine.
 pub(crate) fn check(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
     if let Err(error) = access::read(config) {
@@ -174,7 +175,7 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
     problems
 }
 
-/// Hands signals to the main thread. A second one to stop does not wait for anything.
+/// Passes signals to the main thread. A second signal to stop ends the process at once.
 fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> {
     for signal in [SIGTERM, SIGINT] {
         signals.add_signal(signal).context("cannot listen to signals")?;
@@ -198,13 +199,13 @@ fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> 
 
 fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
     let mut secrets = [[0; 16]; 3];
-    getrandom::fill(secrets.as_flattened_mut()).context("the system gives no random numbers")?;
+    getrandom::fill(secrets.as_flattened_mut()).context("cannot get random numbers from the system")?;
     let [hash_key, offers, limits] = secrets;
     let workers =
         listeners::worker_count(config.udp_workers) + listeners::worker_count(config.http_workers);
     let store = StoreOptions {
-        // One for each thread that announces: two seldom want the same, and the jobs of a batch that
-        // share a shard wait for memory together.
+        // One per thread that announces: two threads seldom need the same shard, and the announces of a
+        // batch that share a shard wait for memory together.
         shards: workers,
         hash_key,
         peer_lifetime_s: config.policy.peer_lifetime_s,
@@ -224,7 +225,7 @@ fn read_certificates(config: &Config) -> Result<Arc<Certificates>> {
     Ok(certificates)
 }
 
-/// Makes the folders that it will write to, and becomes whoever the configuration names.
+/// Creates the directories that the process will write to, and switches to the configured user.
 fn become_user(config: &Config) -> Result<()> {
     acme::prepare(config)?;
     state::prepare(config)?;
@@ -233,11 +234,11 @@ fn become_user(config: &Config) -> Result<()> {
     }
     let identity = Identity::find(&config.user, &config.group).context("process.user")?;
     if !process::is_root() {
-        warn!("process.user is {}, but only root can become another user", config.user);
+        warn!(user = config.user, "only root can switch to another user: process.user is ignored");
         return Ok(());
     }
     process::drop_privileges(identity).context("process.user")?;
-    info!("running as {}", config.user);
+    info!(user = config.user, "switched user");
     Ok(())
 }
 
@@ -251,7 +252,7 @@ fn start_workers(
     let registry = Arc::new(MetricsRegistry::default());
     let end = events.clone();
     let ended = move |ended| {
-        // Nobody listens any more once the process is going down.
+        // Fails only while the process is going down.
         let _ = end.send(Event::ThreadExit(ended));
     };
     let mut workers = Workers::new(tracker, &registry, certificates, clock, ended);
@@ -264,7 +265,7 @@ fn start_workers(
             api: Some(Arc::clone(&api)),
             tls: config.admin_tls.then(|| tls.server_config()),
             lower_priority: || {
-                // Where that is not permitted, the start has said so.
+                // A failure has been logged at startup.
                 let _ = process::lower_priority();
             },
         },
@@ -275,20 +276,21 @@ fn start_workers(
     Ok((workers, api, token))
 }
 
-/// What the start prints of a token that was made just now.
-fn token_line(token: Option<&str>) -> String {
-    let hint = "for /api/v1, which may do everything; shown this once";
-    token.map(|token| format!("  token  {token}  ({hint})\n")).unwrap_or_default()
+/// Returns the startup text for a token that was just created, if one was.
+fn token_text(token: Option<String>, dashboard: Option<String>) -> String {
+    let Some(token) = token else { return String::new() };
+    let sign_in = dashboard.map(|url| format!("  Sign in at {url}\n")).unwrap_or_default();
+    format!("  Admin token (full access, shown once): {token}\n{sign_in}")
 }
 
-/// Gives the way to tell it of another configuration.
+/// Starts the thread that renews certificates. Returns the way to send it another configuration.
 fn start_acme(
     workers: &mut Workers,
     config: &Config,
     certificates: &Arc<Certificates>,
 ) -> Result<watch::Sender<Option<AcmeConfig>>> {
     let (sender, configs) = watch::channel(config.acme.clone());
-    // A reload may ask for certificates that the start did not, but opens no listener for them.
+    // A reload may add certificates, but cannot open a listener for them.
     if config.listens(Transport::Tls) {
         let challenges = Arc::clone(&config.challenges);
         let store = CertStore { certificates: Arc::clone(certificates), challenges };
@@ -317,24 +319,24 @@ struct Serving {
 
 /// Why serving ends.
 enum End {
-    /// Somebody wants it to.
+    /// A signal to stop.
     Signal(i32),
-    /// This process serves instead.
+    /// The process with this id serves instead.
     HandedOver(u32),
-    /// Something that should not have.
+    /// A thread ended unasked.
     Failed(ThreadExit),
 }
 
 impl Serving {
-    /// Waits for what happens until something ends it.
+    /// Handles events until one ends the process.
     fn run(mut self, event_receiver: &Receiver<Event>) -> Result<()> {
         let mut looked = Instant::now();
         let end = loop {
-            // What waits will be acknowledged, so the new process must find it.
+            // Waiting changes will be acknowledged, so they must be recorded before the new process starts.
             if self.upgrader.is_requested() && self.records.is_idle() {
                 self.upgrade();
             } else if self.upgrader.is_overdue() {
-                error!("not upgraded: the disk of the records does not answer");
+                error!("upgrade failed: waiting changes cannot be recorded; check the disk of state.dir");
                 self.upgrader.cancel();
                 self.records.pause(false);
             }
@@ -358,7 +360,7 @@ impl Serving {
         self.stop(end)
     }
 
-    /// Does what is due when something happens. Gives the end, if it is one.
+    /// Handles an event. Returns the end of serving if it is one.
     fn handle(&mut self, event: Event) -> Option<End> {
         match event {
             Event::Signal(SIGHUP) => {
@@ -367,12 +369,12 @@ impl Serving {
                 }
             }
             Event::Signal(SIGUSR2) => {
-                // What is acknowledged from now on the new process would not know.
+                // The new process would not know of changes acknowledged from now on.
                 self.records.pause(true);
                 if !self.upgrader.request() {
-                    warn!("SIGUSR2: an upgrade is under way already");
+                    warn!("SIGUSR2 ignored: an upgrade is already in progress");
                 } else if !self.records.is_idle() {
-                    info!("SIGUSR2: changes that wait are recorded before the upgrade");
+                    info!("SIGUSR2: recording waiting changes before the upgrade");
                 }
             }
             Event::Signal(signal) => return Some(End::Signal(signal)),
@@ -383,13 +385,13 @@ impl Serving {
                 }
             }
             Event::NewProcess(Ok(pid)) => {
-                // In this order: what the new process says to whoever watches counts only then.
+                // In this order: the supervisor heeds the new process only after MAINPID.
                 self.supervisor.handed_over(pid);
                 self.upgrader.confirm();
                 return Some(End::HandedOver(pid));
             }
             Event::NewProcess(Err(reason)) => {
-                error!("not upgraded, serving on: {reason}");
+                error!(reason, "upgrade failed; this process continues to serve");
                 self.records.pause(false);
                 self.upgrader.cancel();
             }
@@ -401,7 +403,7 @@ impl Serving {
 
     fn upgrade(&mut self) {
         if let Err(error) = self.upgrader.start(&self.events) {
-            error!("not upgraded: {error:#}");
+            error!("upgrade failed: {error:#}");
             self.records.pause(false);
         }
     }
@@ -409,7 +411,7 @@ impl Serving {
     fn execute(&mut self, command: Command) {
         let events = &self.events;
         match command {
-            // Who has given up waiting needs no answer, here and below.
+            // Fails only if the requester has given up, here and below.
             Command::Settings(reply) => drop(reply.send(self.reloader.list())),
             Command::Reload(reply) => {
                 self.reloader.reload_and_reply(events, PendingReplies::to(reply))
@@ -434,29 +436,31 @@ impl Serving {
 
     fn stop(mut self, end: End) -> Result<()> {
         match &end {
-            // The tracker as a whole stays ready.
-            End::HandedOver(pid) => info!("process {pid} has taken over: stopping"),
+            // The new process is ready instead.
+            End::HandedOver(pid) => info!("process {pid} has taken over; stopping"),
             End::Signal(_) | End::Failed(_) => {
                 self.workers.metric_sources().status.ready.store(false, Ordering::Relaxed);
                 self.supervisor.stopping();
             }
         }
         if let End::Signal(signal) = end {
-            info!("{}: stopping", if signal == SIGINT { "SIGINT" } else { "SIGTERM" });
+            let signal = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+            info!(signal, "stopping");
         }
         self.upgrader.cancel();
-        // With it go its copies of the sockets: what nobody serves must not take connections.
+        // Closes its copies of the sockets, which would accept connections that no worker serves.
         drop(self.upgrader);
         let shutdown_timeout_s = u64::from(self.reloader.config.shutdown_timeout_s);
         let time = Duration::from_secs(shutdown_timeout_s) + STOP_TIMEOUT;
         let left = self.workers.stop(Instant::now() + time);
         state::close(&self.records, Instant::now() + STOP_TIMEOUT);
         if !left.is_empty() {
-            warn!("stopping without {}, still busy after {} s", left.join(", "), time.as_secs());
+            let (threads, seconds) = (left.join(", "), time.as_secs());
+            warn!(threads, seconds, "threads did not stop in time; stopping without them");
         }
         self.reloader.log.report_omitted(true);
         match end {
-            End::Failed(ended) => bail!("{} ended by itself: {}", ended.name, ended.reason),
+            End::Failed(ended) => bail!("{} {}", ended.name, ended.reason),
             End::Signal(_) | End::HandedOver(_) => Ok(()),
         }
     }

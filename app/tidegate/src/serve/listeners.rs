@@ -1,4 +1,4 @@
-//! Binding every listener before anything is served, and saying what listens where.
+//! Binds every listener before anything is served, and prints what listens where.
 
 use std::fmt::Write;
 use std::io;
@@ -36,10 +36,10 @@ pub(super) fn worker_count(setting: usize) -> usize {
     if setting == 0 { cores().len().max(1) } else { setting }
 }
 
-/// What sockets of each kind of listener are called when they are handed over.
+/// The names of inherited sockets (LISTEN_FDNAMES), one for each kind of listener.
 pub(super) const SOCKET_NAMES: &[&str] = &["udp", "http", "tls", "admin"];
 
-/// Takes over or binds all that `config` names, or says what cannot be bound and why.
+/// Takes over or binds every listener of `config`. The error says which one cannot be bound, and why.
 pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<BoundListeners> {
     let udp_options = UdpOptions {
         engine: config.engine,
@@ -73,7 +73,7 @@ pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<BoundLi
             );
         }
     }
-    // Its clients may be slow to ask: they must be accepted before they do.
+    // Browsers open connections ahead of requests: they must be accepted at once.
     let options = TcpOptions { defer_accept: false, ..TcpOptions::default() };
     let admin = bind_all(&config.admin_listen, false, |at| {
         bind_or_adopt("admin", at, 1, &options, inherited)
@@ -95,7 +95,7 @@ fn bind_or_adopt(
     }
 }
 
-/// The sockets that were handed over for a listener, if any were.
+/// Returns the inherited sockets for a listener, if there are any.
 fn take_inherited(
     name: &str,
     at: SocketAddr,
@@ -106,18 +106,18 @@ fn take_inherited(
     let had_some = !inherited.is_empty();
     let sockets = take(inherited, name, at);
     match sockets.len() {
-        0 if had_some => info!("{name} {at} is not among the sockets handed over: bound here"),
+        0 if had_some => info!(listener = name, address = %at, "no inherited socket; bound a new one"),
         0 => {}
-        worker_count if worker_count < workers => info!(
-            "{name} {at}: {workers} workers share {worker_count} of the sockets handed over; one for \
-             each is faster"
+        sockets if sockets < workers => info!(
+            listener = name, address = %at, sockets, workers,
+            "fewer inherited sockets than workers: one socket per worker is faster"
         ),
         _ => {}
     }
     Some(sockets).filter(|sockets| !sockets.is_empty())
 }
 
-/// Binds each address. Of the default list, those whose family the system lacks are left out.
+/// Binds each address. Default addresses of a family that the system lacks are skipped.
 fn bind_all<S>(
     addresses: &[SocketAddr],
     is_default: bool,
@@ -128,7 +128,7 @@ fn bind_all<S>(
         match bind(*address) {
             Ok(sockets) => bound.push(sockets),
             Err(error) if is_default && error.is_family_absent() => {
-                warn!("{error}; going on without it");
+                warn!(%address, %error, "skipped a default address");
             }
             Err(error) => return Err(error.into()),
         }
@@ -137,7 +137,7 @@ fn bind_all<S>(
 }
 
 impl BoundListeners {
-    /// Another descriptor of each socket, with the name of its kind of listener.
+    /// Returns a duplicate of each socket, with the name of its kind of listener.
     pub(super) fn descriptors(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
         let udp = self.udp.iter().flat_map(|open| &open.sockets);
         let udp = udp.map(|socket| Ok((Transport::Udp.label(), socket.descriptor()?)));
@@ -150,8 +150,8 @@ impl BoundListeners {
         udp.chain(tcp).chain(admin).collect()
     }
 
-    /// What the start prints: listeners, and the URLs to announce to. Writing to a `String` cannot
-    /// fail.
+    /// Returns the startup text: listeners, and the URLs to announce to.
+    // Writing to a `String` cannot fail.
     pub(super) fn startup_text(&self, config: &Config) -> String {
         let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
         let mut urls = String::new();
@@ -164,10 +164,10 @@ impl BoundListeners {
             let workers = sockets.len();
             let _ = writeln!(
                 text,
-                "  udp    {address}  ({workers} workers, {engine}, {granted} KiB receive buffer each)"
+                "  udp    {address}  ({workers} workers, {engine}, {granted} KiB receive buffer per socket)"
             );
             for host in hosts.of(address) {
-                let _ = writeln!(urls, "  announce to udp://{host}/announce");
+                let _ = writeln!(urls, "  announce URL  udp://{host}/announce");
             }
         }
         for BoundListener { sockets, group } in &self.tcp {
@@ -178,15 +178,16 @@ impl BoundListeners {
             };
             let _ = writeln!(text, "  {name}  {address}  ({} workers)", sockets.len());
             for host in hosts.of(address) {
-                let _ = writeln!(urls, "  announce to {http}://{host}/announce");
+                let _ = writeln!(urls, "  announce URL  {http}://{host}/announce");
                 if let Some(web) = &group.http.web {
                     let path = web.paths.first().map_or("/", String::as_str);
-                    let _ = writeln!(urls, "  WebTorrent  {ws}://{host}{path}");
+                    let _ = writeln!(urls, "  WebTorrent    {ws}://{host}{path}");
                 }
             }
         }
         for address in self.admin.iter().filter_map(|listener| listener.local_addr().ok()) {
-            let _ = writeln!(text, "  admin  http://{address}/metrics");
+            let scheme = if config.admin_tls { "https" } else { "http" };
+            let _ = writeln!(text, "  admin  {scheme}://{address}/  (dashboard, API, metrics)");
         }
         let asked = config.receive_buffer;
         let sockets = self.udp.iter().flat_map(|open| &open.sockets);
@@ -194,7 +195,7 @@ impl BoundListeners {
         if granted.is_some_and(|granted| granted < asked) {
             let _ = writeln!(
                 text,
-                "  the kernel granted less receive buffer than the {} KiB asked for: \
+                "  the kernel granted less than the configured {} KiB of receive buffer; to allow more: \
                  sysctl -w net.core.rmem_max={asked}",
                 asked / 1024
             );
@@ -203,15 +204,25 @@ impl BoundListeners {
     }
 }
 
-/// The addresses of this machine.
+impl BoundListeners {
+    /// Returns the URL of the dashboard, as it is reached from this machine.
+    pub(super) fn dashboard_url(&self, config: &Config) -> Option<String> {
+        let address = self.admin.first()?.local_addr().ok()?;
+        let host = LocalAddresses(Vec::new()).of(address).remove(0);
+        let scheme = if config.admin_tls { "https" } else { "http" };
+        Some(format!("{scheme}://{host}/"))
+    }
+}
+
+/// The addresses of this machine, in the order of its interfaces.
 struct LocalAddresses(Vec<IpAddr>);
 
 impl LocalAddresses {
-    /// As many of a machine's addresses are shown: the first are those of the first interfaces.
+    /// How many of the machine's addresses are shown.
     const SHOWN_MAX: usize = 2;
 
-    /// The hosts of URLs that lead to a listener: what was bound or, for all addresses, this
-    /// machine's own. One that only has its loopback is reached from nowhere else.
+    /// Returns the addresses at which a listener can be reached: the bound one or, for a wildcard
+    /// address, those of this machine, or else loopback.
     fn of(&self, bound: SocketAddr) -> Vec<SocketAddr> {
         if !bound.ip().is_unspecified() {
             return vec![bound];
@@ -236,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_name_addresses_that_can_be_reached() {
+    fn replaces_wildcards_in_urls() {
         let of = |own: &[&str], bound: &str| {
             let hosts = LocalAddresses(own.iter().map(|ip| ip.parse().unwrap()).collect());
             let of = hosts.of(bound.parse().unwrap()).iter().map(SocketAddr::to_string).collect();

@@ -1,4 +1,4 @@
-//! Durable records and the management API: opened before anything is served, closed last.
+//! Durable records and the management API: opened before serving starts, closed last.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::{Event, outbound};
 use crate::acme::{cache, future_owner};
 use crate::config::Config;
 
-/// How mistakes about the folder are headed.
+/// Begins the messages about the directory.
 const KEY_NAME: &str = "state.dir";
-/// A token for the API from outside: for machines that are set up by programs.
+/// A token for the API, chosen by whoever sets up the machine.
 const TOKEN_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 
-/// Does what only root may.
+/// Creates the directory while the process is still root.
 pub(super) fn prepare(config: &Config) -> Result<()> {
     config
         .state_dir
@@ -31,7 +31,7 @@ pub(super) fn prepare(config: &Config) -> Result<()> {
         .map_or(Ok(()), |dir| cache::create_directory(KEY_NAME, dir, future_owner(config)))
 }
 
-/// What is wrong with the folder, if something is.
+/// Returns what is wrong with the directory, if anything.
 pub(super) fn check(config: &Config) -> Option<String> {
     let dir = config.state_dir.as_deref()?;
     cache::check_writable(KEY_NAME, dir, future_owner(config))
@@ -45,12 +45,12 @@ pub(super) fn open(config: &Config) -> Result<(Arc<Records>, Writer)> {
     Ok((Arc::new(records), writer))
 }
 
-/// What the API has set of the configuration.
+/// Returns the settings that were changed through the API.
 pub(super) fn settings(writer: &Writer) -> Result<Vec<(String, Value)>> {
     writer.settings().context(KEY_NAME)
 }
 
-/// Puts in force what is recorded.
+/// Restores the recorded access entries, keys, bans and counters.
 pub(super) fn fill(
     config: &Config,
     tracker: &Tracker,
@@ -61,13 +61,13 @@ pub(super) fn fill(
     admin::restore(tracker, writer, moment(clock), is_durable).with_context(|| {
         let dir = config.state_dir.as_deref().unwrap_or_else(|| Path::new("memory"));
         format!(
-            "{KEY_NAME}: the records in {} cannot be read: put a copy in their place",
+            "{KEY_NAME}: cannot read the records in {}: restore them from a backup",
             dir.display()
         )
     })
 }
 
-/// Builds the API and starts the writer. Gives the first token, if there was none before.
+/// Builds the API and starts the writer of records. Returns the first token if there was none before.
 pub(super) fn start(
     workers: &mut Workers,
     config: &Config,
@@ -87,7 +87,7 @@ pub(super) fn start(
         sources: workers.shared_metric_sources(),
         records,
         control: Box::new(move |command: Command| {
-            // Where nobody listens any more, whoever waits for an answer hears so.
+            // If the process is going down, the reply's channel closes, which the requester sees.
             let _ = events.send(Event::Command(command));
         }),
         clock: Box::new(move || clock.now()),
@@ -107,7 +107,7 @@ pub(super) fn start(
     Ok((api, token))
 }
 
-/// Has the records written out, when nothing is counted any more.
+/// Writes the last records, once all workers have stopped. Gives up at `deadline`.
 pub(super) fn close(records: &Records, deadline: Instant) {
     let mut closed = records.close();
     while closed
@@ -115,7 +115,7 @@ pub(super) fn close(records: &Records, deadline: Instant) {
         .is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty)
     {
         if Instant::now() >= deadline {
-            warn!("stopping without the last counts: the disk of the records does not answer");
+            warn!("stopping without the last counters: cannot write to the disk of state.dir");
             return;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -131,10 +131,12 @@ fn given_token() -> Result<Option<String>> {
     let Some(token) = std::env::var_os(TOKEN_VARIABLE).filter(|token| !token.is_empty()) else {
         return Ok(None);
     };
-    // It is not shown: whatever it is, somebody means it to be a secret.
+    // Never printed: even an invalid token may be a secret.
     let token = token.into_string().ok().filter(|token| admin::is_token(token));
     match token {
         Some(token) => Ok(Some(token)),
-        None => bail!("{TOKEN_VARIABLE}: tg_ and 32 letters and digits are due"),
+        None => bail!(
+            "{TOKEN_VARIABLE}: invalid token: expected `tg_` followed by 32 alphanumeric characters"
+        ),
     }
 }

@@ -1,4 +1,4 @@
-//! Whoever watches over the process, systemd as a rule, and what is said to them.
+//! Notifies the supervisor of the process, usually systemd (sd_notify), and its watchdog.
 
 use std::time::{Duration, Instant};
 
@@ -8,29 +8,29 @@ use tracing::{error, warn};
 /// The longest that the main thread sleeps.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// Says how the process is, if anybody wants to know.
+/// The supervisor, if there is one.
 pub(super) struct Supervisor {
     notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
 }
 
 impl Supervisor {
-    /// The one that the environment names.
+    /// Returns the supervisor named in the environment.
     pub(super) fn from_environment() -> Self {
         let notifier = Notifier::from_environment().unwrap_or_else(|error| {
-            warn!("NOTIFY_SOCKET cannot be used: {error}");
+            warn!(%error, "cannot use NOTIFY_SOCKET: the supervisor is not notified");
             None
         });
         let watchdog = watchdog_time().filter(|_| notifier.is_some());
         Self { notifier, watchdog: watchdog.map(Watchdog::new) }
     }
 
-    /// Every listener serves what is in force now.
+    /// Every listener serves.
     pub(super) fn ready(&self) {
         self.notify("READY=1\nSTATUS=serving");
     }
 
-    /// Configuration and lists are being read; [`Self::ready`] ends it.
+    /// Configuration and lists are being read. [`Self::ready`] ends this state.
     pub(super) fn reloading(&self) {
         let now_us = monotonic().as_micros();
         self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=reloading"));
@@ -38,27 +38,27 @@ impl Supervisor {
 
     /// The process is going down.
     pub(super) fn stopping(&self) {
-        self.notify("STOPPING=1\nSTATUS=stopping: answers under way leave");
+        self.notify("STOPPING=1\nSTATUS=stopping: sending the last responses");
     }
 
-    /// From now on the process `pid` is the one to watch over.
+    /// The process `pid` is the main process from now on.
     pub(super) fn handed_over(&self, pid: u32) {
         self.notify(&format!("MAINPID={pid}\nSTATUS=handed over to process {pid}"));
     }
 
-    /// How long the main thread may sleep.
+    /// Returns how long the main thread may sleep.
     pub(super) fn sleep_time(&self) -> Duration {
         self.watchdog.as_ref().map_or(SLEEP_MAX, |watchdog| watchdog.period.min(SLEEP_MAX))
     }
 
-    /// Says that all is well when it is time to, unless one of `progress` has stood still since.
+    /// Pings the watchdog when it is time to, unless a counter of `progress` has not changed since.
     pub(super) fn ping_watchdog(&mut self, progress: impl FnOnce() -> Vec<(String, u64)>) {
         let Some(watchdog) = &mut self.watchdog else { return };
         match watchdog.check(Instant::now(), progress) {
             WatchdogState::NotDue => {}
             WatchdogState::Progress => self.notify("WATCHDOG=1"),
             WatchdogState::Stuck(name) => {
-                error!("{name} stands still: the watchdog is not told otherwise")
+                error!(worker = name, "worker is stuck; withholding the watchdog ping")
             }
         }
     }
@@ -66,16 +66,16 @@ impl Supervisor {
     fn notify(&self, lines: &str) {
         let Some(notifier) = &self.notifier else { return };
         if let Err(error) = notifier.say(lines) {
-            warn!("whoever watches over this process could not be told: {error}");
+            warn!(%error, "cannot notify the supervisor");
         }
     }
 }
 
-/// When somebody is to be told that all is well, and whether it is.
+/// Decides when to ping the watchdog, and whether every worker has made progress.
 struct Watchdog {
     period: Duration,
     due: Option<Instant>,
-    /// The beats when all was well last.
+    /// The counters at the last ping.
     seen: Vec<u64>,
 }
 
@@ -87,8 +87,7 @@ enum WatchdogState {
 }
 
 impl Watchdog {
-    /// For one who is alarmed after `time` without a word: half of that leaves time for one word
-    /// that comes late.
+    /// `time` is the watchdog's timeout. Pings at half of it tolerate one that is late.
     fn new(time: Duration) -> Self {
         Self { period: time / 2, due: None, seen: Vec::new() }
     }
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_stands_still_stops_the_words() {
+    fn withholds_ping_while_a_worker_is_stuck() {
         let mut watchdog = Watchdog::new(Duration::from_secs(4));
         let start = Instant::now();
         let mut check = |after_ms: u64, progress: [u64; 2]| {
@@ -125,7 +124,7 @@ mod tests {
             let progress = progress.into_iter().enumerate().map(|(at, count)| (name(at), count));
             watchdog.check(start + Duration::from_millis(after_ms), || progress.collect())
         };
-        assert_eq!(check(0, [0, 0]), WatchdogState::Progress, "the first word starts the count");
+        assert_eq!(check(0, [0, 0]), WatchdogState::Progress, "the first ping starts the count");
         assert_eq!(check(1999, [1, 1]), WatchdogState::NotDue);
         assert_eq!(check(2000, [1, 1]), WatchdogState::Progress);
         assert_eq!(check(4000, [2, 1]), WatchdogState::Stuck("worker 1".into()));

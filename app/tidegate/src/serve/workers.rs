@@ -1,4 +1,4 @@
-//! The threads.
+//! The threads of the tracker.
 
 use std::io;
 use std::net::TcpListener;
@@ -26,13 +26,14 @@ use super::listeners::{BoundListener, worker_count};
 use crate::acme::{self, CertStore};
 use crate::config::{AcmeConfig, Config, ListenerGroup, Transport};
 
-/// A thread that ended before it was told to.
+/// A thread that ended unasked.
 pub(super) struct ThreadExit {
     pub(super) name: String,
+    /// What happened, as the rest of a sentence that begins with the name.
     pub(super) reason: String,
 }
 
-/// All threads, and what they share.
+/// All threads, and the state they share.
 pub(super) struct Workers {
     tracker: Arc<Tracker>,
     registry: Arc<MetricsRegistry>,
@@ -40,15 +41,15 @@ pub(super) struct Workers {
     clock: Clock,
     stop: Arc<AtomicBool>,
     stop_async: watch::Sender<bool>,
-    /// Steps that the sweep has made.
+    /// Steps the sweep has taken.
     sweeps: Arc<AtomicU64>,
     threads: Vec<(String, JoinHandle<()>)>,
     on_exit: Arc<dyn Fn(ThreadExit) + Send + Sync>,
 }
 
-/// How often a step of the sweep is made.
+/// How often the sweep takes a step.
 const SWEEP_PERIOD: Duration = Duration::from_millis(100);
-/// Seconds in which the sweep goes once round everything, unless peers live shorter.
+/// Seconds for one pass of the sweep over all torrents, unless peers have a shorter lifetime.
 const SWEEP_PASS_S: u32 = 60;
 
 impl Workers {
@@ -69,7 +70,7 @@ impl Workers {
             acme: AcmeAttempts::default(),
             version: env!("CARGO_PKG_VERSION"),
         };
-        // Uptime counts from here, whatever the tracker's own clock says.
+        // Uptime counts from here: after an upgrade the tracker's own clock continues the old one.
         START.get_or_init(Clock::start);
         Self {
             tracker: Arc::clone(tracker),
@@ -84,30 +85,30 @@ impl Workers {
         }
     }
 
-    /// What the admin listener shows.
+    /// Returns what the admin listener reports.
     pub(super) fn metric_sources(&self) -> &MetricSources {
         &self.metric_sources
     }
 
-    /// The same, to keep.
+    /// Returns a shared reference to the same.
     pub(super) fn shared_metric_sources(&self) -> Arc<MetricSources> {
         Arc::clone(&self.metric_sources)
     }
 
-    /// How far each worker has come, by the name of what it does. What stands still is stuck.
+    /// Returns a counter for each worker, with its name. A worker whose counter does not change is stuck.
     pub(super) fn progress(&self) -> Vec<(String, u64)> {
         let name = |listener: Listener| {
-            format!("a worker of {} {}", listener.protocol.label(), listener.address)
+            format!("worker of {} {}", listener.protocol.label(), listener.address)
         };
         let workers = self.registry.publish_counts().into_iter();
         let sweeps = self.sweeps.load(Ordering::Relaxed);
         workers
             .map(|(listener, beat)| (name(listener), beat))
-            .chain([(String::from("the sweep"), sweeps)])
+            .chain([(String::from("sweep"), sweeps)])
             .collect()
     }
 
-    /// A worker for each set of sockets: the first of every listener, the second of every …
+    /// Starts the UDP workers: one for the first socket of every listener, one for the second, …
     pub(super) fn start_udp(
         &mut self,
         listeners: Vec<BoundListener<UdpSocket>>,
@@ -144,7 +145,7 @@ impl Workers {
             let place = place.copied();
             self.start(format!("udp-{number}"), raise_priority, move || {
                 if let Some(Err(error)) = place.map(pin_to_core) {
-                    warn!("udp-{number} is not kept on a core: {error}");
+                    warn!(worker = format!("udp-{number}"), %error, "cannot pin the worker to a core");
                 }
                 Ok(net::run_udp(sockets, engine, &mut front, &stop)?)
             })?;
@@ -152,7 +153,7 @@ impl Workers {
         Ok(())
     }
 
-    /// The same. `tls` is for those listeners that speak it.
+    /// Starts the HTTP workers, likewise. `tls` is for listeners that use it.
     pub(super) fn start_http(
         &mut self,
         listeners: Vec<BoundListener<TcpListener>>,
@@ -205,8 +206,8 @@ impl Workers {
         })
     }
 
-    /// The thread that writes records. It is told to end by itself, after all others. It neither goes first nor
-    /// steps back: who changes something by the API waits for it.
+    /// Starts the thread that writes records. It has normal priority, because changes through the API
+    /// wait for it, and is not among those that [`Self::stop`] stops: it ends after all others.
     pub(super) fn start_records(&mut self, work: impl FnOnce() + Send + 'static) -> Result<()> {
         self.start(
             "records".into(),
@@ -216,12 +217,12 @@ impl Workers {
                 Ok(())
             },
         )?;
-        // It is not waited for among the rest.
+        // [`Self::stop`] does not wait for it.
         self.threads.pop();
         Ok(())
     }
 
-    /// The thread that obtains certificates and renews them, as the latest of `configs` asks.
+    /// Starts the thread that obtains and renews certificates, following the latest of `configs`.
     pub(super) fn start_acme(
         &mut self,
         store: CertStore,
@@ -234,7 +235,7 @@ impl Workers {
         })
     }
 
-    /// The thread that forgets peers, a little at a time.
+    /// Starts the thread that removes expired peers, a few at a time.
     pub(super) fn start_sweep(&mut self) -> Result<()> {
         let tracker = Arc::clone(&self.tracker);
         let (clock, stop) = (self.clock, Arc::clone(&self.stop));
@@ -251,8 +252,7 @@ impl Workers {
         })
     }
 
-    /// Tells all threads to end and waits for them until `deadline`. Gives the names of those that
-    /// have not ended by then.
+    /// Stops all threads. Returns the names of those that have not ended by `deadline`.
     pub(super) fn stop(self, deadline: Instant) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.stop_async.send_replace(true);
@@ -264,8 +264,8 @@ impl Workers {
         left.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Starts a thread, which takes its place before or behind the others, and reports if it ends, by an
-    /// error, a panic or otherwise, unasked.
+    /// Starts a thread, which first sets its priority. It is reported if it ends unasked: by an error, a
+    /// panic or otherwise.
     fn start(
         &mut self,
         name: String,
@@ -276,13 +276,13 @@ impl Workers {
         let own_name = name.clone();
         let body = move || {
             if let Err(error) = set_priority() {
-                info!("{own_name} competes for cores as any thread does: {error}");
+                info!(thread = own_name, %error, "cannot change the priority of the thread");
             }
-            // The thread ends either way: nothing that the panic left half done is used again.
+            // The thread ends either way: no state that a panic left inconsistent is used again.
             let reason = match catch_unwind(AssertUnwindSafe(work)) {
-                Ok(Ok(())) => String::from("nothing was left to do"),
-                Ok(Err(error)) => format!("{error:#}"),
-                Err(_) => String::from("it panicked; the message stands above"),
+                Ok(Ok(())) => String::from("ended unexpectedly"),
+                Ok(Err(error)) => format!("failed: {error:#}"),
+                Err(_) => String::from("panicked (see the message above)"),
             };
             if !stop.load(Ordering::Relaxed) {
                 on_exit(ThreadExit { name: own_name, reason });
@@ -307,11 +307,11 @@ fn process() -> ProcessStats {
 }
 
 fn seed() -> Result<u64> {
-    getrandom::u64().context("the system gives no random numbers")
+    getrandom::u64().context("cannot get random numbers from the system")
 }
 
-/// From a list for each listener to a list for each of at most `count` workers. A listener may have
-/// more sockets than there are workers, or fewer, if they were handed over.
+/// Distributes the sockets of each listener over at most `count` workers. A listener with inherited
+/// sockets may have more or fewer of them than there are workers.
 fn distribute<S>(listeners: Vec<BoundListener<S>>, count: usize) -> Vec<Vec<(S, ListenerGroup)>> {
     let mut workers: Vec<Vec<(S, ListenerGroup)>> = Vec::new();
     workers.resize_with(count, Vec::new);
@@ -330,7 +330,7 @@ mod tests {
     use crate::config::Settings;
 
     #[test]
-    fn every_worker_gets_a_socket_of_every_listener() {
+    fn gives_every_worker_a_socket_of_every_listener() {
         let config = Config::from_settings(&Settings::default()).unwrap();
         let distributed = |listeners: &[&[u32]], count| -> Vec<Vec<u32>> {
             let open = |sockets: &&[u32]| BoundListener {
