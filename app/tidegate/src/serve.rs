@@ -199,7 +199,8 @@ fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> 
 
 fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
     let mut secrets = [[0; 16]; 3];
-    getrandom::fill(secrets.as_flattened_mut()).context("cannot get random numbers from the system")?;
+    getrandom::fill(secrets.as_flattened_mut())
+        .context("cannot get random numbers from the system")?;
     let [hash_key, offers, limits] = secrets;
     let workers =
         listeners::worker_count(config.udp_workers) + listeners::worker_count(config.http_workers);
@@ -336,7 +337,9 @@ impl Serving {
             if self.upgrader.is_requested() && self.records.is_idle() {
                 self.upgrade();
             } else if self.upgrader.is_overdue() {
-                error!("upgrade failed: waiting changes cannot be recorded; check the disk of state.dir");
+                error!(
+                    "upgrade failed: waiting changes cannot be recorded; check the disk of state.dir"
+                );
                 self.upgrader.cancel();
                 self.records.pause(false);
             }

@@ -106,7 +106,9 @@ fn take_inherited(
     let had_some = !inherited.is_empty();
     let sockets = take(inherited, name, at);
     match sockets.len() {
-        0 if had_some => info!(listener = name, address = %at, "no inherited socket; bound a new one"),
+        0 if had_some => {
+            info!(listener = name, address = %at, "no inherited socket; bound a new one")
+        }
         0 => {}
         sockets if sockets < workers => info!(
             listener = name, address = %at, sockets, workers,

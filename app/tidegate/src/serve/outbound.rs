@@ -1,4 +1,4 @@
-//! Carries posts to other machines: webhooks and traces, over TLS if their URLs say so.
+//! Posts webhooks and traces to other machines, over TLS for https URLs.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -19,17 +19,19 @@ use rustls::crypto::aws_lc_rs;
 
 use crate::config::Config;
 
-/// How long the other side may take to answer.
+/// How long a response may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it may take to be reached.
+/// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// Ways to post webhooks, and traces if they are wanted.
+/// Returns what posts webhooks and, if configured, traces.
 pub(super) fn client(config: &Config) -> Result<(SendPost, Option<TraceOptions>)> {
     let send_post: SendPost = if config.webhook_ports.is_empty() {
-        Arc::new(|_| Box::pin(async { Err("[admin] webhook_ports is empty".into()) }))
+        Arc::new(|_| {
+            Box::pin(async { Err("webhooks are off: admin.webhook_ports is empty".into()) })
+        })
     } else {
         send_post(pool()?)
     };
@@ -59,8 +61,9 @@ fn send_post(pool: Pool) -> SendPost {
             Box::pin(async move {
                 let request = request(post).map_err(|error| error.to_string())?;
                 let answer = tokio::time::timeout(RESPONSE_TIMEOUT, pool.request(request)).await;
-                let answer = answer.map_err(|_| String::from("no answer in time"))?;
-                // What it says beside the status is nobody's business.
+                let answer = answer
+                    .map_err(|_| format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()))?;
+                // Only the status matters.
                 answer.map(|answer| answer.status().as_u16()).map_err(|error| reason(&error))
             });
         sent
