@@ -17,6 +17,7 @@ mod cli;
 mod compare;
 mod config;
 mod dates;
+mod errors;
 mod load;
 mod scrape;
 mod serve;

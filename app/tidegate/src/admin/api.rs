@@ -258,7 +258,7 @@ impl Api {
         } else {
             ""
         };
-        ApiError::Failed(format!("{} cannot be reached: {why}{hint}", self.url()))
+        ApiError::Failed(format!("cannot reach {}: {why}{hint}", self.url()))
     }
 
     fn broken(&self, error: &(dyn StdError + 'static)) -> ApiError {
