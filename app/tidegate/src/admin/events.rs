@@ -77,7 +77,7 @@ impl Events {
         while left > 0 {
             let Some(message) = stream.next()? else {
                 return Err(ApiError::Failed(format!(
-                    "{} has ended the stream",
+                    "{} closed the stream of events",
                     session.api.url()
                 )));
             };

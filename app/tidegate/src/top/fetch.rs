@@ -1,4 +1,4 @@
-//! Where the figures come from: a stream of them, and pages of torrents, each on a thread of its own.
+//! Fetches statistics as a stream, and pages of torrents, each on its own thread.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use super::snapshot::{Snapshot, Update};
 use crate::admin::{Api, ApiError, Endpoint, Sort};
 
-/// Torrents that are fetched: more than a terminal has lines.
+/// How many torrents are fetched: more than a terminal has lines.
 const TORRENTS: usize = 200;
-/// Between looks at the torrents. The tracker sorts them anew every few seconds.
+/// How often torrents are fetched. The tracker sorts them every few seconds.
 const TORRENTS_PERIOD: Duration = Duration::from_secs(3);
-/// Before a stream that has ended is asked for again.
+/// The pause before a stream that has ended is opened again.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks until nobody takes its news.
+/// Sends updates until the receiver is dropped.
 pub(super) struct Fetcher {
     sorts: Sender<Sort>,
 }
@@ -49,19 +49,19 @@ impl Fetcher {
         Ok(Self { sorts })
     }
 
-    /// Has torrents sorted by something else.
+    /// Changes the order of torrents.
     pub(super) fn sort(&self, sort: Sort) {
-        // A thread that has ended has told why.
+        // Fails only if the thread has ended, which it has reported.
         let _ = self.sorts.send(sort);
     }
 }
 
-/// All figures, as they are now.
+/// Fetches a complete snapshot.
 pub(super) fn once(endpoint: Endpoint, sort: Sort) -> Result<Snapshot, ApiError> {
     let api = Api::new(endpoint)?;
     let mut snapshot = Snapshot::default();
     snapshot.apply(version(&api)?);
-    // The tracker makes the list anew when somebody asks, and gives the one that it has meanwhile.
+    // The first request makes the tracker sort its torrents anew; it returns the previous list.
     page(&api, sort);
     let mut stream = api.stream_events("GET /figures")?;
     while !snapshot.is_complete() {
@@ -74,7 +74,7 @@ pub(super) fn once(endpoint: Endpoint, sort: Sort) -> Result<Snapshot, ApiError>
     Ok(snapshot)
 }
 
-/// Tells figures until there are no more, or nobody listens.
+/// Sends statistics until the stream ends or the receiver is dropped.
 fn stream_events(api: &Api, updates: &Sender<Update>) -> Result<(), ApiError> {
     let tell = |told| updates.send(told).map_err(|_| ApiError::OutputClosed);
     tell(version(api)?)?;
@@ -88,7 +88,9 @@ fn stream_events(api: &Api, updates: &Sender<Update>) -> Result<(), ApiError> {
 fn ended(followed: Result<(), ApiError>) -> String {
     match followed {
         Err(ApiError::Usage(why) | ApiError::Failed(why)) => why,
-        Ok(()) | Err(ApiError::OutputClosed) => "the tracker has ended the stream".into(),
+        Ok(()) | Err(ApiError::OutputClosed) => {
+            "the tracker closed the stream of statistics".into()
+        }
     }
 }
 
