@@ -361,9 +361,9 @@ mod tests {
 
     #[test]
     fn rounds_durations() {
-        let told = [0, 119, 120, 7199, 7200, 172_799, 172_800]
+        let texts = [0, 119, 120, 7199, 7200, 172_799, 172_800]
             .map(|s| approximate(Duration::from_secs(s)));
-        assert_eq!(told, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 days"]);
+        assert_eq!(texts, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 days"]);
     }
 
     #[test]

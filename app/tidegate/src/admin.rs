@@ -212,7 +212,7 @@ impl Session {
         max: usize,
         table: &mut Table,
     ) -> Result<usize, ApiError> {
-        let items = page[of].as_array().map(Vec::as_slice).unwrap_or_default();
+        let items = items_of(page, of)?;
         let items = items.get(..max).unwrap_or(items);
         let text = if self.json {
             items.iter().map(|item| format!("{item}\n")).collect()
@@ -223,4 +223,14 @@ impl Session {
         self.print(&text)?;
         Ok(items.len())
     }
+}
+
+/// Returns the list `name` in a response.
+fn items_of<'a>(response: &'a Value, name: &str) -> Result<&'a [Value], ApiError> {
+    response[name].as_array().map(Vec::as_slice).ok_or_else(|| {
+        ApiError::Failed(format!(
+            "unexpected response of the API: expected a list `{name}`; check that the tracker has the \
+             same version as this program"
+        ))
+    })
 }

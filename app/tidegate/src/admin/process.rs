@@ -7,9 +7,9 @@ use clap::{Subcommand, ValueEnum};
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::Session;
 use super::error::ApiError;
 use super::table::{Column, Format, column, date, lines, plain};
+use super::{Session, items_of};
 use crate::cli::printable;
 
 const LISTENERS: &[Column] = &[
@@ -101,7 +101,7 @@ impl Config {
 fn show(session: &Session) -> Result<(), ApiError> {
     let all = session.api.request("GET /config", None)?;
     let mut text = String::new();
-    for setting in all["settings"].as_array().map(Vec::as_slice).unwrap_or_default() {
+    for setting in items_of(&all, "settings")? {
         text += &if session.json {
             format!("{setting}\n")
         } else {
@@ -183,7 +183,7 @@ fn show_log(session: &Session, follow: bool) -> Result<(), ApiError> {
     let mut after = 0;
     loop {
         let log = session.api.request(&format!("GET /log?after={after}"), None)?;
-        for line in log["lines"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        for line in items_of(&log, "lines")? {
             after = line["id"].as_u64().unwrap_or(after).max(after);
             session.print_value(line, |line| {
                 let time = line["time"].as_u64().map_or_else(|| "-".into(), date);

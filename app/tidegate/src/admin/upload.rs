@@ -47,9 +47,9 @@ impl Upload {
     /// Sends the contents of `source`: one hash per line; `#` starts a comment. `name` is for messages.
     pub(super) fn new(name: String, source: Box<dyn BufRead + Send>) -> Self {
         let continue_signal = Arc::new(Notify::new());
-        let told = Arc::clone(&continue_signal);
+        let signal = Arc::clone(&continue_signal);
         let wait = async move {
-            let _ = tokio::time::timeout(CONTINUE_TIMEOUT, told.notified()).await;
+            let _ = tokio::time::timeout(CONTINUE_TIMEOUT, signal.notified()).await;
         };
         let wait: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(wait);
         Self {

@@ -26,18 +26,23 @@ impl Fetcher {
         updates: Sender<Update>,
     ) -> Result<Self, ApiError> {
         let (sorts, sort_changes) = mpsc::channel();
-        let (snapshot, torrents) = (Api::new(endpoint.clone())?, Api::new(endpoint)?);
-        let told = updates.clone();
+        let (stream_api, torrents_api) = (Api::new(endpoint.clone())?, Api::new(endpoint)?);
+        let stream_updates = updates.clone();
         let failed = |error| ApiError::Failed(format!("cannot start a thread: {error}"));
         let stream = move || {
-            while told.send(Update::Disconnected(ended(stream_events(&snapshot, &told)))).is_ok() {
+            loop {
+                let ended = send_statistics(&stream_api, &stream_updates);
+                let update = Update::Disconnected(reason(ended));
+                if stream_updates.send(update).is_err() {
+                    break;
+                }
                 thread::sleep(RECONNECT_PAUSE);
             }
         };
         thread::Builder::new().name("figures".into()).spawn(stream).map_err(failed)?;
         let pages = move || {
             let mut sort = sort;
-            while updates.send(page(&torrents, sort)).is_ok() {
+            while updates.send(page(&torrents_api, sort)).is_ok() {
                 sort = match sort_changes.recv_timeout(TORRENTS_PERIOD) {
                     Ok(sort) => sort,
                     Err(RecvTimeoutError::Timeout) => sort,
@@ -66,7 +71,7 @@ pub(super) fn once(endpoint: Endpoint, sort: Sort) -> Result<Snapshot, ApiError>
     let mut stream = api.stream_events("GET /figures")?;
     while !snapshot.is_complete() {
         let Some(message) = stream.next()? else {
-            return Err(ApiError::Failed(ended(Ok(()))));
+            return Err(ApiError::Failed(reason(Ok(()))));
         };
         snapshot.apply(Update::Snapshot(message));
     }
@@ -75,18 +80,19 @@ pub(super) fn once(endpoint: Endpoint, sort: Sort) -> Result<Snapshot, ApiError>
 }
 
 /// Sends statistics until the stream ends or the receiver is dropped.
-fn stream_events(api: &Api, updates: &Sender<Update>) -> Result<(), ApiError> {
-    let tell = |told| updates.send(told).map_err(|_| ApiError::OutputClosed);
-    tell(version(api)?)?;
+fn send_statistics(api: &Api, updates: &Sender<Update>) -> Result<(), ApiError> {
+    let send = |update| updates.send(update).map_err(|_| ApiError::OutputClosed);
+    send(version(api)?)?;
     let mut stream = api.stream_events("GET /figures")?;
     while let Some(message) = stream.next()? {
-        tell(Update::Snapshot(message))?;
+        send(Update::Snapshot(message))?;
     }
     Ok(())
 }
 
-fn ended(followed: Result<(), ApiError>) -> String {
-    match followed {
+/// Returns why a stream has ended.
+fn reason(ended: Result<(), ApiError>) -> String {
+    match ended {
         Err(ApiError::Usage(why) | ApiError::Failed(why)) => why,
         Ok(()) | Err(ApiError::OutputClosed) => {
             "the tracker closed the stream of statistics".into()
@@ -96,10 +102,10 @@ fn ended(followed: Result<(), ApiError>) -> String {
 
 fn version(api: &Api) -> Result<Update, ApiError> {
     let stats = api.request("GET /stats", None)?;
-    Ok(Update::Version(stats["version"].as_str().unwrap_or_default().into()))
+    Ok(Update::Version(stats["version"].as_str().unwrap_or("?").into()))
 }
 
 fn page(api: &Api, sort: Sort) -> Update {
     let page = api.request(&format!("GET /torrents?sort={}&limit={TORRENTS}", sort.name()), None);
-    Update::Torrents(page.map_err(|stop| ended(Err(stop))))
+    Update::Torrents(page.map_err(|error| reason(Err(error))))
 }

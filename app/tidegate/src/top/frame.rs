@@ -282,7 +282,7 @@ fn micros(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::top::snapshot::Update;
-    use crate::top::snapshot::tests::told;
+    use crate::top::snapshot::tests::update;
     use serde_json::json;
 
     fn snapshot() -> Snapshot {
@@ -302,12 +302,12 @@ mod tests {
             json!([0, 0, 0, 0, 0, 0, 0, 0, 0]),
             json!([1200, 34, 12.4, 1500, 3, 7, 8, 9, 1 << 30]),
         ];
-        snapshot.apply(told("history", &json!({ "fields": fields, "seconds": seconds })));
+        snapshot.apply(update("history", &json!({ "fields": fields, "seconds": seconds })));
         let tables = json!({
             "refusals": { "not_listed": 3.0 }, "drops": {}, "clients": { "qBittorrent": 0.75, "other": 0.25 },
             "uptime_s": 3700.5, "memory_used": 1024, "memory_budget": 2048,
         });
-        snapshot.apply(told("tables", &tables));
+        snapshot.apply(update("tables", &tables));
         let torrents: Vec<_> =
             (0..50).map(|at| json!({ "info_hash": format!("{at:040x}"), "seeders": at })).collect();
         snapshot.apply(Update::Torrents(Ok(json!({ "torrents": torrents }))));

@@ -62,33 +62,33 @@ impl Snapshot {
             }
             Update::Torrents(Err(why)) => self.torrents_error = Some(why),
             Update::Snapshot(message) => {
-                self.stream_error = None;
-                let data = serde_json::from_str(&message.data).unwrap_or_default();
-                self.put(&message.name, data);
+                self.stream_error = serde_json::from_str(&message.data)
+                    .and_then(|data| self.put(&message.name, data))
+                    .err()
+                    .map(|error| format!("invalid `{}` from the API: {error}", message.name));
             }
         }
     }
 
-    fn put(&mut self, name: &str, mut data: Value) {
+    fn put(&mut self, name: &str, mut data: Value) -> serde_json::Result<()> {
         match name {
             "history" => {
-                let fields = serde_json::from_value(data["fields"].take());
-                self.fields = fields.unwrap_or_default();
+                self.fields = serde_json::from_value(data["fields"].take())?;
                 self.request_history.clear();
-                let rows = data["seconds"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let rows: Vec<Vec<Option<f64>>> = serde_json::from_value(data["seconds"].take())?;
                 rows.iter().for_each(|row| self.add(row));
             }
-            "sample" => self.add(&data),
+            "sample" => self.add(&serde_json::from_value::<Vec<_>>(data)?),
             "tables" => self.tables = data,
             // From a later version.
             _ => {}
         }
+        Ok(())
     }
 
-    /// Adds the values of another second.
-    fn add(&mut self, row: &Value) {
-        let numbers = row.as_array().map(Vec::as_slice).unwrap_or_default();
-        self.sample = numbers.iter().map(|number| number.as_f64().unwrap_or_default()).collect();
+    /// Adds the values of another second. Unknown ones (null) count as 0.
+    fn add(&mut self, row: &[Option<f64>]) {
+        self.sample = row.iter().map(|value| value.unwrap_or(0.0)).collect();
         if self.request_history.len() >= HISTORY_MAX {
             self.request_history.pop_front();
         }
@@ -142,7 +142,7 @@ pub(super) mod tests {
     use super::*;
     use serde_json::json;
 
-    pub(in crate::top) fn told(name: &str, data: &Value) -> Update {
+    pub(in crate::top) fn update(name: &str, data: &Value) -> Update {
         Update::Snapshot(SseMessage { name: name.into(), data: data.to_string() })
     }
 
@@ -152,22 +152,22 @@ pub(super) mod tests {
         assert!(!snapshot.has_sample());
         let history =
             json!({ "fields": ["time", "udp_s", "ws_s"], "seconds": [[1, 2, 3], [2, 4.5, 0]] });
-        snapshot.apply(told("history", &history));
+        snapshot.apply(update("history", &history));
         assert!(snapshot.has_sample() && !snapshot.is_complete());
         assert_eq!(
             (snapshot.of("udp_s"), snapshot.of("nonsense"), snapshot.requests()),
             (4.5, 0.0, 4.5)
         );
         snapshot.apply(Update::Disconnected("x".into()));
-        snapshot.apply(told("sample", &json!([3, 1, 1])));
+        snapshot.apply(update("sample", &json!([3, 1, 1])));
         assert_eq!(snapshot.request_history, [5.0, 4.5, 2.0]);
         assert_eq!(snapshot.stream_error, None);
-        snapshot.apply(told("tables", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
+        snapshot.apply(update("tables", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
         assert!(snapshot.is_complete());
         assert_eq!(snapshot.ranking("drops"), [("b", 2.0), ("a", 1.0)]);
         assert_eq!(snapshot.ranking("refusals"), []);
         for _ in 0..HISTORY_MAX {
-            snapshot.apply(told("sample", &json!([3, 0, 7])));
+            snapshot.apply(update("sample", &json!([3, 0, 7])));
         }
         assert_eq!(
             (snapshot.request_history.len(), snapshot.request_history[0]),
