@@ -37,25 +37,25 @@ pub(crate) fn read(config: &Config) -> Result<AccessFiles> {
 fn read_policies(config: &Config) -> Result<Vec<ListenerPolicy>> {
     let mut known: BTreeMap<&Path, Arc<HashList>> = BTreeMap::new();
     let mut listener_policies = Vec::new();
-    for listener_policy in &config.listener_policies {
-        let mut lists = AccessLists { mode: listener_policy.mode, ..AccessLists::default() };
-        for (wanted, path, list) in [
-            (listener_policy.uses_allow(), listener_policy.allow.as_path(), &mut lists.allow),
-            (listener_policy.uses_deny(), listener_policy.deny.as_path(), &mut lists.deny),
+    for policy in &config.listener_policies {
+        let mut lists = AccessLists { mode: policy.mode, ..AccessLists::default() };
+        for (key, is_used, path, list) in [
+            ("access.allow", policy.uses_allow(), policy.allow.as_path(), &mut lists.allow),
+            ("access.deny", policy.uses_deny(), policy.deny.as_path(), &mut lists.deny),
         ] {
-            if !wanted || path.as_os_str().is_empty() {
+            if !is_used || path.as_os_str().is_empty() {
                 continue;
             }
             if !known.contains_key(path) {
-                known.insert(path, Arc::new(read_list(path)?));
+                known.insert(path, Arc::new(read_list(path).context(key)?));
             }
             list.clone_from(&known[path]);
         }
         listener_policies.push(ListenerPolicy {
             lists,
-            private_addresses: listener_policy.private_addresses,
-            private: listener_policy.private,
-            clients: listener_policy.clients.clone(),
+            private_addresses: policy.private_addresses,
+            private: policy.private,
+            clients: policy.clients.clone(),
         });
     }
     Ok(listener_policies)

@@ -33,10 +33,9 @@ pub(crate) use event_stream::SseMessage;
 pub(crate) use table::{bytes, date, span};
 pub(crate) use torrents::Sort;
 
-/// Manage a running tracker over its API (docs/api.md): keys, lists, bans, tokens, torrents, peers,
-/// configuration, statistics.
+/// Manage a running tidegate over its API.
 ///
-/// Exit code: 0 = success, 1 = failure, 2 = invalid arguments.
+/// See docs/api.md for tokens and their permissions. Exit code: 0 = success, 1 = failure, 2 = invalid arguments.
 #[derive(Args)]
 pub(crate) struct Admin {
     #[command(flatten)]

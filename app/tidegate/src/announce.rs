@@ -12,9 +12,9 @@ use types::{Event, Family, InfoHash, NumWant, PeerId};
 
 use crate::cli::{self, ConnectArgs, UsageError, printable};
 
-/// Announce a torrent to any tracker and print the response, with one peer per line.
+/// Announce a torrent to any tracker and print the response.
 ///
-/// Without --event, the announce says `started`, and a final one says `stopped`, so that the tracker keeps no
+/// Prints one peer per line. Without --event, the announce says `started`, and a final one says `stopped`, so that the tracker keeps no
 /// peer.
 #[derive(Args)]
 #[command(override_usage = "tidegate announce [OPTIONS] [URL] TORRENT")]

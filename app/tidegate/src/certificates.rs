@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use net::tls::{Certificate, Chain};
 
 use crate::config::Config;
@@ -12,7 +12,7 @@ const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// Reads the certificates that `config` names.
 pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
-    let read = |files| Certificate::read(files).map_err(Into::into);
+    let read = |files| Certificate::read(files).context("tls.certificates");
     config.certificates.iter().map(read).collect()
 }
 

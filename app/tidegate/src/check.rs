@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use crate::cli::{self, ConnectArgs, UsageError, printable};
 use crate::dates;
 
-/// Check that trackers work correctly: at each address, everything that clients depend on.
+/// Check that a tracker works correctly.
 ///
-/// Two simulated clients announce a random torrent and leave again. Exit code: 0 = no check failed,
+/// At each of its addresses, everything is checked that clients depend on. Two simulated clients announce a random torrent and leave again. Exit code: 0 = no check failed,
 /// 1 = at least one failed, 2 = invalid arguments.
 #[derive(Args)]
 pub(crate) struct Check {

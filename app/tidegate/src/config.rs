@@ -150,7 +150,7 @@ impl Config {
             log: LogConfig::from_section(&sections.log, &mut problems),
         };
         config.cross_check(sections, &mut problems);
-        if problems.is_empty() { Ok(config) } else { Err(unique(problems)) }
+        if problems.is_empty() { Ok(config) } else { Err(Problem::sorted(problems)) }
     }
 
     /// Returns the addresses of all listeners of a protocol.
@@ -195,17 +195,6 @@ impl Config {
             }
         }
     }
-}
-
-/// Returns each item once, in order.
-fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
-    let mut unique = Vec::new();
-    for one in all {
-        if !unique.contains(&one) {
-            unique.push(one);
-        }
-    }
-    unique
 }
 
 fn origins(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<String> {

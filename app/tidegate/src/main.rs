@@ -50,11 +50,8 @@ enum Task {
         #[command(subcommand)]
         task: ConfigTask,
     },
-    /// Announce a torrent to any tracker and print the response.
     Announce(announce::Announce),
-    /// Ask any tracker for the number of seeders, leechers and downloads of torrents.
     Scrape(scrape::Scrape),
-    /// Check that a tracker works correctly.
     Check(check::Check),
     /// Put any tracker under load and report its throughput.
     Load {
@@ -63,9 +60,7 @@ enum Task {
     },
     /// Compare trackers: throughput, latency, memory.
     Compare(compare::Compare),
-    /// Manage a running tidegate over its API.
     Admin(admin::Admin),
-    /// Show live statistics of a running tidegate in a terminal.
     Top(top::Top),
     /// Benchmark a part of tidegate.
     Bench {
@@ -167,6 +162,7 @@ fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {
 
 fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
     let (_, config) = load(file)?;
+    config.warnings().iter().for_each(|text| cli::print_error(format_args!("warning: {text}")));
     let problems = serve::check(&config);
     if problems.is_empty() { print("The configuration is valid\n") } else { Err(problems) }
 }

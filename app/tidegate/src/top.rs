@@ -29,10 +29,9 @@ use frame::View;
 use screen::{Action, Screen};
 use snapshot::{Snapshot, Update};
 
-/// Show live statistics of a running tidegate: requests, latency, swarms, refusals, client software, largest
-/// torrents.
+/// Show live statistics of a running tidegate in a terminal.
 ///
-/// Keys: q or Ctrl-C quits; s, l, d and a sort torrents by seeders, leechers, downloads and age. Needs a token
+/// They include requests, latency, swarms, refusals, client software and the largest torrents. Keys: q or Ctrl-C quits; s, l, d and a sort torrents by seeders, leechers, downloads and age. Needs a token
 /// with the permission stats:read, and torrents:read for the torrents.
 #[derive(Args)]
 pub(crate) struct Top {

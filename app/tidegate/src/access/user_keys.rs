@@ -44,30 +44,32 @@ pub(super) fn read(path: &Path) -> Result<Vec<UserKey>> {
     if path.as_os_str().is_empty() {
         return Ok(Vec::new());
     }
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(BufReader::new(file)).with_context(|| path.display().to_string())
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("access.keys: cannot read {name}"))?;
+    parse(&name, BufReader::new(file)).context("access.keys")
 }
 
-fn parse(mut text: impl BufRead) -> Result<Vec<UserKey>> {
+/// Parses the keys in the file `name`.
+fn parse(name: &str, mut text: impl BufRead) -> Result<Vec<UserKey>> {
     let mut keys = Vec::new();
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
         let mut limited = text.by_ref().take(LINE_MAX + 1);
-        if limited.read_until(b'\n', &mut line).with_context(|| format!("line {number}"))? == 0 {
+        if limited.read_until(b'\n', &mut line).with_context(|| format!("{name}:{number}"))? == 0 {
             break;
         }
         if line.len() as u64 > LINE_MAX {
-            bail!("line {number}: longer than {LINE_MAX} bytes");
+            bail!("{name}:{number}: expected a line of at most {LINE_MAX} bytes");
         }
         let comment = line.iter().position(|byte| *byte == b'#').unwrap_or(line.len());
         let entry = line.get(..comment).unwrap_or(&line);
         let mut words = entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         if let Some(key) = words.next() {
             if keys.len() == limits::USER_KEYS_MAX {
-                bail!("line {number}: more than {} keys", limits::USER_KEYS_MAX);
+                bail!("{name}:{number}: expected at most {} keys", limits::USER_KEYS_MAX);
             }
-            keys.push(UserKey::parse(key).with_context(|| format!("line {number}"))?);
+            keys.push(UserKey::parse(key).with_context(|| format!("{name}:{number}"))?);
         }
     }
     Ok(keys)
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     fn keys(text: &str) -> Vec<String> {
-        let keys = parse(text.as_bytes()).unwrap();
+        let keys = parse("keys.txt", text.as_bytes()).unwrap();
         keys.iter().map(|key| key.as_str().to_owned()).collect()
     }
 
@@ -93,14 +95,14 @@ mod tests {
     fn reports_invalid_lines_without_quoting_them() {
         let message = |bad: &str| {
             let text = format!("{}\n{bad}\n", "a".repeat(16));
-            format!("{:#}", parse(text.as_bytes()).unwrap_err())
+            format!("{:#}", parse("keys.txt", text.as_bytes()).unwrap_err())
         };
-        assert_eq!(message("secret"), "line 2: 6 characters where a key has 16 to 64");
+        assert_eq!(message("secret"), "keys.txt:2: 6 characters where a key has 16 to 64");
         assert_eq!(
             message("secretsecretsecret!"),
-            "line 2: character 19 is none of A-Z a-z 0-9 _ -"
+            "keys.txt:2: character 19 is none of A-Z a-z 0-9 _ -"
         );
-        assert_eq!(message(&"a".repeat(5000)), "line 2: longer than 1024 bytes");
+        assert_eq!(message(&"a".repeat(5000)), "keys.txt:2: expected a line of at most 1024 bytes");
     }
 
     #[test]
