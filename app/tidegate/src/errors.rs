@@ -41,12 +41,11 @@ fn join(text: String, cause: &str) -> String {
 
 /// Describes an error of TLS, if it is one.
 fn tls_error(error: &(dyn Error + 'static)) -> Option<String> {
-    let error = match error.downcast_ref::<io::Error>() {
-        // Its source is that of the error inside, which it leaves out.
-        Some(outer) => outer.get_ref()?.downcast_ref(),
-        None => error.downcast_ref(),
-    };
-    Some(match error? {
+    // The source of an `io::Error` is that of the error inside, which it leaves out.
+    if let Some(outer) = error.downcast_ref::<io::Error>() {
+        return tls_error(outer.get_ref()?);
+    }
+    Some(match error.downcast_ref::<rustls::Error>()? {
         rustls::Error::InvalidCertificate(error) => certificate_error(error),
         rustls::Error::InvalidMessage(_) => "the server does not use TLS on this port".into(),
         rustls::Error::AlertReceived(alert) => format!("the server refused TLS (alert {alert:?})"),
