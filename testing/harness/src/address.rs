@@ -27,8 +27,6 @@ pub fn is_listening(address: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
-
     use super::*;
     use std::net::{TcpListener, UdpSocket};
 

@@ -208,8 +208,6 @@ pub fn get(address: SocketAddr, target: &str) -> io::Result<Response> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
-
     use super::*;
     use std::io::Cursor;
 

@@ -186,8 +186,6 @@ pub fn is_alive(process: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
-
     use super::*;
     use crate::{Directory, PATIENCE};
 
