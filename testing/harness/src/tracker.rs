@@ -1,6 +1,7 @@
 //! A running tidegate.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -76,7 +77,11 @@ impl Tracker {
         if let Some(admin) = listeners.iter().find(|listener| listener.kind == "admin") {
             let address = admin.address;
             process.wait_until("ready", PATIENCE, |_| {
-                http::get(address, "/health/ready").is_ok_and(|response| response.status == 200)
+                match http::get(address, "/health/ready") {
+                    Ok(response) => response.status == 200,
+                    // One that speaks TLS ends the connection; it is ready in a moment.
+                    Err(error) => error.kind() != ErrorKind::ConnectionRefused,
+                }
             })?;
         }
         Ok(Self {
