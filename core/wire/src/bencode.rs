@@ -3,7 +3,7 @@
 //!
 //! [`Encoder`] appends to a buffer that is used again for every answer. [`parse`] checks a whole
 //! text strictly and gives a [`Value`] that borrows from it; it serves tests and tools, and costs
-//! nothing on the tracker's own path. [`parse_loosely`] takes what other trackers write, too.
+//! nothing on the tracker's own path. [`parse_lenient`] takes what other trackers write, too.
 
 mod encode;
 mod read;
@@ -12,4 +12,6 @@ mod tests;
 
 pub use encode::Encoder;
 pub(crate) use encode::append_decimal;
-pub use read::{DEPTH_MAX, Malformed, Reason, Value, entry, parse, parse_loosely};
+pub use read::{
+    BencodeError, BencodeErrorKind, DEPTH_MAX, Value, dict_entry, parse, parse_lenient,
+};

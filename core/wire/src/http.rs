@@ -16,10 +16,10 @@ mod upgrade;
 
 pub use crate::url::Target;
 pub use forwarded::ForwardedHeader;
-pub use head::{Fault, Head, Method, Request, read_head};
+pub use head::{Method, ParsedRequest, RequestError, RequestHead, read_head};
 pub use query::{AnnounceQuery, ScrapeQuery, announce_query};
 pub use reply::{
-    AnnounceReply, PeerModel, Response, Status, broken_upgrade, failure, fault, forbidden_origin,
-    scrape,
+    AnnounceReply, PeerFormat, ResponseFraming, Status, failure, forbidden_origin, request_error,
+    scrape, upgrade_error,
 };
-pub use upgrade::{BrokenUpgrade, Upgrade};
+pub use upgrade::{Upgrade, UpgradeError};

@@ -21,16 +21,16 @@ pub enum Value<'a> {
 
 /// What is wrong, and at which byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub struct BencodeError {
     /// The position, from 0.
     pub at: usize,
     /// What is wrong there.
-    pub reason: Reason,
+    pub kind: BencodeErrorKind,
 }
 
 /// What can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum BencodeErrorKind {
     /// The text ends too early.
     CutShort,
     /// No value starts with this byte.
@@ -46,27 +46,27 @@ pub enum Reason {
 }
 
 /// Reads one value that takes up the whole text.
-pub fn parse(text: &[u8]) -> Result<Value<'_>, Malformed> {
-    match parse_loosely(text)? {
+pub fn parse(text: &[u8]) -> Result<Value<'_>, BencodeError> {
+    match parse_lenient(text)? {
         (value, None) => Ok(value),
-        (_, Some(departure)) => Err(departure),
+        (_, Some(violation)) => Err(violation),
     }
 }
 
 /// Reads a value as lenient decoders do, which most clients have: keys may be in any order, and
 /// something may follow. The first such departure is told.
-pub fn parse_loosely(text: &[u8]) -> Result<(Value<'_>, Option<Malformed>), Malformed> {
+pub fn parse_lenient(text: &[u8]) -> Result<(Value<'_>, Option<BencodeError>), BencodeError> {
     let mut reader = Reader::new(text);
     let value = reader.value(0)?;
     if reader.at < text.len() {
-        reader.depart(reader.at, Reason::Trailing);
+        reader.note_violation(reader.at, BencodeErrorKind::Trailing);
     }
-    Ok((value, reader.departure))
+    Ok((value, reader.violation))
 }
 
 /// The text of the value that a dictionary has for `key`, as it stands there: what an info hash is the
-/// hash of. Reads as leniently as [`parse_loosely`].
-pub fn entry<'a>(text: &'a [u8], key: &str) -> Result<Option<&'a [u8]>, Malformed> {
+/// hash of. Reads as leniently as [`parse_lenient`].
+pub fn dict_entry<'a>(text: &'a [u8], key: &str) -> Result<Option<&'a [u8]>, BencodeError> {
     let mut reader = Reader::new(text);
     let mut found = None;
     reader.entries(0, |name, _, span| {
@@ -99,59 +99,61 @@ struct Reader<'a> {
     text: &'a [u8],
     at: usize,
     /// Where the text first was what only lenient decoders take.
-    departure: Option<Malformed>,
+    violation: Option<BencodeError>,
 }
 
 impl<'a> Reader<'a> {
     fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, departure: None }
+        Self { text, at: 0, violation: None }
     }
 
-    fn depart(&mut self, at: usize, reason: Reason) {
-        self.departure.get_or_insert(Malformed { at, reason });
+    fn note_violation(&mut self, at: usize, kind: BencodeErrorKind) {
+        self.violation.get_or_insert(BencodeError { at, kind });
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
+    fn value(&mut self, depth: usize) -> Result<Value<'a>, BencodeError> {
         if depth > DEPTH_MAX {
-            return Err(self.fail(Reason::TooDeep));
+            return Err(self.fail(BencodeErrorKind::TooDeep));
         }
         match self.peek()? {
             b'i' => self.int().map(Value::Int),
             b'0'..=b'9' => self.bytes().map(Value::Bytes),
             b'l' => self.list(depth),
             b'd' => self.dict(depth),
-            _ => Err(self.fail(Reason::NoValue)),
+            _ => Err(self.fail(BencodeErrorKind::NoValue)),
         }
     }
 
-    fn int(&mut self) -> Result<i64, Malformed> {
+    fn int(&mut self) -> Result<i64, BencodeError> {
         self.at += 1;
         let negative = self.peek()? == b'-';
         self.at += usize::from(negative);
         let start = self.at;
         let magnitude = self.digits()?;
         if self.peek()? != b'e' || (negative && magnitude == 0) {
-            return Err(Malformed { at: start, reason: Reason::BadNumber });
+            return Err(BencodeError { at: start, kind: BencodeErrorKind::BadNumber });
         }
         self.at += 1;
         let signed = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
-        i64::try_from(signed).map_err(|_| Malformed { at: start, reason: Reason::BadNumber })
+        i64::try_from(signed)
+            .map_err(|_| BencodeError { at: start, kind: BencodeErrorKind::BadNumber })
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+    fn bytes(&mut self) -> Result<&'a [u8], BencodeError> {
         let len = self.digits()?;
         if self.peek()? != b':' {
-            return Err(self.fail(Reason::BadNumber));
+            return Err(self.fail(BencodeErrorKind::BadNumber));
         }
         self.at += 1;
         let rest = self.text.get(self.at..).unwrap_or_default();
         let bytes = usize::try_from(len).ok().and_then(|len| rest.get(..len));
-        let bytes = bytes.ok_or(Malformed { at: self.text.len(), reason: Reason::CutShort })?;
+        let bytes =
+            bytes.ok_or(BencodeError { at: self.text.len(), kind: BencodeErrorKind::CutShort })?;
         self.at += bytes.len();
         Ok(bytes)
     }
 
-    fn list(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
+    fn list(&mut self, depth: usize) -> Result<Value<'a>, BencodeError> {
         self.at += 1;
         let mut items = Vec::new();
         while self.peek()? != b'e' {
@@ -161,7 +163,7 @@ impl<'a> Reader<'a> {
         Ok(Value::List(items))
     }
 
-    fn dict(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
+    fn dict(&mut self, depth: usize) -> Result<Value<'a>, BencodeError> {
         let mut entries = Vec::new();
         self.entries(depth, |key, value, _| entries.push((key, value)))?;
         Ok(Value::Dict(entries))
@@ -172,21 +174,21 @@ impl<'a> Reader<'a> {
         &mut self,
         depth: usize,
         mut take: impl FnMut(&'a [u8], Value<'a>, Range<usize>),
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), BencodeError> {
         if self.peek()? != b'd' {
-            return Err(self.fail(Reason::NoValue));
+            return Err(self.fail(BencodeErrorKind::NoValue));
         }
         self.at += 1;
         let mut last = None;
         while self.peek()? != b'e' {
             let start = self.at;
             if !self.peek()?.is_ascii_digit() {
-                return Err(self.fail(Reason::NoValue));
+                return Err(self.fail(BencodeErrorKind::NoValue));
             }
             let key = self.bytes()?;
             //= bep3#bencode-sorted-keys
             if last.is_some_and(|last| last >= key) {
-                self.depart(start, Reason::KeyOrder);
+                self.note_violation(start, BencodeErrorKind::KeyOrder);
             }
             last = Some(key);
             let start = self.at;
@@ -198,9 +200,9 @@ impl<'a> Reader<'a> {
     }
 
     /// One digit or more, without a leading zero.
-    fn digits(&mut self) -> Result<u64, Malformed> {
+    fn digits(&mut self) -> Result<u64, BencodeError> {
         let start = self.at;
-        let bad = Malformed { at: start, reason: Reason::BadNumber };
+        let bad = BencodeError { at: start, kind: BencodeErrorKind::BadNumber };
         let mut value = 0_u64;
         while let Some(digit) = self.text.get(self.at).filter(|byte| byte.is_ascii_digit()) {
             let grown = value.checked_mul(10).and_then(|v| v.checked_add((digit - b'0').into()));
@@ -216,27 +218,27 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    fn peek(&self) -> Result<u8, Malformed> {
-        self.text.get(self.at).copied().ok_or_else(|| self.fail(Reason::CutShort))
+    fn peek(&self) -> Result<u8, BencodeError> {
+        self.text.get(self.at).copied().ok_or_else(|| self.fail(BencodeErrorKind::CutShort))
     }
 
-    fn fail(&self, reason: Reason) -> Malformed {
-        Malformed { at: self.at, reason }
+    fn fail(&self, kind: BencodeErrorKind) -> BencodeError {
+        BencodeError { at: self.at, kind }
     }
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for BencodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = match self.reason {
-            Reason::CutShort => "the text ends too early",
-            Reason::NoValue => "no value starts like this",
-            Reason::BadNumber => "not a number as bencoding writes it",
-            Reason::KeyOrder => "a key out of order",
-            Reason::TooDeep => "nested too deep",
-            Reason::Trailing => "something follows the value",
+        let kind = match self.kind {
+            BencodeErrorKind::CutShort => "the text ends too early",
+            BencodeErrorKind::NoValue => "no value starts like this",
+            BencodeErrorKind::BadNumber => "not a number as bencoding writes it",
+            BencodeErrorKind::KeyOrder => "a key out of order",
+            BencodeErrorKind::TooDeep => "nested too deep",
+            BencodeErrorKind::Trailing => "something follows the value",
         };
-        write!(f, "byte {}: {reason}", self.at)
+        write!(f, "byte {}: {kind}", self.at)
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for BencodeError {}

@@ -7,7 +7,10 @@ mod answer;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Announced, Answer, Departure, File, Scraped, Unreadable, announced, scraped};
+pub use answer::{
+    AnnounceResponse, ResponseError, ScrapeEntry, ScrapeResponse, TrackerResponse, Violation,
+    parse_announce, parse_scrape,
+};
 
 use std::mem::MaybeUninit;
 
@@ -27,7 +30,7 @@ pub fn announce_target(out: &mut Vec<u8>, target: &str, announce: &Announce, key
     query.number("uploaded", announce.uploaded);
     query.number("downloaded", announce.downloaded);
     // Trackers ask for it. A client that does not know yet misses something at any rate.
-    query.number("left", announce.left.unwrap_or(UNKNOWN));
+    query.number("left", announce.left.unwrap_or(LEFT_UNKNOWN));
     query.number("compact", 1);
     if let NumWant::Peers(peers) = announce.want {
         query.number("numwant", peers.into());
@@ -39,7 +42,7 @@ pub fn announce_target(out: &mut Vec<u8>, target: &str, announce: &Announce, key
 }
 
 /// What is left where the size is not known: a block of a piece, as other clients say.
-const UNKNOWN: u64 = 16384;
+const LEFT_UNKNOWN: u64 = 16384;
 
 fn event(event: Event) -> Option<&'static str> {
     match event {
@@ -122,7 +125,7 @@ impl<'a> Query<'a> {
         self.name(name);
         for byte in bytes {
             // Which bytes need more than one cannot be foretold: a branch would be wrong too often.
-            let (code, len) = CODES.get(usize::from(*byte)).copied().unwrap_or_default();
+            let (code, len) = PERCENT_CODES.get(usize::from(*byte)).copied().unwrap_or_default();
             let end = self.out.len() + len;
             self.out.extend_from_slice(&code);
             self.out.truncate(end);
@@ -131,15 +134,15 @@ impl<'a> Query<'a> {
 }
 
 /// How each byte is written in a query, and how many of the three bytes that takes.
-static CODES: [([u8; 3], usize); 256] = codes();
+static PERCENT_CODES: [([u8; 3], usize); 256] = percent_codes();
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "all bytes in turn")]
-const fn codes() -> [([u8; 3], usize); 256] {
-    let mut codes = [([0; 3], 0); 256];
+const fn percent_codes() -> [([u8; 3], usize); 256] {
+    let mut percent_codes = [([0; 3], 0); 256];
     let mut at = 0;
-    while at < codes.len() {
+    while at < percent_codes.len() {
         let byte = at as u8;
-        codes[at] = match byte {
+        percent_codes[at] = match byte {
             b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'-' | b'_' | b'~' => {
                 ([byte, 0, 0], 1)
             }
@@ -147,7 +150,7 @@ const fn codes() -> [([u8; 3], usize); 256] {
         };
         at += 1;
     }
-    codes
+    percent_codes
 }
 
 /// The hex digit of a number below 16.
@@ -157,18 +160,18 @@ const fn digit(number: u8) -> u8 {
 
 /// The first bytes of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Head<'a> {
+pub enum ParsedResponse<'a> {
     /// More must come.
     Partial,
     /// A whole head.
-    Whole(Response<'a>),
+    Complete(ResponseHead<'a>),
     /// No HTTP/1.
-    Broken,
+    Invalid,
 }
 
 /// Status line and headers of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Response<'a> {
+pub struct ResponseHead<'a> {
     /// The status code.
     pub status: u16,
     /// How long the body is.
@@ -195,21 +198,21 @@ pub enum Length {
 }
 
 /// Looks for the head of an answer at the start of `input`, which holds all that has come so far.
-pub fn read_head(input: &[u8]) -> Head<'_> {
+pub fn read_head(input: &[u8]) -> ParsedResponse<'_> {
     let mut headers = [const { MaybeUninit::uninit() }; limits::HTTP_HEADERS_MAX];
     let mut parsed = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
     match parser.parse_response_with_uninit_headers(&mut parsed, input, &mut headers) {
         Ok(httparse::Status::Complete(consumed)) => match response(&parsed, consumed) {
-            Some(response) => Head::Whole(response),
-            None => Head::Broken,
+            Some(response) => ParsedResponse::Complete(response),
+            None => ParsedResponse::Invalid,
         },
-        Ok(httparse::Status::Partial) => Head::Partial,
-        Err(_) => Head::Broken,
+        Ok(httparse::Status::Partial) => ParsedResponse::Partial,
+        Err(_) => ParsedResponse::Invalid,
     }
 }
 
-fn response<'a>(parsed: &httparse::Response<'_, 'a>, consumed: usize) -> Option<Response<'a>> {
+fn response<'a>(parsed: &httparse::Response<'_, 'a>, consumed: usize) -> Option<ResponseHead<'a>> {
     let status = parsed.code?;
     let values = |name: &'static str| {
         let same = parsed.headers.iter().filter(move |it| it.name.eq_ignore_ascii_case(name));
@@ -236,7 +239,7 @@ fn response<'a>(parsed: &httparse::Response<'_, 'a>, consumed: usize) -> Option<
     let identity = |value: &&[u8]| !value.eq_ignore_ascii_case(b"identity");
     let encoding = values("content-encoding").find(identity);
     let location = values("location").next();
-    Some(Response { status, length, keep_alive, location, encoding, consumed })
+    Some(ResponseHead { status, length, keep_alive, location, encoding, consumed })
 }
 
 /// What stands at the start of what is left of a chunked body (RFC 9112, 7.1).
@@ -257,7 +260,7 @@ pub enum Chunk<'a> {
         consumed: usize,
     },
     /// No chunk.
-    Broken,
+    Invalid,
 }
 
 /// Takes the chunk at the start of `input`. Trailers are passed over.
@@ -265,7 +268,7 @@ pub fn read_chunk(input: &[u8]) -> Chunk<'_> {
     let (start, len) = match httparse::parse_chunk_size(input) {
         Ok(httparse::Status::Complete(found)) => found,
         Ok(httparse::Status::Partial) => return Chunk::Partial,
-        Err(_) => return Chunk::Broken,
+        Err(_) => return Chunk::Invalid,
     };
     let rest = input.get(start..).unwrap_or_default();
     if len == 0 {
@@ -275,7 +278,7 @@ pub fn read_chunk(input: &[u8]) -> Chunk<'_> {
                 Chunk::End { consumed: start + trailers }
             }
             Ok(httparse::Status::Partial) => Chunk::Partial,
-            Err(_) => Chunk::Broken,
+            Err(_) => Chunk::Invalid,
         };
     }
     let Some((bytes, rest)) = usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len))
@@ -285,6 +288,6 @@ pub fn read_chunk(input: &[u8]) -> Chunk<'_> {
     match rest {
         [b'\r', b'\n', ..] => Chunk::Data { bytes, consumed: start + bytes.len() + 2 },
         [] | [b'\r'] => Chunk::Partial,
-        _ => Chunk::Broken,
+        _ => Chunk::Invalid,
     }
 }

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use super::Request;
+use super::RequestHead;
 
 /// The header that the operator's proxies write. The other one may come from anybody: a proxy
 /// passes on what it does not know.
@@ -20,12 +20,15 @@ pub enum ForwardedHeader {
     Forwarded,
 }
 
-impl<'a> Request<'a> {
+impl<'a> RequestHead<'a> {
     /// The addresses that proxies say they were asked from, the nearest proxy's entry first, over
     /// all headers of that name, which together are one list. `None` stands for an entry that names
     /// no address: unknown, obfuscated, or malformed. A v4-mapped v6 address is its v4 address.
     //= rfc7239#elements
-    pub fn hops(&self, header: ForwardedHeader) -> impl Iterator<Item = Option<IpAddr>> + use<'a> {
+    pub fn forwarded_addresses(
+        &self,
+        header: ForwardedHeader,
+    ) -> impl Iterator<Item = Option<IpAddr>> + use<'a> {
         let name: &[u8] = match header {
             ForwardedHeader::XForwardedFor => b"x-forwarded-for",
             ForwardedHeader::Forwarded => b"forwarded",
@@ -113,34 +116,40 @@ fn last_separator(text: &[u8], separator: u8, has_quotes: bool) -> Option<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{Head, read_head};
+    use crate::http::{ParsedRequest, read_head};
 
     /// The hops of a request with these headers; `-` for one without an address.
-    fn hops(header: ForwardedHeader, headers: &str) -> Vec<String> {
+    fn forwarded_addresses(header: ForwardedHeader, headers: &str) -> Vec<String> {
         let text = format!("GET / HTTP/1.1\r\n{headers}\r\n");
-        let Head::Whole(request) = read_head(text.as_bytes()) else { panic!("{text}") };
+        let ParsedRequest::Complete(request) = read_head(text.as_bytes()) else { panic!("{text}") };
         let shown = |hop: Option<IpAddr>| hop.map_or_else(|| "-".into(), |ip| ip.to_string());
-        request.hops(header).map(shown).collect()
+        request.forwarded_addresses(header).map(shown).collect()
     }
 
     fn forwarded(value: &str) -> Vec<String> {
-        hops(ForwardedHeader::Forwarded, &format!("Forwarded: {value}\r\n"))
+        forwarded_addresses(ForwardedHeader::Forwarded, &format!("Forwarded: {value}\r\n"))
     }
 
     #[test]
     fn lists_are_read_from_the_right_over_all_headers() {
         let x = "X-Forwarded-For: 1.1.1.1, 2.2.2.2\r\nHost: x\r\nx-forwarded-for:3.3.3.3\r\n";
-        assert_eq!(hops(ForwardedHeader::XForwardedFor, x), ["3.3.3.3", "2.2.2.2", "1.1.1.1"]);
-        assert!(hops(ForwardedHeader::Forwarded, x).is_empty());
+        assert_eq!(
+            forwarded_addresses(ForwardedHeader::XForwardedFor, x),
+            ["3.3.3.3", "2.2.2.2", "1.1.1.1"]
+        );
+        assert!(forwarded_addresses(ForwardedHeader::Forwarded, x).is_empty());
         let own = "X-Forwarded-For-Me: 1.1.1.1\r\nForwarded-For: 2.2.2.2\r\n";
-        assert!(hops(ForwardedHeader::XForwardedFor, own).is_empty());
-        assert!(hops(ForwardedHeader::Forwarded, own).is_empty());
+        assert!(forwarded_addresses(ForwardedHeader::XForwardedFor, own).is_empty());
+        assert!(forwarded_addresses(ForwardedHeader::Forwarded, own).is_empty());
     }
 
     #[test]
     fn entries_of_many_forms() {
         let of = |entry: &str| {
-            hops(ForwardedHeader::XForwardedFor, &format!("X-Forwarded-For: {entry}\r\n"))
+            forwarded_addresses(
+                ForwardedHeader::XForwardedFor,
+                &format!("X-Forwarded-For: {entry}\r\n"),
+            )
         };
         assert_eq!(of("5.6.7.8:4711"), ["5.6.7.8"]);
         assert_eq!(of("[2001:db8::1]:80"), ["2001:db8::1"]);
@@ -169,7 +178,10 @@ mod tests {
             ["192.0.2.2", "192.0.2.1"]
         );
         let lines = "Forwarded: for=192.0.2.1\r\nforwarded:for=192.0.2.2\r\n";
-        assert_eq!(hops(ForwardedHeader::Forwarded, lines), ["192.0.2.2", "192.0.2.1"]);
+        assert_eq!(
+            forwarded_addresses(ForwardedHeader::Forwarded, lines),
+            ["192.0.2.2", "192.0.2.1"]
+        );
     }
 
     //= rfc7239#obfuscated
@@ -192,8 +204,12 @@ mod tests {
         let made_up =
             [r#"for=""#, r#"for="9.9.9.9"#, r#"host="a\"#, r#"for=9.9.9.9;host=""#, r"\", ";"];
         for made_up in made_up {
-            let hops = forwarded(&format!("{made_up}, for=192.0.2.1;proto=http"));
-            assert_eq!(hops.first().map(String::as_str), Some("192.0.2.1"), "{made_up}");
+            let forwarded_addresses = forwarded(&format!("{made_up}, for=192.0.2.1;proto=http"));
+            assert_eq!(
+                forwarded_addresses.first().map(String::as_str),
+                Some("192.0.2.1"),
+                "{made_up}"
+            );
         }
         // What a client has its proxy quote.
         let hosts = [
@@ -203,8 +219,8 @@ mod tests {
             ";for=9.9.9.9",
         ];
         for host in hosts {
-            let hops = forwarded(&format!("for=192.0.2.1;host=\"{host}\""));
-            assert_eq!(hops, ["192.0.2.1"], "{host}");
+            let forwarded_addresses = forwarded(&format!("for=192.0.2.1;host=\"{host}\""));
+            assert_eq!(forwarded_addresses, ["192.0.2.1"], "{host}");
         }
     }
 }

@@ -9,19 +9,19 @@ use crate::url::{self, Target, Url};
 
 /// What the first bytes of a stream are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Head<'a> {
+pub enum ParsedRequest<'a> {
     /// The beginning of a request: more must come.
     Partial,
     /// A whole request.
-    Whole(Request<'a>),
+    Complete(RequestHead<'a>),
     /// Nothing that can be served. Where the next request would start is unknown, so the
     /// connection ends with the answer.
-    Fault(Fault),
+    Invalid(RequestError),
 }
 
 /// A request without a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request<'a> {
+pub struct RequestHead<'a> {
     /// Whether the answer has a body.
     pub method: Method,
     /// What is asked for.
@@ -38,7 +38,7 @@ pub struct Request<'a> {
     pub keep_alive: bool,
     /// Where the next request starts.
     pub consumed: usize,
-    /// The bytes of the head itself, for [`Request::hops`].
+    /// The bytes of the head itself, for [`RequestHead::forwarded_addresses`].
     pub(super) head: &'a [u8],
 }
 
@@ -48,12 +48,12 @@ pub enum Method {
     /// With a body in the answer.
     Get,
     /// The same head without the body.
-    Head,
+    ParsedRequest,
 }
 
 /// Why a request cannot be served as HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum RequestError {
     /// 400: no HTTP/1 request, or one with a body.
     BadRequest,
     /// 400: a handshake of TLS.
@@ -67,7 +67,7 @@ pub enum Fault {
 }
 
 /// Looks for a request at the start of `input`, which holds all that has come so far.
-pub fn read_head(input: &[u8]) -> Head<'_> {
+pub fn read_head(input: &[u8]) -> ParsedRequest<'_> {
     let mut headers = [const { MaybeUninit::uninit() }; limits::HTTP_HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
     let status = parsed.parse_with_uninit_headers(input, &mut headers);
@@ -75,27 +75,35 @@ pub fn read_head(input: &[u8]) -> Head<'_> {
         Ok(httparse::Status::Complete(consumed)) if consumed <= limits::HTTP_HEAD_MAX => {
             whole(&parsed, input, consumed)
         }
-        Ok(httparse::Status::Complete(_)) => Head::Fault(too_large(input)),
-        Ok(httparse::Status::Partial) if input.len() < limits::HTTP_HEAD_MAX => Head::Partial,
-        Ok(httparse::Status::Partial) => Head::Fault(too_large(input)),
+        Ok(httparse::Status::Complete(_)) => ParsedRequest::Invalid(too_large(input)),
+        Ok(httparse::Status::Partial) if input.len() < limits::HTTP_HEAD_MAX => {
+            ParsedRequest::Partial
+        }
+        Ok(httparse::Status::Partial) => ParsedRequest::Invalid(too_large(input)),
         // The kind of record, and the first byte of its version.
-        Err(_) if input.starts_with(&[22, 3]) => Head::Fault(Fault::Tls),
-        Err(httparse::Error::TooManyHeaders) => Head::Fault(Fault::HeadersTooLarge),
-        Err(_) => Head::Fault(Fault::BadRequest),
+        Err(_) if input.starts_with(&[22, 3]) => ParsedRequest::Invalid(RequestError::Tls),
+        Err(httparse::Error::TooManyHeaders) => {
+            ParsedRequest::Invalid(RequestError::HeadersTooLarge)
+        }
+        Err(_) => ParsedRequest::Invalid(RequestError::BadRequest),
     }
 }
 
 /// Which part of an overlong head is to blame.
-fn too_large(input: &[u8]) -> Fault {
+fn too_large(input: &[u8]) -> RequestError {
     let line = input.iter().take(limits::HTTP_HEAD_MAX).position(|byte| *byte == b'\n');
-    if line.is_some() { Fault::HeadersTooLarge } else { Fault::UriTooLong }
+    if line.is_some() { RequestError::HeadersTooLarge } else { RequestError::UriTooLong }
 }
 
-fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usize) -> Head<'a> {
+fn whole<'a>(
+    parsed: &httparse::Request<'_, 'a>,
+    input: &'a [u8],
+    consumed: usize,
+) -> ParsedRequest<'a> {
     let method = match parsed.method {
         Some("GET") => Method::Get,
-        Some("HEAD") => Method::Head,
-        _ => return Head::Fault(Fault::MethodNotAllowed),
+        Some("HEAD") => Method::ParsedRequest,
+        _ => return ParsedRequest::Invalid(RequestError::MethodNotAllowed),
     };
     let mut keep_alive = parsed.version == Some(1);
     let mut websocket = false;
@@ -108,10 +116,10 @@ fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usiz
                 keep_alive = connection(header.value, keep_alive);
             }
             14 if header.name.eq_ignore_ascii_case("content-length") && header.value != b"0" => {
-                return Head::Fault(Fault::BadRequest);
+                return ParsedRequest::Invalid(RequestError::BadRequest);
             }
             17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
-                return Head::Fault(Fault::BadRequest);
+                return ParsedRequest::Invalid(RequestError::BadRequest);
             }
             _ => {}
         }
@@ -119,7 +127,17 @@ fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usiz
     let upgrade = if websocket { upgrade::read(parsed) } else { Upgrade::None };
     let Url { target, key, path, query } = url::read(parsed.path.unwrap_or_default().as_bytes());
     let head = input.get(..consumed).unwrap_or_default();
-    Head::Whole(Request { method, target, key, path, query, upgrade, keep_alive, consumed, head })
+    ParsedRequest::Complete(RequestHead {
+        method,
+        target,
+        key,
+        path,
+        query,
+        upgrade,
+        keep_alive,
+        consumed,
+        head,
+    })
 }
 
 /// `close` wins over `keep-alive`, whatever the order; other tokens say nothing.

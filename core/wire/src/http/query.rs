@@ -101,16 +101,16 @@ impl<'a> ScrapeQuery<'a> {
         Self { query }
     }
 
-    /// Puts the named torrents into `room`, sorted and without repeats, since they become the keys
+    /// Puts the named torrents into `buffer`, sorted and without repeats, since they become the keys
     /// of a dictionary, and gives that slice. One that is malformed refuses the scrape.
     //= bep48#scrape-request
     pub fn read_into<'b>(
         &self,
-        room: &'b mut [InfoHash; limits::SCRAPE_HASHES_HTTP_MAX],
+        buffer: &'b mut [InfoHash; limits::SCRAPE_HASHES_HTTP_MAX],
     ) -> Result<&'b [InfoHash], Refusal> {
         let mut len = 0;
         let named = parameters(self.query).filter(|(name, _)| *name == b"info_hash");
-        for ((_, value), slot) in named.zip(room.iter_mut()) {
+        for ((_, value), slot) in named.zip(buffer.iter_mut()) {
             *slot = InfoHash(twenty_bytes(value).ok_or(Refusal::InfoHashMalformed)?);
             len += 1;
         }
@@ -118,7 +118,7 @@ impl<'a> ScrapeQuery<'a> {
         if len == 0 {
             return Err(Refusal::FullScrape);
         }
-        let named = room.get_mut(..len).unwrap_or_default();
+        let named = buffer.get_mut(..len).unwrap_or_default();
         //= bep3#bencode-sorted-keys
         named.sort_unstable();
         Ok(dedup(named))

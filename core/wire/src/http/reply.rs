@@ -7,19 +7,19 @@ use std::net::IpAddr;
 
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, Retry, SwarmCounts};
 
-use super::{BrokenUpgrade, Fault, Method};
+use super::{Method, RequestError, UpgradeError};
 use crate::bencode::{Encoder, append_decimal};
 
 /// How a response is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Response {
+pub struct ResponseFraming {
     /// HEAD gets no body.
     pub method: Method,
     /// Whether the connection stays open; if not, the answer says so.
     pub keep_alive: bool,
 }
 
-impl Response {
+impl ResponseFraming {
     /// Appends a 200 response with `body` to `out`.
     pub fn ok(self, out: &mut Vec<u8>, body: &[u8]) {
         self.write(out, "200 OK", body);
@@ -55,7 +55,7 @@ pub enum Status {
     Unavailable,
 }
 
-impl Response {
+impl ResponseFraming {
     /// Appends a response with a sentence for people.
     pub fn text(self, out: &mut Vec<u8>, status: Status, sentence: &str) {
         let status = match status {
@@ -74,53 +74,49 @@ impl Response {
 }
 
 /// Appends the answer to a request for a WebSocket that cannot be granted. The connection ends.
-pub fn broken_upgrade(out: &mut Vec<u8>, broken: BrokenUpgrade) {
+pub fn upgrade_error(out: &mut Vec<u8>, broken: UpgradeError) {
     let (status, text) = match broken {
-        BrokenUpgrade::Request => {
+        UpgradeError::Request => {
             (Status::BadRequest, "a WebSocket begins with GET, HTTP/1.1 and a Host\n")
         }
-        BrokenUpgrade::Connection => (
+        UpgradeError::Connection => (
             Status::BadRequest,
             "Connection: Upgrade is missing: is the proxy in between set up for WebSocket?\n",
         ),
-        BrokenUpgrade::Version => {
-            (Status::UpgradeRequired, "only WebSocket version 13 is spoken\n")
-        }
-        BrokenUpgrade::Key => {
-            (Status::BadRequest, "Sec-WebSocket-Key must be 16 bytes in base64\n")
-        }
+        UpgradeError::Version => (Status::UpgradeRequired, "only WebSocket version 13 is spoken\n"),
+        UpgradeError::Key => (Status::BadRequest, "Sec-WebSocket-Key must be 16 bytes in base64\n"),
     };
-    Response { method: Method::Get, keep_alive: false }.text(out, status, text);
+    ResponseFraming { method: Method::Get, keep_alive: false }.text(out, status, text);
 }
 
 /// Appends the answer to a page of a site that may not use this tracker. The connection ends.
 //= rfc6455#origin
 pub fn forbidden_origin(out: &mut Vec<u8>) {
-    let response = Response { method: Method::Get, keep_alive: false };
+    let response = ResponseFraming { method: Method::Get, keep_alive: false };
     response.text(out, Status::Forbidden, "this tracker does not serve pages of this origin\n");
 }
 
 /// Appends the answer to what is no request that can be served, or names no path there is.
-pub fn fault(out: &mut Vec<u8>, fault: Fault) {
-    let (status, text) = match fault {
-        Fault::BadRequest => ("400 Bad Request", "this is not an HTTP/1.1 GET request\n"),
-        Fault::Tls => (
+pub fn request_error(out: &mut Vec<u8>, request_error: RequestError) {
+    let (status, text) = match request_error {
+        RequestError::BadRequest => ("400 Bad Request", "this is not an HTTP/1.1 GET request\n"),
+        RequestError::Tls => (
             "400 Bad Request",
             "this port speaks no TLS: the URL must begin with http:// or ws://\n",
         ),
-        Fault::MethodNotAllowed => {
+        RequestError::MethodNotAllowed => {
             ("405 Method Not Allowed\r\nAllow: GET, HEAD", "only GET and HEAD are served\n")
         }
-        Fault::UriTooLong => ("414 URI Too Long", "the request line is too long\n"),
-        Fault::HeadersTooLarge => {
+        RequestError::UriTooLong => ("414 URI Too Long", "the request line is too long\n"),
+        RequestError::HeadersTooLarge => {
             ("431 Request Header Fields Too Large", "the request's headers are too large\n")
         }
     };
-    let response = Response { method: Method::Get, keep_alive: false };
+    let response = ResponseFraming { method: Method::Get, keep_alive: false };
     response.write(out, status, text.as_bytes());
 }
 
-impl Response {
+impl ResponseFraming {
     /// Appends the answer to a path that does not exist.
     pub fn not_found(self, out: &mut Vec<u8>) {
         self.write(out, "404 Not Found", b"this is a BitTorrent tracker: /announce and /scrape\n");
@@ -176,7 +172,7 @@ pub fn scrape(body: &mut Vec<u8>, info_hashes: &[InfoHash], counts: &[SwarmCount
 
 /// How peers are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerModel {
+pub enum PeerFormat {
     /// Strings of packed addresses (BEP 23, BEP 7).
     Compact,
     /// A list of dictionaries with peer ids (BEP 3).
@@ -190,7 +186,7 @@ pub enum PeerModel {
 #[derive(Clone, Copy, Debug)]
 pub struct AnnounceReply<'a> {
     /// How peers are listed.
-    pub model: PeerModel,
+    pub peer_format: PeerFormat,
     /// The torrent's figures.
     pub counts: SwarmCounts,
     /// v4 peers that will follow.
@@ -233,42 +229,42 @@ impl AnnounceReply<'_> {
         encoder.bytes(b"min interval");
         encoder.int(self.interval_min_s.into());
         encoder.bytes(b"peers");
-        match self.model {
+        match self.peer_format {
             //= bep23#peers
-            PeerModel::Compact => encoder.bytes_of(usize::from(self.v4) * PackedV4::WIRE_LEN),
-            PeerModel::Dict | PeerModel::DictNoIds => encoder.list(),
+            PeerFormat::Compact => encoder.bytes_of(usize::from(self.v4) * PackedV4::WIRE_LEN),
+            PeerFormat::Dict | PeerFormat::DictNoIds => encoder.list(),
         }
-        if self.model == PeerModel::Compact && self.v4 == 0 {
-            self.turn_to_v6(body);
+        if self.peer_format == PeerFormat::Compact && self.v4 == 0 {
+            self.begin_peers6(body);
         }
     }
 
     /// Writes some v4 peers. The caller keeps `v4_left`: how many were announced and have not come.
     pub fn peers_v4(&self, body: &mut Vec<u8>, v4_left: &mut u16, peers: &[PackedV4]) {
-        match self.model {
-            PeerModel::Compact => {
+        match self.peer_format {
+            PeerFormat::Compact => {
                 let start = body.len();
                 body.resize(start + peers.len() * PackedV4::WIRE_LEN, 0);
                 crate::udp::append_peers_v4(body, start, peers);
             }
-            PeerModel::Dict | PeerModel::DictNoIds => {
+            PeerFormat::Dict | PeerFormat::DictNoIds => {
                 peers.iter().for_each(|peer| dict_peer(body, peer.key(), None));
             }
         }
         *v4_left = v4_left.saturating_sub(u16::try_from(peers.len()).unwrap_or(u16::MAX));
-        if *v4_left == 0 && self.model == PeerModel::Compact {
-            self.turn_to_v6(body);
+        if *v4_left == 0 && self.peer_format == PeerFormat::Compact {
+            self.begin_peers6(body);
         }
     }
 
     /// Writes some v6 peers.
     //= bep7#peers6
     pub fn peers_v6(&self, body: &mut Vec<u8>, peers: &[PackedV6]) {
-        match self.model {
-            PeerModel::Compact => {
+        match self.peer_format {
+            PeerFormat::Compact => {
                 peers.iter().for_each(|peer| body.extend_from_slice(&peer.wire()));
             }
-            PeerModel::Dict | PeerModel::DictNoIds => {
+            PeerFormat::Dict | PeerFormat::DictNoIds => {
                 peers.iter().for_each(|peer| dict_peer(body, peer.key(), None));
             }
         }
@@ -277,13 +273,13 @@ impl AnnounceReply<'_> {
     /// Writes one peer of the dict model.
     //= bep3#peers-dict
     pub fn peer_with_id(&self, body: &mut Vec<u8>, peer: PeerKey, id: PeerId) {
-        dict_peer(body, peer, (self.model == PeerModel::Dict).then_some(id));
+        dict_peer(body, peer, (self.peer_format == PeerFormat::Dict).then_some(id));
     }
 
     /// Closes the list, and writes what sorts behind it.
     pub fn finish(&self, body: &mut Vec<u8>) {
         let mut encoder = Encoder::new(body);
-        if self.model != PeerModel::Compact {
+        if self.peer_format != PeerFormat::Compact {
             encoder.end();
         }
         if let Some(warning) = self.warning {
@@ -294,7 +290,7 @@ impl AnnounceReply<'_> {
     }
 
     /// `peers6` stands between the two families' strings. Absent without v6 peers.
-    fn turn_to_v6(&self, body: &mut Vec<u8>) {
+    fn begin_peers6(&self, body: &mut Vec<u8>) {
         if self.v6 > 0 {
             let mut encoder = Encoder::new(body);
             encoder.bytes(b"peers6");
@@ -321,11 +317,11 @@ fn dict_peer(body: &mut Vec<u8>, peer: PeerKey, id: Option<PeerId>) {
 }
 
 /// The address as text, without a `String`: the longest v6 address has 45 characters.
-fn ip_text(room: &mut [u8; 46], ip: IpAddr) -> &[u8] {
+fn ip_text(buffer: &mut [u8; 46], ip: IpAddr) -> &[u8] {
     use std::io::Write;
-    let mut rest = room.as_mut_slice();
+    let mut rest = buffer.as_mut_slice();
     // Cannot fail: the room is longer than any address.
     let _ = write!(rest, "{ip}");
     let left = rest.len();
-    room.get(..room.len() - left).unwrap_or_default()
+    buffer.get(..buffer.len() - left).unwrap_or_default()
 }

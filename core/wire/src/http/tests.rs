@@ -15,9 +15,9 @@ const ANNOUNCE: &str = "GET /announce?info_hash=%00%01%02%03%04%05%06%07%08%09%0
      &event=started&numwant=200&compact=1&no_peer_id=1&supportcrypto=1&redundant=0 HTTP/1.1\r\n\
      Host: tracker.example:6969\r\nUser-Agent: qBittorrent/4.6.0\r\nAccept-Encoding: gzip\r\n\r\n";
 
-fn whole(input: &[u8]) -> Request<'_> {
+fn whole(input: &[u8]) -> RequestHead<'_> {
     match read_head(input) {
-        Head::Whole(request) => request,
+        ParsedRequest::Complete(request) => request,
         other => panic!("{other:?}"),
     }
 }
@@ -58,7 +58,7 @@ fn reads_a_real_announce() {
 #[test]
 fn every_prefix_is_partial() {
     for len in 0..ANNOUNCE.len() {
-        assert_eq!(read_head(&ANNOUNCE.as_bytes()[..len]), Head::Partial, "{len}");
+        assert_eq!(read_head(&ANNOUNCE.as_bytes()[..len]), ParsedRequest::Partial, "{len}");
     }
 }
 
@@ -83,30 +83,33 @@ fn keep_alive_by_version_and_header() {
 #[test]
 fn the_key_stands_in_the_path() {
     let text = request("GET /announce/0123?x HTTP/1.1");
-    let Request { target, key, .. } = whole(text.as_bytes());
+    let RequestHead { target, key, .. } = whole(text.as_bytes());
     assert_eq!((target, key), (Target::Announce(b"x"), Some(b"0123".as_slice())));
 }
 
 #[test]
 fn broken_http_has_a_status() {
     let fault = |text: &str| match read_head(text.as_bytes()) {
-        Head::Fault(fault) => fault,
+        ParsedRequest::Invalid(fault) => fault,
         other => panic!("{other:?}"),
     };
-    assert_eq!(fault(&request("POST /announce HTTP/1.1")), Fault::MethodNotAllowed);
-    assert_eq!(fault("\x16\x03\x01\x02"), Fault::Tls);
-    assert_eq!(fault("\x16\x02"), Fault::BadRequest);
-    assert_eq!(fault(&request("GET / HTTP/1.1\nContent-Length: 5")), Fault::BadRequest);
-    assert_eq!(fault(&request("GET / HTTP/1.1\nTransfer-Encoding: chunked")), Fault::BadRequest);
+    assert_eq!(fault(&request("POST /announce HTTP/1.1")), RequestError::MethodNotAllowed);
+    assert_eq!(fault("\x16\x03\x01\x02"), RequestError::Tls);
+    assert_eq!(fault("\x16\x02"), RequestError::BadRequest);
+    assert_eq!(fault(&request("GET / HTTP/1.1\nContent-Length: 5")), RequestError::BadRequest);
+    assert_eq!(
+        fault(&request("GET / HTTP/1.1\nTransfer-Encoding: chunked")),
+        RequestError::BadRequest
+    );
     let flood =
         request(&format!("GET / HTTP/1.1{}", "\na: b".repeat(limits::HTTP_HEADERS_MAX + 1)));
-    assert_eq!(fault(&flood), Fault::HeadersTooLarge);
+    assert_eq!(fault(&flood), RequestError::HeadersTooLarge);
     let long = format!("GET /{}", "a".repeat(limits::HTTP_HEAD_MAX));
-    assert_eq!(fault(&long), Fault::UriTooLong);
+    assert_eq!(fault(&long), RequestError::UriTooLong);
     let wide = format!("GET / HTTP/1.1\r\na: {}", "b".repeat(limits::HTTP_HEAD_MAX));
-    assert_eq!(fault(&wide), Fault::HeadersTooLarge);
+    assert_eq!(fault(&wide), RequestError::HeadersTooLarge);
     // Whole, but over the limit.
-    assert_eq!(fault(&format!("{long} HTTP/1.1\r\n\r\n")), Fault::UriTooLong);
+    assert_eq!(fault(&format!("{long} HTTP/1.1\r\n\r\n")), RequestError::UriTooLong);
 }
 
 #[test]
@@ -161,20 +164,20 @@ fn parameters_are_read_leniently_where_clients_differ() {
 //= type=test
 #[test]
 fn scrape_names_are_sorted_and_distinct() {
-    let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+    let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
     let name = |letter: &str| format!("info_hash={}", letter.repeat(20));
     let query = [name("c"), name("a"), "x=y".into(), name("c"), name("b")].join("&");
-    let hashes = ScrapeQuery::new(query.as_bytes()).read_into(&mut room).unwrap();
+    let hashes = ScrapeQuery::new(query.as_bytes()).read_into(&mut buffer).unwrap();
     assert_eq!(hashes, [InfoHash([b'a'; 20]), InfoHash([b'b'; 20]), InfoHash([b'c'; 20])]);
-    assert_eq!(ScrapeQuery::new(b"").read_into(&mut room), Err(Refusal::FullScrape));
-    let bad = ScrapeQuery::new(b"info_hash=short").read_into(&mut room);
+    assert_eq!(ScrapeQuery::new(b"").read_into(&mut buffer), Err(Refusal::FullScrape));
+    let bad = ScrapeQuery::new(b"info_hash=short").read_into(&mut buffer);
     assert_eq!(bad, Err(Refusal::InfoHashMalformed));
     let many = vec![name("q"); 2 * limits::SCRAPE_HASHES_HTTP_MAX].join("&");
-    assert_eq!(ScrapeQuery::new(many.as_bytes()).read_into(&mut room).unwrap().len(), 1);
+    assert_eq!(ScrapeQuery::new(many.as_bytes()).read_into(&mut buffer).unwrap().len(), 1);
 }
 
 const REPLY: AnnounceReply<'_> = AnnounceReply {
-    model: PeerModel::Compact,
+    peer_format: PeerFormat::Compact,
     counts: SwarmCounts {
         v4: FamilyCounts { seeders: 1, leechers: 2 },
         v6: FamilyCounts { seeders: 3, leechers: 4 },
@@ -245,8 +248,9 @@ fn dict_model_lists_both_families_in_one() {
         (PeerKey::V4([1, 2, 3, 4, 0, 80]), "1.2.3.4", 80),
         (PeerKey::new("2001:db8::1".parse().unwrap(), 443), "2001:db8::1", 443),
     ];
-    for model in [PeerModel::Dict, PeerModel::DictNoIds] {
-        let reply = AnnounceReply { model, v4: 1, v6: 1, warning: Some("old client"), ..REPLY };
+    for peer_format in [PeerFormat::Dict, PeerFormat::DictNoIds] {
+        let reply =
+            AnnounceReply { peer_format, v4: 1, v6: 1, warning: Some("old client"), ..REPLY };
         let mut body = Vec::new();
         reply.begin(&mut body);
         for (peer, ..) in peers {
@@ -259,7 +263,7 @@ fn dict_model_lists_both_families_in_one() {
             assert_eq!(entry.at("ip").unwrap().bytes(), Some(ip.as_bytes()));
             assert_eq!(entry.at("port").unwrap().int(), Some(port));
             let id = entry.at("peer id").and_then(Value::bytes);
-            assert_eq!(id.is_some(), model == PeerModel::Dict);
+            assert_eq!(id.is_some(), peer_format == PeerFormat::Dict);
         }
         assert_eq!(list.len(), 2);
         assert_eq!(value.at("warning message").unwrap().bytes(), Some(b"old client".as_slice()));
@@ -308,14 +312,14 @@ fn failures_say_why_and_when_to_come_back() {
 #[test]
 fn responses_are_framed() {
     let mut out = Vec::new();
-    Response { method: Method::Get, keep_alive: true }.ok(&mut out, b"de");
+    ResponseFraming { method: Method::Get, keep_alive: true }.ok(&mut out, b"de");
     assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nde");
     out.clear();
-    Response { method: Method::Head, keep_alive: false }.ok(&mut out, b"de");
+    ResponseFraming { method: Method::ParsedRequest, keep_alive: false }.ok(&mut out, b"de");
     let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
     assert_eq!(out, head);
     out.clear();
-    fault(&mut out, Fault::MethodNotAllowed);
+    request_error(&mut out, RequestError::MethodNotAllowed);
     assert!(out.starts_with(b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\n"));
 }
 
@@ -333,9 +337,9 @@ fn random_bytes_never_panic() {
             text[at] = random() as u8;
         }
         text.truncate(1 + random() % text.len());
-        if let Head::Whole(request) = read_head(&text) {
-            let _ = request.hops(ForwardedHeader::XForwardedFor).count();
-            let _ = request.hops(ForwardedHeader::Forwarded).count();
+        if let ParsedRequest::Complete(request) = read_head(&text) {
+            let _ = request.forwarded_addresses(ForwardedHeader::XForwardedFor).count();
+            let _ = request.forwarded_addresses(ForwardedHeader::Forwarded).count();
             if let Target::Announce(query) = request.target {
                 let _ = announce_query(query);
             }

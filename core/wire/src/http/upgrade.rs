@@ -13,12 +13,12 @@ pub enum Upgrade<'a> {
         origin: Option<&'a [u8]>,
     },
     /// A WebSocket, but not in the way of RFC 6455.
-    Broken(BrokenUpgrade),
+    Invalid(UpgradeError),
 }
 
 /// Why no WebSocket can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BrokenUpgrade {
+pub enum UpgradeError {
     /// It is not `GET` with HTTP/1.1 and a `Host`.
     Request,
     /// `Connection` does not list `upgrade`. So do proxies that are not set up for WebSocket.
@@ -31,23 +31,23 @@ pub enum BrokenUpgrade {
 
 /// Reads the headers of a request whose `Upgrade` lists `websocket`.
 pub(super) fn read<'a>(parsed: &httparse::Request<'_, 'a>) -> Upgrade<'a> {
-    check(parsed).unwrap_or_else(Upgrade::Broken)
+    check(parsed).unwrap_or_else(Upgrade::Invalid)
 }
 
 //= rfc6455#client-handshake
-fn check<'a>(parsed: &httparse::Request<'_, 'a>) -> Result<Upgrade<'a>, BrokenUpgrade> {
+fn check<'a>(parsed: &httparse::Request<'_, 'a>) -> Result<Upgrade<'a>, UpgradeError> {
     let one = |name| only(parsed, name);
     if parsed.method != Some("GET") || parsed.version != Some(1) || one("host").is_none() {
-        return Err(BrokenUpgrade::Request);
+        return Err(UpgradeError::Request);
     }
     if !values(parsed, "connection").any(|value| lists(value, b"upgrade")) {
-        return Err(BrokenUpgrade::Connection);
+        return Err(UpgradeError::Connection);
     }
     //= rfc6455#version
     if one("sec-websocket-version") != Some(b"13") {
-        return Err(BrokenUpgrade::Version);
+        return Err(UpgradeError::Version);
     }
-    let key = one("sec-websocket-key").and_then(key).ok_or(BrokenUpgrade::Key)?;
+    let key = one("sec-websocket-key").and_then(key).ok_or(UpgradeError::Key)?;
     Ok(Upgrade::WebSocket { key, origin: values(parsed, "origin").next() })
 }
 

@@ -5,20 +5,20 @@ use std::net::{IpAddr, SocketAddr};
 
 use types::{InfoHash, PackedV4, PackedV6, PeerKey};
 
-use crate::bencode::{Malformed, Value, parse_loosely};
+use crate::bencode::{BencodeError, Value, parse_lenient};
 
 /// What a tracker says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<'a, T> {
+pub enum TrackerResponse<'a, T> {
     /// What it was asked for.
-    Granted(T),
+    Success(T),
     /// Why not, in its own words.
-    Refused(&'a [u8]),
+    Failure(&'a [u8]),
 }
 
 /// The answer to an announce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Announced<'a> {
+pub struct AnnounceResponse<'a> {
     /// Seconds until the next announce.
     pub interval_s: Option<i64>,
     /// Seconds before which there must be none.
@@ -36,21 +36,21 @@ pub struct Announced<'a> {
     /// What the tracker wants a person to read.
     pub warning: Option<&'a [u8]>,
     /// The first thing that is not as it should be.
-    pub departure: Option<Departure>,
+    pub violation: Option<Violation>,
 }
 
 /// The answer to a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scraped {
+pub struct ScrapeResponse {
     /// The torrents that there are figures of, in the tracker's order.
-    pub files: Vec<File>,
+    pub files: Vec<ScrapeEntry>,
     /// The first thing that is not as it should be.
-    pub departure: Option<Departure>,
+    pub violation: Option<Violation>,
 }
 
 /// A torrent's figures in a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct ScrapeEntry {
     /// The torrent.
     pub info_hash: InfoHash,
     /// Seeders.
@@ -63,9 +63,9 @@ pub struct File {
 
 /// What most clients can live with, but not all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
+pub enum Violation {
     /// The bencoding is not strict.
-    Bencoding(Malformed),
+    Bencoding(BencodeError),
     /// There is no `interval`.
     NoInterval,
     /// There are no `peers`, not even none.
@@ -78,9 +78,9 @@ pub enum Departure {
 
 /// Why an answer is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum ResponseError {
     /// It is not bencoded.
-    Bencoding(Malformed),
+    Bencoding(BencodeError),
     /// It is no dictionary.
     NoDictionary,
     /// It has nothing of what was asked for.
@@ -90,13 +90,15 @@ pub enum Unreadable {
 }
 
 /// Reads the answer to an announce.
-pub fn announced(body: &[u8]) -> Result<Answer<'_, Announced<'_>>, Unreadable> {
-    let (value, departure) = dictionary(body)?;
+pub fn parse_announce(
+    body: &[u8],
+) -> Result<TrackerResponse<'_, AnnounceResponse<'_>>, ResponseError> {
+    let (value, violation) = dictionary(body)?;
     if let Some(reason) = value.at("failure reason").and_then(Value::bytes) {
-        return Ok(Answer::Refused(reason));
+        return Ok(TrackerResponse::Failure(reason));
     }
     let int = |key| value.at(key).and_then(Value::int);
-    let mut found = Announced {
+    let mut found = AnnounceResponse {
         interval_s: int("interval"),
         min_interval_s: int("min interval"),
         complete: int("complete"),
@@ -105,55 +107,55 @@ pub fn announced(body: &[u8]) -> Result<Answer<'_, Announced<'_>>, Unreadable> {
         peers: Vec::new(),
         external_ip: value.at("external ip").and_then(Value::bytes).and_then(address),
         warning: value.at("warning message").and_then(Value::bytes),
-        departure: departure.map(Departure::Bencoding),
+        violation: violation.map(Violation::Bencoding),
     };
     let lists = [value.at("peers"), value.at("peers6")];
     if found.interval_s.is_none() {
         if lists == [None, None] {
-            return Err(Unreadable::Nothing);
+            return Err(ResponseError::Nothing);
         }
-        found.depart(Departure::NoInterval);
+        found.note_violation(Violation::NoInterval);
     }
     match lists {
-        [None, None] => found.depart(Departure::NoPeers),
+        [None, None] => found.note_violation(Violation::NoPeers),
         [v4, v6] => {
             found.peers_v4(v4);
             found.peers_v6(v6);
         }
     }
-    Ok(Answer::Granted(found))
+    Ok(TrackerResponse::Success(found))
 }
 
 /// Reads the answer to a scrape.
-pub fn scraped(body: &[u8]) -> Result<Answer<'_, Scraped>, Unreadable> {
-    let (value, departure) = dictionary(body)?;
+pub fn parse_scrape(body: &[u8]) -> Result<TrackerResponse<'_, ScrapeResponse>, ResponseError> {
+    let (value, violation) = dictionary(body)?;
     if let Some(reason) = value.at("failure reason").and_then(Value::bytes) {
-        return Ok(Answer::Refused(reason));
+        return Ok(TrackerResponse::Failure(reason));
     }
-    let Some(Value::Dict(files)) = value.at("files") else { return Err(Unreadable::Nothing) };
+    let Some(Value::Dict(files)) = value.at("files") else { return Err(ResponseError::Nothing) };
     let file = |(key, figures): &(&[u8], Value<'_>)| {
         let int = |key| figures.at(key).and_then(Value::int);
-        let info_hash = InfoHash((*key).try_into().map_err(|_| Unreadable::Key)?);
+        let info_hash = InfoHash((*key).try_into().map_err(|_| ResponseError::Key)?);
         let [complete, downloaded, incomplete] =
             [int("complete"), int("downloaded"), int("incomplete")];
-        Ok(File { info_hash, complete, downloaded, incomplete })
+        Ok(ScrapeEntry { info_hash, complete, downloaded, incomplete })
     };
-    let files: Result<Vec<File>, Unreadable> = files.iter().map(file).collect();
-    let departure = departure.map(Departure::Bencoding);
-    Ok(Answer::Granted(Scraped { files: files?, departure }))
+    let files: Result<Vec<ScrapeEntry>, ResponseError> = files.iter().map(file).collect();
+    let violation = violation.map(Violation::Bencoding);
+    Ok(TrackerResponse::Success(ScrapeResponse { files: files?, violation }))
 }
 
-fn dictionary(body: &[u8]) -> Result<(Value<'_>, Option<Malformed>), Unreadable> {
-    let (value, departure) = parse_loosely(body).map_err(Unreadable::Bencoding)?;
+fn dictionary(body: &[u8]) -> Result<(Value<'_>, Option<BencodeError>), ResponseError> {
+    let (value, violation) = parse_lenient(body).map_err(ResponseError::Bencoding)?;
     match value {
-        Value::Dict(_) => Ok((value, departure)),
-        _ => Err(Unreadable::NoDictionary),
+        Value::Dict(_) => Ok((value, violation)),
+        _ => Err(ResponseError::NoDictionary),
     }
 }
 
-impl Announced<'_> {
-    fn depart(&mut self, departure: Departure) {
-        self.departure.get_or_insert(departure);
+impl AnnounceResponse<'_> {
+    fn note_violation(&mut self, violation: Violation) {
+        self.violation.get_or_insert(violation);
     }
 
     /// A string of 6 bytes a peer (BEP 23), or a list of dictionaries (BEP 3).
@@ -164,29 +166,29 @@ impl Announced<'_> {
                 let (peers, rest) = bytes.as_chunks::<{ PackedV4::WIRE_LEN }>();
                 self.peers.extend(peers.iter().map(|peer| PeerKey::V4(*peer).socket_addr()));
                 if !rest.is_empty() {
-                    self.depart(Departure::PeerCutShort);
+                    self.note_violation(Violation::PeerCutShort);
                 }
             }
             Some(Value::List(peers)) => {
                 for peer in peers {
                     match peer_of(peer) {
                         Some(peer) => self.peers.push(peer),
-                        None => self.depart(Departure::OddPeer),
+                        None => self.note_violation(Violation::OddPeer),
                     }
                 }
             }
-            Some(_) => self.depart(Departure::OddPeer),
+            Some(_) => self.note_violation(Violation::OddPeer),
         }
     }
 
     /// A string of 18 bytes a peer (BEP 7).
     fn peers_v6(&mut self, value: Option<&Value<'_>>) {
         let Some(value) = value else { return };
-        let Some(bytes) = value.bytes() else { return self.depart(Departure::OddPeer) };
+        let Some(bytes) = value.bytes() else { return self.note_violation(Violation::OddPeer) };
         let (peers, rest) = bytes.as_chunks::<{ PackedV6::WIRE_LEN }>();
         self.peers.extend(peers.iter().map(|peer| PeerKey::V6(*peer).socket_addr()));
         if !rest.is_empty() {
-            self.depart(Departure::PeerCutShort);
+            self.note_violation(Violation::PeerCutShort);
         }
     }
 }
@@ -204,7 +206,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-impl fmt::Display for Departure {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bencoding(malformed) => write!(f, "bencoding that is not strict: {malformed}"),
@@ -216,7 +218,7 @@ impl fmt::Display for Departure {
     }
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for ResponseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bencoding(malformed) => write!(f, "it is not bencoded: {malformed}"),
@@ -227,4 +229,4 @@ impl fmt::Display for Unreadable {
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for ResponseError {}
