@@ -1,9 +1,8 @@
 //! The HTTP tracker protocol: BEP 3, 7, 21, 23, 24, 31, 48 over HTTP/1.1 and 1.0.
 //!
-//! [`read_head`] finds a request in a stream's bytes, [`announce_query`] and [`ScrapeQuery`] read
-//! what it asks, and the functions of `reply` write answers behind each other into one buffer, so
-//! that pipelined requests leave in one write. Nothing is allocated for a request. The other
-//! direction, which clients speak, is [`client`].
+//! [`read_head`] parses the request at the start of a buffer. [`announce_query`] and [`ScrapeQuery`]
+//! parse its query. The functions of `reply` append responses to one buffer, so that the responses to
+//! pipelined requests leave in one write. No request allocates. [`client`] is the client's side.
 
 pub mod client;
 mod forwarded;

@@ -174,5 +174,5 @@ fn nesting_stops_at_the_same_depth() {
         assert_eq!(agree(text.as_bytes()), depth <= DEPTH_MAX + 1, "{depth}");
     }
     let endless = parse(&[b'd'; 100_000]).unwrap_err();
-    assert_eq!((endless.at, endless.kind), (1, BencodeErrorKind::NoValue));
+    assert_eq!((endless.at, endless.kind), (1, BencodeErrorKind::UnexpectedByte));
 }

@@ -1,4 +1,4 @@
-//! Request line and headers.
+//! The request line and the headers.
 
 use std::mem::MaybeUninit;
 
@@ -7,66 +7,66 @@ use types::limits;
 use super::upgrade::{self, Upgrade};
 use crate::url::{self, Target, Url};
 
-/// What the first bytes of a stream are.
+/// The result of [`read_head`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParsedRequest<'a> {
-    /// The beginning of a request: more must come.
+    /// The start of a request. Read more bytes and try again.
     Partial,
-    /// A whole request.
+    /// A complete request.
     Complete(RequestHead<'a>),
-    /// Nothing that can be served. Where the next request would start is unknown, so the
-    /// connection ends with the answer.
+    /// Not a request that can be served. The start of the next request is unknown, so close the
+    /// connection after the response.
     Invalid(RequestError),
 }
 
-/// A request without a body.
+/// A request, which has no body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead<'a> {
-    /// Whether the answer has a body.
+    /// Says whether the response has a body.
     pub method: Method,
-    /// What is asked for.
+    /// The endpoint, with the query.
     pub target: Target<'a>,
-    /// KEY of `/announce/KEY` or `/KEY/announce`, or the same with `/scrape`.
+    /// The passkey in the path: `KEY` of `/announce/KEY` or `/KEY/announce`, likewise for `/scrape`.
     pub key: Option<&'a [u8]>,
-    /// The path alone, from `/` up to the query.
+    /// The path from its first `/` up to the query.
     pub path: &'a [u8],
-    /// What is behind the `?`.
+    /// The text after the `?`.
     pub query: &'a [u8],
-    /// What the connection shall become.
+    /// The protocol that the client wants to upgrade to.
     pub upgrade: Upgrade<'a>,
-    /// Whether the connection stays open afterwards.
+    /// Whether the connection stays open after the response.
     pub keep_alive: bool,
-    /// Where the next request starts.
+    /// The length of the head in bytes. The next request starts here.
     pub consumed: usize,
-    /// The bytes of the head itself, for [`RequestHead::forwarded_addresses`].
+    /// The bytes of the head, for [`RequestHead::forwarded_addresses`].
     pub(super) head: &'a [u8],
 }
 
-/// The two methods there are.
+/// The supported methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// With a body in the answer.
+    /// The response has a body.
     Get,
-    /// The same head without the body.
+    /// The response has the same head and no body.
     ParsedRequest,
 }
 
-/// Why a request cannot be served as HTTP.
+/// The reason why a request cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// 400: no HTTP/1 request, or one with a body.
+    /// 400: not an HTTP/1 request, or a request with a body.
     BadRequest,
-    /// 400: a handshake of TLS.
+    /// 400: a TLS handshake.
     Tls,
-    /// 405: neither GET nor HEAD.
+    /// 405: the method is neither GET nor HEAD.
     MethodNotAllowed,
-    /// 414: the request line alone is over [`limits::HTTP_HEAD_MAX`].
+    /// 414: the request line alone exceeds [`limits::HTTP_HEAD_MAX`].
     UriTooLong,
-    /// 431: the headers are over [`limits::HTTP_HEAD_MAX`] or [`limits::HTTP_HEADERS_MAX`].
+    /// 431: the headers exceed [`limits::HTTP_HEAD_MAX`] or [`limits::HTTP_HEADERS_MAX`].
     HeadersTooLarge,
 }
 
-/// Looks for a request at the start of `input`, which holds all that has come so far.
+/// Parses the request at the start of `input`, which holds all bytes received and not yet consumed.
 pub fn read_head(input: &[u8]) -> ParsedRequest<'_> {
     let mut headers = [const { MaybeUninit::uninit() }; limits::HTTP_HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
@@ -80,7 +80,7 @@ pub fn read_head(input: &[u8]) -> ParsedRequest<'_> {
             ParsedRequest::Partial
         }
         Ok(httparse::Status::Partial) => ParsedRequest::Invalid(too_large(input)),
-        // The kind of record, and the first byte of its version.
+        // A TLS record: type 22 (handshake), then the first byte of the version.
         Err(_) if input.starts_with(&[22, 3]) => ParsedRequest::Invalid(RequestError::Tls),
         Err(httparse::Error::TooManyHeaders) => {
             ParsedRequest::Invalid(RequestError::HeadersTooLarge)
@@ -89,7 +89,7 @@ pub fn read_head(input: &[u8]) -> ParsedRequest<'_> {
     }
 }
 
-/// Which part of an overlong head is to blame.
+/// Returns the error for a head over the limit: the request line is too long, or the headers are.
 fn too_large(input: &[u8]) -> RequestError {
     let line = input.iter().take(limits::HTTP_HEAD_MAX).position(|byte| *byte == b'\n');
     if line.is_some() { RequestError::HeadersTooLarge } else { RequestError::UriTooLong }
@@ -140,7 +140,8 @@ fn whole<'a>(
     })
 }
 
-/// `close` wins over `keep-alive`, whatever the order; other tokens say nothing.
+/// Returns whether the connection stays open, given the value of a `Connection` header. `close` wins
+/// over `keep-alive` in any order; other tokens are ignored.
 fn connection(value: &[u8], default: bool) -> bool {
     let mut keep_alive = default;
     for token in value.split(|byte| *byte == b',') {

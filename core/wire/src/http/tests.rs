@@ -1,4 +1,4 @@
-//! Heads, queries and answers.
+//! Request heads, queries and responses.
 
 use std::net::IpAddr;
 
@@ -56,14 +56,14 @@ fn reads_a_real_announce() {
 }
 
 #[test]
-fn every_prefix_is_partial() {
+fn every_prefix_of_a_request_is_partial() {
     for len in 0..ANNOUNCE.len() {
         assert_eq!(read_head(&ANNOUNCE.as_bytes()[..len]), ParsedRequest::Partial, "{len}");
     }
 }
 
 #[test]
-fn pipelined_requests_are_told_apart() {
+fn splits_pipelined_requests() {
     let both = format!("{}{ANNOUNCE}", request("GET /scrape HTTP/1.1"));
     let first = whole(both.as_bytes());
     assert_eq!(first.target, Target::Scrape(b""));
@@ -71,7 +71,7 @@ fn pipelined_requests_are_told_apart() {
 }
 
 #[test]
-fn keep_alive_by_version_and_header() {
+fn keep_alive_depends_on_version_and_header() {
     let keeps = |lines: &str| whole(request(lines).as_bytes()).keep_alive;
     assert!(keeps("GET / HTTP/1.1"));
     assert!(!keeps("GET / HTTP/1.0"));
@@ -81,14 +81,14 @@ fn keep_alive_by_version_and_header() {
 }
 
 #[test]
-fn the_key_stands_in_the_path() {
+fn reads_passkey_from_the_path() {
     let text = request("GET /announce/0123?x HTTP/1.1");
     let RequestHead { target, key, .. } = whole(text.as_bytes());
     assert_eq!((target, key), (Target::Announce(b"x"), Some(b"0123".as_slice())));
 }
 
 #[test]
-fn broken_http_has_a_status() {
+fn rejects_invalid_requests_by_kind() {
     let fault = |text: &str| match read_head(text.as_bytes()) {
         ParsedRequest::Invalid(fault) => fault,
         other => panic!("{other:?}"),
@@ -108,12 +108,12 @@ fn broken_http_has_a_status() {
     assert_eq!(fault(&long), RequestError::UriTooLong);
     let wide = format!("GET / HTTP/1.1\r\na: {}", "b".repeat(limits::HTTP_HEAD_MAX));
     assert_eq!(fault(&wide), RequestError::HeadersTooLarge);
-    // Whole, but over the limit.
+    // Complete, but over the limit.
     assert_eq!(fault(&format!("{long} HTTP/1.1\r\n\r\n")), RequestError::UriTooLong);
 }
 
 #[test]
-fn faults_of_parameters_are_named() {
+fn rejects_malformed_parameters() {
     let hash = "x".repeat(20);
     let refusal = |text: &str| query_of(text).unwrap_err();
     assert_eq!(refusal(""), Refusal::InfoHashMissing);
@@ -139,7 +139,7 @@ fn faults_of_parameters_are_named() {
 //= bep23#compact-advisory
 //= type=test
 #[test]
-fn parameters_are_read_leniently_where_clients_differ() {
+fn reads_parameters_leniently_where_clients_differ() {
     let left = |more: &str| valid_and(more).announce.left;
     assert_eq!((left(""), left("&left="), left("&left=0")), (None, None, Some(0)));
     assert_eq!(left("&left=18446744073709551615"), Some(u64::MAX));
@@ -163,7 +163,7 @@ fn parameters_are_read_leniently_where_clients_differ() {
 //= bep48#full-scrape
 //= type=test
 #[test]
-fn scrape_names_are_sorted_and_distinct() {
+fn scraped_hashes_are_sorted_and_distinct() {
     let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
     let name = |letter: &str| format!("info_hash={}", letter.repeat(20));
     let query = [name("c"), name("a"), "x=y".into(), name("c"), name("b")].join("&");
@@ -193,7 +193,7 @@ const REPLY: AnnounceReply<'_> = AnnounceReply {
     warning: None,
 };
 
-/// The body as the encoder makes it, with peers in runs of `run`.
+/// Encodes a body, with peers appended in runs of `run`.
 fn body(reply: AnnounceReply<'_>, v4: &[PackedV4], v6: &[PackedV6], run: usize) -> Vec<u8> {
     let mut body = Vec::new();
     let reply = AnnounceReply { v4: v4.len() as u16, v6: v6.len() as u16, ..reply };
@@ -212,7 +212,7 @@ fn body(reply: AnnounceReply<'_>, v4: &[PackedV4], v6: &[PackedV6], run: usize) 
 //= bep21#announce-downloaders
 //= type=test
 #[test]
-fn answer_without_peers() {
+fn writes_an_announce_response_without_peers() {
     let expected =
         b"d8:completei4e10:downloadedi9e11:downloadersi5e11:external ip4:\x01\x02\x03\x04\
         10:incompletei6e8:intervali1800e12:min intervali900e5:peers0:e";
@@ -224,7 +224,7 @@ fn answer_without_peers() {
 //= bep7#peers6
 //= type=test
 #[test]
-fn compact_lists_of_both_families_in_runs_of_any_length() {
+fn writes_compact_lists_of_both_families_in_runs_of_any_length() {
     let v4: Vec<PackedV4> = (0..9).map(|n| PackedV4([n, 1, 2, 3, 4, 5, 0xee, 0xee])).collect();
     let v6: Vec<PackedV6> = (0..5).map(|n| PackedV6([n; 20])).collect();
     for run in 1..10 {
@@ -243,7 +243,7 @@ fn compact_lists_of_both_families_in_runs_of_any_length() {
 //= bep3#peers-dict
 //= type=test
 #[test]
-fn dict_model_lists_both_families_in_one() {
+fn dictionaries_list_both_families_together() {
     let peers = [
         (PeerKey::V4([1, 2, 3, 4, 0, 80]), "1.2.3.4", 80),
         (PeerKey::new("2001:db8::1".parse().unwrap(), 443), "2001:db8::1", 443),
@@ -275,18 +275,18 @@ fn dict_model_lists_both_families_in_one() {
 //= bep21#scrape-downloaders
 //= type=test
 #[test]
-fn scrape_body() {
+fn writes_a_scrape_response() {
     let mut body = Vec::new();
     let hashes = [InfoHash([1; 20]), InfoHash([0xff; 20])];
     scrape(&mut body, &hashes, &[REPLY.counts, SwarmCounts::default()]);
     let value = parse(&body).unwrap();
     let Some(Value::Dict(files)) = value.at("files") else { panic!("{value:?}") };
     assert_eq!(files[0].0, [1; 20]);
-    let figures = |at: usize| {
+    let counts_at = |at: usize| {
         let names = ["complete", "downloaded", "downloaders", "incomplete"];
         names.map(|name| files[at].1.at(name).unwrap().int().unwrap())
     };
-    assert_eq!((figures(0), figures(1)), ([4, 9, 5, 6], [0; 4]));
+    assert_eq!((counts_at(0), counts_at(1)), ([4, 9, 5, 6], [0; 4]));
 }
 
 //= bep3#failure-reason
@@ -294,7 +294,7 @@ fn scrape_body() {
 //= bep31#retry-in
 //= type=test
 #[test]
-fn failures_say_why_and_when_to_come_back() {
+fn failures_have_a_reason_and_a_retry() {
     for refusal in Refusal::ALL {
         let mut body = Vec::new();
         failure(&mut body, refusal);
@@ -310,7 +310,7 @@ fn failures_say_why_and_when_to_come_back() {
 }
 
 #[test]
-fn responses_are_framed() {
+fn writes_response_heads() {
     let mut out = Vec::new();
     ResponseFraming { method: Method::Get, keep_alive: true }.ok(&mut out, b"de");
     assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nde");

@@ -1,4 +1,4 @@
-//! Bencoded answers to announces and scrapes.
+//! Bencoded responses to announces and scrapes.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,21 +7,21 @@ use types::{InfoHash, PackedV4, PackedV6, PeerKey};
 
 use crate::bencode::{BencodeError, Value, parse_lenient};
 
-/// What a tracker says.
+/// A tracker's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrackerResponse<'a, T> {
-    /// What it was asked for.
+    /// The requested data.
     Success(T),
-    /// Why not, in its own words.
+    /// The failure reason, as the tracker sent it.
     Failure(&'a [u8]),
 }
 
-/// The answer to an announce.
+/// The response to an announce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnounceResponse<'a> {
     /// Seconds until the next announce.
     pub interval_s: Option<i64>,
-    /// Seconds before which there must be none.
+    /// Minimum seconds until the next announce.
     pub min_interval_s: Option<i64>,
     /// Seeders.
     pub complete: Option<i64>,
@@ -29,26 +29,26 @@ pub struct AnnounceResponse<'a> {
     pub incomplete: Option<i64>,
     /// Downloads completed.
     pub downloaded: Option<i64>,
-    /// Peers of both families whose address is one: dictionaries may hold names, too.
+    /// Peers of both families. Peers whose address is a host name are left out.
     pub peers: Vec<SocketAddr>,
-    /// Where the tracker sees the client (BEP 24).
+    /// The client's address as the tracker sees it (BEP 24).
     pub external_ip: Option<IpAddr>,
-    /// What the tracker wants a person to read.
+    /// A message for the user.
     pub warning: Option<&'a [u8]>,
-    /// The first thing that is not as it should be.
+    /// The first violation of the protocol.
     pub violation: Option<Violation>,
 }
 
-/// The answer to a scrape.
+/// The response to a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScrapeResponse {
-    /// The torrents that there are figures of, in the tracker's order.
+    /// The torrents that the tracker has counts for, in its order.
     pub files: Vec<ScrapeEntry>,
-    /// The first thing that is not as it should be.
+    /// The first violation of the protocol.
     pub violation: Option<Violation>,
 }
 
-/// A torrent's figures in a scrape.
+/// The counts of one torrent in a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrapeEntry {
     /// The torrent.
@@ -61,35 +61,35 @@ pub struct ScrapeEntry {
     pub incomplete: Option<i64>,
 }
 
-/// What most clients can live with, but not all.
+/// A violation that most clients tolerate, but not all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// The bencoding is not strict.
+    /// The bencoding is valid only for lenient decoders.
     Bencoding(BencodeError),
-    /// There is no `interval`.
+    /// `interval` is missing.
     NoInterval,
-    /// There are no `peers`, not even none.
+    /// Both `peers` and `peers6` are missing, rather than empty.
     NoPeers,
-    /// A compact list of peers ends within a peer.
-    PeerCutShort,
-    /// A peer that is none: a name for its address, or no port.
-    OddPeer,
+    /// A compact peer list ends within a peer.
+    TruncatedPeers,
+    /// A peer without an IP address or without a port.
+    InvalidPeer,
 }
 
-/// Why an answer is none.
+/// The reason why a body is not a tracker's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
-    /// It is not bencoded.
+    /// The body is not bencoded.
     Bencoding(BencodeError),
-    /// It is no dictionary.
-    NoDictionary,
-    /// It has nothing of what was asked for.
-    Nothing,
-    /// A key of `files` that is not 20 bytes long.
-    Key,
+    /// The body is not a dictionary.
+    NotADictionary,
+    /// The keys of the response are missing: `interval` and `peers`, or `files`.
+    MissingKeys,
+    /// A key of `files` is not 20 bytes long.
+    InvalidInfoHash,
 }
 
-/// Reads the answer to an announce.
+/// Parses the body of an announce response.
 pub fn parse_announce(
     body: &[u8],
 ) -> Result<TrackerResponse<'_, AnnounceResponse<'_>>, ResponseError> {
@@ -112,7 +112,7 @@ pub fn parse_announce(
     let lists = [value.at("peers"), value.at("peers6")];
     if found.interval_s.is_none() {
         if lists == [None, None] {
-            return Err(ResponseError::Nothing);
+            return Err(ResponseError::MissingKeys);
         }
         found.note_violation(Violation::NoInterval);
     }
@@ -126,16 +126,18 @@ pub fn parse_announce(
     Ok(TrackerResponse::Success(found))
 }
 
-/// Reads the answer to a scrape.
+/// Parses the body of a scrape response.
 pub fn parse_scrape(body: &[u8]) -> Result<TrackerResponse<'_, ScrapeResponse>, ResponseError> {
     let (value, violation) = dictionary(body)?;
     if let Some(reason) = value.at("failure reason").and_then(Value::bytes) {
         return Ok(TrackerResponse::Failure(reason));
     }
-    let Some(Value::Dict(files)) = value.at("files") else { return Err(ResponseError::Nothing) };
+    let Some(Value::Dict(files)) = value.at("files") else {
+        return Err(ResponseError::MissingKeys);
+    };
     let file = |(key, figures): &(&[u8], Value<'_>)| {
         let int = |key| figures.at(key).and_then(Value::int);
-        let info_hash = InfoHash((*key).try_into().map_err(|_| ResponseError::Key)?);
+        let info_hash = InfoHash((*key).try_into().map_err(|_| ResponseError::InvalidInfoHash)?);
         let [complete, downloaded, incomplete] =
             [int("complete"), int("downloaded"), int("incomplete")];
         Ok(ScrapeEntry { info_hash, complete, downloaded, incomplete })
@@ -149,7 +151,7 @@ fn dictionary(body: &[u8]) -> Result<(Value<'_>, Option<BencodeError>), Response
     let (value, violation) = parse_lenient(body).map_err(ResponseError::Bencoding)?;
     match value {
         Value::Dict(_) => Ok((value, violation)),
-        _ => Err(ResponseError::NoDictionary),
+        _ => Err(ResponseError::NotADictionary),
     }
 }
 
@@ -158,7 +160,7 @@ impl AnnounceResponse<'_> {
         self.violation.get_or_insert(violation);
     }
 
-    /// A string of 6 bytes a peer (BEP 23), or a list of dictionaries (BEP 3).
+    /// Reads a string with 6 bytes a peer (BEP 23), or a list of dictionaries (BEP 3).
     fn peers_v4(&mut self, value: Option<&Value<'_>>) {
         match value {
             None => {}
@@ -166,29 +168,29 @@ impl AnnounceResponse<'_> {
                 let (peers, rest) = bytes.as_chunks::<{ PackedV4::WIRE_LEN }>();
                 self.peers.extend(peers.iter().map(|peer| PeerKey::V4(*peer).socket_addr()));
                 if !rest.is_empty() {
-                    self.note_violation(Violation::PeerCutShort);
+                    self.note_violation(Violation::TruncatedPeers);
                 }
             }
             Some(Value::List(peers)) => {
                 for peer in peers {
                     match peer_of(peer) {
                         Some(peer) => self.peers.push(peer),
-                        None => self.note_violation(Violation::OddPeer),
+                        None => self.note_violation(Violation::InvalidPeer),
                     }
                 }
             }
-            Some(_) => self.note_violation(Violation::OddPeer),
+            Some(_) => self.note_violation(Violation::InvalidPeer),
         }
     }
 
-    /// A string of 18 bytes a peer (BEP 7).
+    /// Reads a string with 18 bytes a peer (BEP 7).
     fn peers_v6(&mut self, value: Option<&Value<'_>>) {
         let Some(value) = value else { return };
-        let Some(bytes) = value.bytes() else { return self.note_violation(Violation::OddPeer) };
+        let Some(bytes) = value.bytes() else { return self.note_violation(Violation::InvalidPeer) };
         let (peers, rest) = bytes.as_chunks::<{ PackedV6::WIRE_LEN }>();
         self.peers.extend(peers.iter().map(|peer| PeerKey::V6(*peer).socket_addr()));
         if !rest.is_empty() {
-            self.note_violation(Violation::PeerCutShort);
+            self.note_violation(Violation::TruncatedPeers);
         }
     }
 }
@@ -209,11 +211,11 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bencoding(malformed) => write!(f, "bencoding that is not strict: {malformed}"),
-            Self::NoInterval => f.write_str("no interval"),
-            Self::NoPeers => f.write_str("no list of peers"),
-            Self::PeerCutShort => f.write_str("a list of peers that ends within one"),
-            Self::OddPeer => f.write_str("a peer without an address or a port"),
+            Self::Bencoding(error) => write!(f, "not strict bencoding: {error}"),
+            Self::NoInterval => f.write_str("interval is missing"),
+            Self::NoPeers => f.write_str("peers are missing"),
+            Self::TruncatedPeers => f.write_str("the peer list ends within a peer"),
+            Self::InvalidPeer => f.write_str("a peer has no IP address or no port"),
         }
     }
 }
@@ -221,10 +223,10 @@ impl fmt::Display for Violation {
 impl fmt::Display for ResponseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bencoding(malformed) => write!(f, "it is not bencoded: {malformed}"),
-            Self::NoDictionary => f.write_str("it is no dictionary"),
-            Self::Nothing => f.write_str("it has nothing of what was asked for"),
-            Self::Key => f.write_str("it names a torrent by something else than 20 bytes"),
+            Self::Bencoding(error) => write!(f, "not bencoded: {error}"),
+            Self::NotADictionary => f.write_str("expected a dictionary"),
+            Self::MissingKeys => f.write_str("the expected keys are missing"),
+            Self::InvalidInfoHash => f.write_str("an info hash is not 20 bytes long"),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The client against the tracker's own codec, and against what other trackers write.
+//! The client against the tracker's own codec, and against responses of other trackers.
 
 use super::*;
 use crate::bencode::{BencodeError, BencodeErrorKind};
 use crate::http::{self, AnnounceReply, PeerFormat, ScrapeQuery, Target};
 use types::{PackedV4, PackedV6, PeerId, Refusal, SwarmCounts};
 
-/// Numbers that look random.
+/// A pseudo-random generator.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ fn request(target: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn announces_are_read_as_they_were_meant() {
+fn announces_round_trip() {
     let mut random = Random(1);
     for n in 0..1000_u16 {
         let events = [Event::None, Event::Started, Event::Completed, Event::Stopped, Event::Paused];
@@ -49,15 +49,15 @@ fn announces_are_read_as_they_were_meant() {
         assert!(read.keep_alive && read.key == Some(b"secret"));
         let Target::Announce(query) = read.target else { panic!("{:?}", read.target) };
         assert!(query.starts_with(b"a=b&info_hash=") && query.ends_with(b"&key=00000007"));
-        let said = http::announce_query(query).unwrap();
-        assert_eq!((said.announce, said.compact), (meant, true));
+        let parsed = http::announce_query(query).unwrap();
+        assert_eq!((parsed.announce, parsed.compact), (meant, true));
     }
 }
 
 //= bep48#scrape-url
 //= type=test
 #[test]
-fn scrapes_are_where_the_url_says() {
+fn derives_scrape_target_from_announce_url() {
     let target = |url| {
         let mut out = Vec::new();
         scrape_target(&mut out, url, &[InfoHash(*b"aaaaaaaaaaaaaaaaaaaa")])
@@ -85,7 +85,7 @@ fn scrapes_are_where_the_url_says() {
 }
 
 #[test]
-fn a_connection_is_kept_unless_it_shall_not_be() {
+fn close_request_asks_to_close_the_connection() {
     let mut out = Vec::new();
     get(&mut out, "h", b"/", true);
     let http::ParsedRequest::Complete(read) = http::read_head(&out) else { panic!("{out:?}") };
@@ -93,7 +93,7 @@ fn a_connection_is_kept_unless_it_shall_not_be() {
 }
 
 #[test]
-fn heads_are_whole_at_their_last_byte() {
+fn response_head_is_complete_at_its_last_byte() {
     let text = b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  5 \r\nLocation: /x\r\n\r\n";
     for len in 0..text.len() {
         assert_eq!(read_head(&text[..len]), ParsedResponse::Partial, "{len}");
@@ -110,8 +110,8 @@ fn heads_are_whole_at_their_last_byte() {
 }
 
 #[test]
-fn a_body_is_as_long_as_its_head_says() {
-    let said = |head: &str| match read_head(format!("{head}\r\n\r\n").as_bytes()) {
+fn reads_body_length_from_the_head() {
+    let parsed = |head: &str| match read_head(format!("{head}\r\n\r\n").as_bytes()) {
         ParsedResponse::Complete(it) => {
             Some((it.status, it.length, it.keep_alive, it.encoding.is_some()))
         }
@@ -144,12 +144,12 @@ fn a_body_is_as_long_as_its_head_says() {
         ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999", None),
         ("SSH-2.0-x", None),
     ] {
-        assert_eq!(said(head), expected, "{head}");
+        assert_eq!(parsed(head), expected, "{head}");
     }
 }
 
 #[test]
-fn chunks_are_put_together() {
+fn reads_chunked_bodies() {
     let text = b"3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nHTTP";
     let end = text.len() - 4;
     let (mut at, mut body) = (0, Vec::new());
@@ -185,7 +185,7 @@ fn granted(body: &[u8]) -> AnnounceResponse<'_> {
 }
 
 #[test]
-fn our_own_answers_are_read() {
+fn parses_our_own_responses() {
     let v4 = PackedV4([1, 2, 3, 4, 0, 9, 0, 0]);
     let mut bytes = [0; 20];
     (bytes[0], bytes[15], bytes[17]) = (0x20, 1, 8);
@@ -250,33 +250,33 @@ fn our_own_answers_are_read() {
 }
 
 #[test]
-fn what_clients_can_live_with_is_told() {
+fn reports_tolerated_violations() {
     let at = |at, kind| Some(Violation::Bencoding(BencodeError { at, kind }));
     for (body, violation) in [
         (b"d8:intervali9e5:peers0:e".as_slice(), None),
         (b"d5:peers0:8:intervali9ee", at(10, BencodeErrorKind::KeyOrder)),
-        (b"d8:intervali9e5:peers0:e\r\n", at(24, BencodeErrorKind::Trailing)),
+        (b"d8:intervali9e5:peers0:e\r\n", at(24, BencodeErrorKind::TrailingData)),
         (b"d5:peers0:e", Some(Violation::NoInterval)),
         (b"d8:intervali9ee", Some(Violation::NoPeers)),
-        (b"d8:intervali9e5:peers7:1234567e", Some(Violation::PeerCutShort)),
-        (b"d8:intervali9e6:peers66:123456e", Some(Violation::PeerCutShort)),
+        (b"d8:intervali9e5:peers7:1234567e", Some(Violation::TruncatedPeers)),
+        (b"d8:intervali9e6:peers66:123456e", Some(Violation::TruncatedPeers)),
         (
             b"d8:intervali9e5:peersld2:ip7:1.2.3.44:porti9eed2:ip1:x4:porti9eeee",
-            Some(Violation::OddPeer),
+            Some(Violation::InvalidPeer),
         ),
-        (b"d8:intervali9e5:peersld2:ip7:1.2.3.44:porti70000eeee", Some(Violation::OddPeer)),
-        (b"d8:intervali9e5:peersi1ee", Some(Violation::OddPeer)),
+        (b"d8:intervali9e5:peersld2:ip7:1.2.3.44:porti70000eeee", Some(Violation::InvalidPeer)),
+        (b"d8:intervali9e5:peersi1ee", Some(Violation::InvalidPeer)),
     ] {
         assert_eq!(granted(body).violation, violation, "{}", body.escape_ascii());
     }
 }
 
 #[test]
-fn what_is_no_answer_is_told() {
-    assert_eq!(parse_announce(b"i1e"), Err(ResponseError::NoDictionary));
-    assert_eq!(parse_announce(b"de"), Err(ResponseError::Nothing));
-    assert_eq!(parse_scrape(b"de"), Err(ResponseError::Nothing));
-    assert_eq!(parse_scrape(b"d5:filesd3:abcdeee"), Err(ResponseError::Key));
+fn rejects_bodies_that_are_not_responses() {
+    assert_eq!(parse_announce(b"i1e"), Err(ResponseError::NotADictionary));
+    assert_eq!(parse_announce(b"de"), Err(ResponseError::MissingKeys));
+    assert_eq!(parse_scrape(b"de"), Err(ResponseError::MissingKeys));
+    assert_eq!(parse_scrape(b"d5:filesd3:abcdeee"), Err(ResponseError::InvalidInfoHash));
     assert!(matches!(parse_announce(b"<html>"), Err(ResponseError::Bencoding(_))));
     assert!(matches!(parse_scrape(b""), Err(ResponseError::Bencoding(_))));
 }
