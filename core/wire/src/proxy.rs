@@ -11,16 +11,16 @@ pub mod simple;
 mod tests;
 mod write;
 
-pub use read::{Fault, Header, Opening, Route, read};
+pub use read::{ParsedProxyHeader, ProxyHeader, ProxyHeaderError, Route, read};
 pub use write::{line, local, relayed};
 
 /// How a header of version 2 begins: no text, and no other protocol either.
-const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+const BINARY_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// How a header of version 1 begins.
-const WORD: &[u8; 6] = b"PROXY ";
+const TEXT_PREFIX: &[u8; 6] = b"PROXY ";
 
 /// Whether these first bytes of a connection are those of a header, whole or not. HTTP and TLS
 /// begin otherwise.
-pub fn begins(input: &[u8]) -> bool {
-    input.starts_with(WORD) || input.starts_with(SIGNATURE)
+pub fn is_proxy_header(input: &[u8]) -> bool {
+    input.starts_with(TEXT_PREFIX) || input.starts_with(BINARY_SIGNATURE)
 }

@@ -18,7 +18,7 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
-pub use options::{Option41, OptionCutShort, Options, OptionsIter};
+pub use options::{OptionIter, Options, TruncatedOption, UdpOption};
 pub use reply::{
     ANNOUNCE_HEAD_LEN, AnnounceHead, announce_reply, append_peers_v4, append_peers_v6,
     connect_reply, error_reply, scrape_reply,
@@ -52,7 +52,7 @@ pub enum Request<'a> {
         /// To be echoed.
         transaction_id: u32,
         /// What it wants.
-        call: VerifiedRequest<'a>,
+        request: VerifiedRequest<'a>,
     },
 }
 
@@ -94,7 +94,7 @@ pub fn decode(datagram: &[u8]) -> Result<Request<'_>, DecodeError> {
     };
     let head = u128::from_be_bytes(*head);
     let (connection_id, action, transaction_id) = split_head(head);
-    let call = match action {
+    let request = match action {
         //= bep15#connect-request
         action::CONNECT if connection_id == MAGIC => {
             return Ok(Request::Connect { transaction_id });
@@ -104,7 +104,7 @@ pub fn decode(datagram: &[u8]) -> Result<Request<'_>, DecodeError> {
         action::SCRAPE => decode_scrape(body),
         _ => VerifiedRequest::Malformed(Refusal::UnknownAction),
     };
-    Ok(Request::Connected { connection_id, transaction_id, call })
+    Ok(Request::Connected { connection_id, transaction_id, request })
 }
 
 /// Connection id, action, transaction id.
@@ -204,11 +204,11 @@ impl InfoHashes<'_> {
     /// Copies them where they can be passed on as a slice, and gives that slice.
     pub fn copy_to<'b>(
         &self,
-        room: &'b mut [InfoHash; limits::SCRAPE_HASHES_UDP_MAX],
+        buffer: &'b mut [InfoHash; limits::SCRAPE_HASHES_UDP_MAX],
     ) -> &'b [InfoHash] {
-        for (slot, hash) in room.iter_mut().zip(self.iter()) {
+        for (slot, hash) in buffer.iter_mut().zip(self.iter()) {
             *slot = hash;
         }
-        room.get(..self.len()).unwrap_or_default()
+        buffer.get(..self.len()).unwrap_or_default()
     }
 }

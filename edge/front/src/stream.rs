@@ -172,7 +172,7 @@ impl Tls {
                 return if is_rude { Err(broken("it left in the handshake")) } else { Ok(0) };
             }
             if !self.has_begun.replace(true) {
-                if proxy::begins(sealed) {
+                if proxy::is_proxy_header(sealed) {
                     return Err(io::ErrorKind::PermissionDenied.into());
                 }
                 if sealed.first().is_some_and(u8::is_ascii_uppercase) {

@@ -5,25 +5,25 @@ use std::str::FromStr;
 
 use types::limits;
 
-use super::{SIGNATURE, WORD};
+use super::{BINARY_SIGNATURE, TEXT_PREFIX};
 
 /// What the first bytes of a connection are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
+pub enum ParsedProxyHeader {
     /// The beginning of a header.
     Partial {
         /// Bytes that must come before it can be whole, at least 1.
         missing: usize,
     },
     /// A whole header.
-    Whole(Header),
+    Complete(ProxyHeader),
     /// No header, or none that means anything. The connection has to be given up.
-    Fault(Fault),
+    Invalid(ProxyHeaderError),
 }
 
 /// What a header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ProxyHeader {
     /// Whose connection this is. `None`: the proxy's own, or one of somebody that it cannot name.
     pub route: Option<Route>,
     /// Bytes of the header; what the client sent begins behind them.
@@ -42,7 +42,7 @@ pub struct Route {
 
 /// Why there is no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ProxyHeaderError {
     /// It begins as none does: the sender does not speak the protocol.
     Absent,
     /// It begins as one and goes on as none.
@@ -60,53 +60,55 @@ const PREFIX_LEN: usize = 16;
 
 /// Looks for a header at the start of `input`, which holds all that has come so far.
 //= proxy#versions
-pub fn read(input: &[u8]) -> Opening {
-    if input.starts_with(SIGNATURE) {
+pub fn read(input: &[u8]) -> ParsedProxyHeader {
+    if input.starts_with(BINARY_SIGNATURE) {
         binary(input)
-    } else if input.starts_with(WORD) {
+    } else if input.starts_with(TEXT_PREFIX) {
         text(input)
-    } else if WORD.starts_with(input) {
-        Opening::Partial { missing: LINE_MIN - input.len() }
-    } else if SIGNATURE.starts_with(input) {
-        Opening::Partial { missing: PREFIX_LEN - input.len() }
+    } else if TEXT_PREFIX.starts_with(input) {
+        ParsedProxyHeader::Partial { missing: LINE_MIN - input.len() }
+    } else if BINARY_SIGNATURE.starts_with(input) {
+        ParsedProxyHeader::Partial { missing: PREFIX_LEN - input.len() }
     } else {
-        Opening::Fault(Fault::Absent)
+        ParsedProxyHeader::Invalid(ProxyHeaderError::Absent)
     }
 }
 
 /// Version 1: a line of words between single spaces.
 //= proxy#line-end
-fn text(input: &[u8]) -> Opening {
+fn text(input: &[u8]) -> ParsedProxyHeader {
     let window = input.get(..LINE_MAX).unwrap_or(input);
     let Some(end) = window.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
         return match LINE_MAX.checked_sub(input.len()) {
-            None | Some(0 | 1) => Opening::Fault(Fault::Malformed),
+            None | Some(0 | 1) => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
             // An end has two bytes, wherever it comes.
-            Some(_) => Opening::Partial { missing: LINE_MIN.saturating_sub(input.len()).max(2) },
+            Some(_) => {
+                ParsedProxyHeader::Partial { missing: LINE_MIN.saturating_sub(input.len()).max(2) }
+            }
         };
     };
     match window.get(end..) {
-        Some(b"\r") if end + 1 < LINE_MAX => Opening::Partial { missing: 1 },
+        Some(b"\r") if end + 1 < LINE_MAX => ParsedProxyHeader::Partial { missing: 1 },
         Some([b'\r', b'\n', ..]) => match line(window.get(..end).unwrap_or_default()) {
-            Some(route) => Opening::Whole(Header { route, len: end + 2 }),
-            None => Opening::Fault(Fault::Malformed),
+            Some(route) => ParsedProxyHeader::Complete(ProxyHeader { route, len: end + 2 }),
+            None => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
         },
-        _ => Opening::Fault(Fault::Malformed),
+        _ => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
     }
 }
 
 /// What a line says, or `None` when it is not as the protocol has it.
 fn line(line: &[u8]) -> Option<Option<Route>> {
     let line = str::from_utf8(line).ok()?;
-    let mut words = line.split(' ').skip(1);
-    let family = words.next()?;
+    let mut fields = line.split(' ').skip(1);
+    let family = fields.next()?;
     //= proxy#unknown
     if family == "UNKNOWN" {
         return Some(None);
     }
-    let (from, to) = (words.next()?, words.next()?);
-    let (from_port, to_port) = (port(words.next()?)?, port(words.next()?)?);
-    if words.next().is_some() {
+    let (from, to) = (fields.next()?, fields.next()?);
+    let (from_port, to_port) = (port(fields.next()?)?, port(fields.next()?)?);
+    if fields.next().is_some() {
         return None;
     }
     //= proxy#line
@@ -135,28 +137,28 @@ fn port(text: &str) -> Option<u16> {
 }
 
 /// Version 2.
-fn binary(input: &[u8]) -> Opening {
+fn binary(input: &[u8]) -> ParsedProxyHeader {
     let Some((prefix, rest)) = input.split_first_chunk::<PREFIX_LEN>() else {
-        return Opening::Partial { missing: PREFIX_LEN - input.len() };
+        return ParsedProxyHeader::Partial { missing: PREFIX_LEN - input.len() };
     };
     let [.., command, family, high, low] = *prefix;
     let len = usize::from(u16::from_be_bytes([high, low]));
     //= proxy#command
     if !matches!(command, 0x20 | 0x21) {
-        return Opening::Fault(Fault::Malformed);
+        return ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed);
     }
     if PREFIX_LEN + len > limits::PROXY_HEADER_MAX {
-        return Opening::Fault(Fault::TooLong);
+        return ParsedProxyHeader::Invalid(ProxyHeaderError::TooLong);
     }
     //= proxy#whole-header
     let Some(block) = rest.get(..len) else {
-        return Opening::Partial { missing: len - rest.len() };
+        return ParsedProxyHeader::Partial { missing: len - rest.len() };
     };
     //= proxy#length
     let len = PREFIX_LEN + len;
     //= proxy#local
     if command == 0x20 {
-        return Opening::Whole(Header { route: None, len });
+        return ParsedProxyHeader::Complete(ProxyHeader { route: None, len });
     }
     //= proxy#extensions
     let route = match family {
@@ -169,8 +171,8 @@ fn binary(input: &[u8]) -> Opening {
         _ => None,
     };
     match route {
-        Some(route) => Opening::Whole(Header { route, len }),
-        None => Opening::Fault(Fault::Malformed),
+        Some(route) => ParsedProxyHeader::Complete(ProxyHeader { route, len }),
+        None => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::Route;
 use super::read::route_v6;
-use super::write::mapped;
+use super::write::to_v4_mapped;
 
 /// How every header begins.
 const MAGIC: [u8; 2] = [0x56, 0xec];
@@ -17,7 +17,7 @@ pub const HEADER_LEN: usize = 38;
 
 /// A datagram that has come through a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wrapped<'a> {
+pub struct ProxiedDatagram<'a> {
     /// Whose it is, and where the proxy got it.
     pub route: Route,
     /// The header as it came: the answer has to begin with the same bytes.
@@ -28,17 +28,17 @@ pub struct Wrapped<'a> {
 
 /// Takes a datagram out of its wrapping; `None` when it has none.
 //= spp#header
-pub fn unwrap(datagram: &[u8]) -> Option<Wrapped<'_>> {
+pub fn unwrap(datagram: &[u8]) -> Option<ProxiedDatagram<'_>> {
     let (header, datagram) = datagram.split_first_chunk::<HEADER_LEN>()?;
     let (magic, block) = header.split_last_chunk::<36>()?;
-    (magic == MAGIC).then(|| Wrapped { route: route_v6(block), header, datagram })
+    (magic == MAGIC).then(|| ProxiedDatagram { route: route_v6(block), header, datagram })
 }
 
 /// Appends a header; the datagram goes behind it. For tools and tests.
 pub fn header(out: &mut Vec<u8>, route: Route) {
     out.extend_from_slice(&MAGIC);
     for end in [route.client, route.server] {
-        out.extend_from_slice(&mapped(end.ip()).octets());
+        out.extend_from_slice(&to_v4_mapped(end.ip()).octets());
     }
     for end in [route.client, route.server] {
         out.extend_from_slice(&end.port().to_be_bytes());

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{Route, SIGNATURE};
+use super::{BINARY_SIGNATURE, Route};
 
 /// Appends a header of version 1. Endpoints of two families are both written as v6 ones.
 pub fn line(out: &mut Vec<u8>, route: Route) {
@@ -15,7 +15,7 @@ pub fn line(out: &mut Vec<u8>, route: Route) {
             write!(text, "PROXY TCP4 {from} {to} {} {}\r\n", client.port(), server.port())
         }
         (from, to) => {
-            let (from, to) = (mapped(from), mapped(to));
+            let (from, to) = (to_v4_mapped(from), to_v4_mapped(to));
             write!(text, "PROXY TCP6 {from} {to} {} {}\r\n", client.port(), server.port())
         }
     };
@@ -32,7 +32,7 @@ pub fn relayed(out: &mut Vec<u8>, route: Route, extensions: &[u8]) {
             0x11
         }
         (from, to) => {
-            block.extend([from, to].map(|ip| mapped(ip).octets()).as_flattened());
+            block.extend([from, to].map(|ip| to_v4_mapped(ip).octets()).as_flattened());
             0x21
         }
     };
@@ -47,14 +47,14 @@ pub fn local(out: &mut Vec<u8>) {
 }
 
 fn version_2(out: &mut Vec<u8>, command: u8, family: u8, block: &[u8]) {
-    out.extend_from_slice(SIGNATURE);
+    out.extend_from_slice(BINARY_SIGNATURE);
     out.extend_from_slice(&[command, family]);
     // Addresses and extensions stay below.
     out.extend_from_slice(&u16::try_from(block.len()).unwrap_or(u16::MAX).to_be_bytes());
     out.extend_from_slice(block);
 }
 
-pub(super) fn mapped(ip: IpAddr) -> Ipv6Addr {
+pub(super) fn to_v4_mapped(ip: IpAddr) -> Ipv6Addr {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,

@@ -8,7 +8,7 @@ pub struct Options<'a>(&'a [u8]);
 
 /// One option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Option41<'a> {
+pub enum UdpOption<'a> {
     /// A piece of path and query of the URL that the client was given.
     UrlData(&'a [u8]),
     /// An option of a type that is not known, to be skipped.
@@ -22,11 +22,11 @@ pub enum Option41<'a> {
 
 /// An option says that it is longer than what is left of the datagram, or its length is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OptionCutShort;
+pub struct TruncatedOption;
 
 /// The options one by one; see [`Options::iter`].
 #[derive(Clone, Debug)]
-pub struct OptionsIter<'a>(&'a [u8]);
+pub struct OptionIter<'a>(&'a [u8]);
 
 impl<'a> Options<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
@@ -40,8 +40,8 @@ impl<'a> Options<'a> {
 
     /// Every option up to the end of options or of the datagram. The first that is cut short gives
     /// an error and is the last.
-    pub fn iter(&self) -> OptionsIter<'a> {
-        OptionsIter(self.0)
+    pub fn iter(&self) -> OptionIter<'a> {
+        OptionIter(self.0)
     }
 
     /// Whether some option is cut short. The options before it are good all the same.
@@ -51,9 +51,9 @@ impl<'a> Options<'a> {
 
     /// Path and query that the client announces to, if they are one piece, as nearly always.
     #[inline]
-    pub fn sole_url_data(&self) -> Option<&'a [u8]> {
+    pub fn single_url_data(&self) -> Option<&'a [u8]> {
         let mut pieces = self.iter().filter_map(|option| match option {
-            Ok(Option41::UrlData(piece)) => Some(piece),
+            Ok(UdpOption::UrlData(piece)) => Some(piece),
             _ => None,
         });
         let first = pieces.next()?;
@@ -61,44 +61,44 @@ impl<'a> Options<'a> {
     }
 
     /// Path and query that the client announces to, its pieces put together. One piece, as nearly
-    /// always, is given as it lies in the datagram; several are copied into `room`, and what does not
+    /// always, is given as it lies in the datagram; several are copied into `buffer`, and what does not
     /// fit there is dropped. Empty if there is none.
     //= bep41#url-data-concatenated
-    pub fn url_data<'b>(&self, room: &'b mut [u8]) -> &'b [u8]
+    pub fn url_data<'b>(&self, buffer: &'b mut [u8]) -> &'b [u8]
     where
         'a: 'b,
     {
         let mut pieces = self.iter().filter_map(|option| match option {
-            Ok(Option41::UrlData(piece)) => Some(piece),
+            Ok(UdpOption::UrlData(piece)) => Some(piece),
             _ => None,
         });
         let first = pieces.next().unwrap_or_default();
         let Some(second) = pieces.next() else {
-            return first.get(..room.len()).unwrap_or(first);
+            return first.get(..buffer.len()).unwrap_or(first);
         };
         let mut len = 0;
         for piece in [first, second].into_iter().chain(pieces) {
-            let free = room.get_mut(len..).unwrap_or_default();
+            let free = buffer.get_mut(len..).unwrap_or_default();
             for (to, from) in free.iter_mut().zip(piece) {
                 *to = *from;
                 len += 1;
             }
         }
-        room.get(..len).unwrap_or_default()
+        buffer.get(..len).unwrap_or_default()
     }
 }
 
 impl<'a> IntoIterator for Options<'a> {
-    type Item = Result<Option41<'a>, OptionCutShort>;
-    type IntoIter = OptionsIter<'a>;
+    type Item = Result<UdpOption<'a>, TruncatedOption>;
+    type IntoIter = OptionIter<'a>;
 
-    fn into_iter(self) -> OptionsIter<'a> {
+    fn into_iter(self) -> OptionIter<'a> {
         self.iter()
     }
 }
 
-impl<'a> Iterator for OptionsIter<'a> {
-    type Item = Result<Option41<'a>, OptionCutShort>;
+impl<'a> Iterator for OptionIter<'a> {
+    type Item = Result<UdpOption<'a>, TruncatedOption>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -117,21 +117,21 @@ impl<'a> Iterator for OptionsIter<'a> {
     }
 }
 
-impl std::iter::FusedIterator for OptionsIter<'_> {}
+impl std::iter::FusedIterator for OptionIter<'_> {}
 
-impl<'a> OptionsIter<'a> {
+impl<'a> OptionIter<'a> {
     /// An option that has a length, which `rest` starts with.
-    fn sized(&mut self, kind: u8, rest: &'a [u8]) -> Result<Option41<'a>, OptionCutShort> {
+    fn sized(&mut self, kind: u8, rest: &'a [u8]) -> Result<UdpOption<'a>, TruncatedOption> {
         //= bep41#option-length
         // What lies behind a wrong length is not to be told from data: nothing more is read.
         self.0 = &[];
-        let (&len, rest) = rest.split_first().ok_or(OptionCutShort)?;
-        let (data, rest) = rest.split_at_checked(usize::from(len)).ok_or(OptionCutShort)?;
+        let (&len, rest) = rest.split_first().ok_or(TruncatedOption)?;
+        let (data, rest) = rest.split_at_checked(usize::from(len)).ok_or(TruncatedOption)?;
         self.0 = rest;
         Ok(match kind {
-            kind::URL_DATA => Option41::UrlData(data),
+            kind::URL_DATA => UdpOption::UrlData(data),
             //= bep41#unknown-option
-            _ => Option41::Unknown { kind, data },
+            _ => UdpOption::Unknown { kind, data },
         })
     }
 }

@@ -63,21 +63,21 @@ pub fn announce_reply(slot: &mut [u8], reply: &AnnounceHead) -> usize {
 /// narrower than 8 bytes or crosses another and there is one bounds check for the whole run.
 //= bep15#announce-reply-v4
 pub fn append_peers_v4(slot: &mut [u8], len: usize, peers: &[PackedV4]) -> usize {
-    let (peers, room) = fit::<_, { PackedV4::WIRE_LEN }>(slot, len, peers);
+    let (peers, buffer) = fit::<_, { PackedV4::WIRE_LEN }>(slot, len, peers);
     let (fours, last) = peers.as_chunks::<4>();
-    let (rooms, room) = room.as_chunks_mut::<{ 4 * PackedV4::WIRE_LEN }>();
-    for (four, room) in fours.iter().zip(rooms) {
+    let (rooms, buffer) = buffer.as_chunks_mut::<{ 4 * PackedV4::WIRE_LEN }>();
+    for (four, buffer) in fours.iter().zip(rooms) {
         let [a, b, c, d] = four.map(|peer| u64::from_be_bytes(peer.0) >> 16);
-        let (words, _) = room.as_chunks_mut::<8>();
+        let (words, _) = buffer.as_chunks_mut::<8>();
         for (word, value) in
             words.iter_mut().zip([a << 16 | b >> 32, b << 32 | c >> 16, c << 48 | d])
         {
             *word = value.to_be_bytes();
         }
     }
-    let (rooms, _) = room.as_chunks_mut();
-    for (peer, room) in last.iter().zip(rooms) {
-        *room = peer.wire();
+    let (rooms, _) = buffer.as_chunks_mut();
+    for (peer, buffer) in last.iter().zip(rooms) {
+        *buffer = peer.wire();
     }
     len + peers.len() * PackedV4::WIRE_LEN
 }
@@ -85,10 +85,10 @@ pub fn append_peers_v4(slot: &mut [u8], len: usize, peers: &[PackedV4]) -> usize
 /// Appends v6 peers, as [`append_peers_v4`] does. Only for requests that came over IPv6.
 //= bep15#announce-reply-v6
 pub fn append_peers_v6(slot: &mut [u8], len: usize, peers: &[PackedV6]) -> usize {
-    let (peers, room) = fit::<_, { PackedV6::WIRE_LEN }>(slot, len, peers);
-    let (rooms, _) = room.as_chunks_mut();
-    for (peer, room) in peers.iter().zip(rooms) {
-        *room = peer.wire();
+    let (peers, buffer) = fit::<_, { PackedV6::WIRE_LEN }>(slot, len, peers);
+    let (rooms, _) = buffer.as_chunks_mut();
+    for (peer, buffer) in peers.iter().zip(rooms) {
+        *buffer = peer.wire();
     }
     len + peers.len() * PackedV6::WIRE_LEN
 }
@@ -96,15 +96,15 @@ pub fn append_peers_v6(slot: &mut [u8], len: usize, peers: &[PackedV6]) -> usize
 /// Writes the answer to a scrape: 8 bytes and 12 for each torrent, as many as fit.
 //= bep15#scrape-reply
 pub fn scrape_reply(slot: &mut [u8], transaction_id: u32, counts: &[SwarmCounts]) -> usize {
-    let Some((start, room)) = slot.split_first_chunk_mut::<8>() else {
+    let Some((start, buffer)) = slot.split_first_chunk_mut::<8>() else {
         return 0;
     };
     *start = head(action::SCRAPE, transaction_id).to_be_bytes();
-    let (rooms, _) = room.as_chunks_mut::<12>();
+    let (rooms, _) = buffer.as_chunks_mut::<12>();
     let mut len = start.len();
-    for (counts, room) in counts.iter().zip(rooms) {
-        len += room.len();
-        let (fields, _) = room.as_chunks_mut::<4>();
+    for (counts, buffer) in counts.iter().zip(rooms) {
+        len += buffer.len();
+        let (fields, _) = buffer.as_chunks_mut::<4>();
         // Seeders first, unlike in an announce's answer.
         for (field, value) in
             fields.iter_mut().zip([counts.seeders(), counts.downloads, counts.leechers()])
@@ -118,12 +118,12 @@ pub fn scrape_reply(slot: &mut [u8], transaction_id: u32, counts: &[SwarmCounts]
 /// Writes an error: 8 bytes and the text, cut to what fits.
 //= bep15#error-reply
 pub fn error_reply(slot: &mut [u8], transaction_id: u32, text: &str) -> usize {
-    let Some((start, room)) = slot.split_first_chunk_mut::<8>() else {
+    let Some((start, buffer)) = slot.split_first_chunk_mut::<8>() else {
         return 0;
     };
     *start = head(action::ERROR, transaction_id).to_be_bytes();
-    let (text, _) = text.split_at(text.floor_char_boundary(room.len()));
-    for (to, from) in room.iter_mut().zip(text.bytes()) {
+    let (text, _) = text.split_at(text.floor_char_boundary(buffer.len()));
+    for (to, from) in buffer.iter_mut().zip(text.bytes()) {
         *to = from;
     }
     start.len() + text.len()
@@ -147,6 +147,6 @@ fn fit<'p, 's, Peer, const SIZE: usize>(
 ) -> (&'p [Peer], &'s mut [u8]) {
     let free = slot.get_mut(len..).unwrap_or_default();
     let count = peers.len().min(free.len() / SIZE);
-    let room = free.get_mut(..count * SIZE).unwrap_or_default();
-    (peers.get(..count).unwrap_or_default(), room)
+    let buffer = free.get_mut(..count * SIZE).unwrap_or_default();
+    (peers.get(..count).unwrap_or_default(), buffer)
 }

@@ -270,7 +270,7 @@ impl Desk {
         counters.request(family, Kind::Other);
         counters.response(family, Kind::Other);
         let reason = match fault {
-            _ if proxy::begins(input) => DropReason::UntrustedProxy,
+            _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
             RequestError::UriTooLong | RequestError::HeadersTooLarge => DropReason::HeadTooLarge,
             RequestError::BadRequest | RequestError::MethodNotAllowed | RequestError::Tls => {
                 DropReason::BadHttp

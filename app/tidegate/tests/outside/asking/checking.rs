@@ -224,7 +224,7 @@ fn a_bad_http_tracker_is_found_out() {
 fn a_websocket_that_relays_nothing_is_found_out() {
     let mute = tcp(|mut stream| {
         let mut head = Vec::new();
-        let mut reader = wire::ws::Reader::of_client();
+        let mut reader = wire::ws::Reader::for_client_frames();
         let mut input = Vec::new();
         loop {
             let mut room = [0; 4096];
