@@ -299,7 +299,7 @@ impl Turn<'_> {
             Err(noise) => {
                 let reason = match noise {
                     DecodeError::TooShort => DropReason::TooShort,
-                    DecodeError::NotATracker => DropReason::NotATracker,
+                    DecodeError::WrongMagic => DropReason::NotATracker,
                 };
                 self.drop(reason, request);
                 return None;

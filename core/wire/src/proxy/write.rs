@@ -1,11 +1,11 @@
-//! Writing PROXY headers, as a proxy does: for tools and tests.
+//! Writing PROXY headers as a proxy does. For tools and tests.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::{BINARY_SIGNATURE, Route};
 
-/// Appends a header of version 1. Endpoints of two families are both written as v6 ones.
+/// Appends a header of version 1. If the endpoints are of two families, both are written as v6.
 pub fn line(out: &mut Vec<u8>, route: Route) {
     let Route { client, server } = route;
     let mut text = String::new();
@@ -22,8 +22,8 @@ pub fn line(out: &mut Vec<u8>, route: Route) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Appends a header of version 2 for a relayed connection, with `extensions` (TLVs) as they are.
-/// Endpoints of two families are both written as v6 ones. Extensions above 65,000 bytes are cut.
+/// Appends a header of version 2 for a client's connection. `extensions` are encoded TLVs, truncated
+/// to 65,000 bytes. If the endpoints are of two families, both are written as v6.
 pub fn relayed(out: &mut Vec<u8>, route: Route, extensions: &[u8]) {
     let mut block = Vec::new();
     let family = match (route.client.ip(), route.server.ip()) {
@@ -41,7 +41,7 @@ pub fn relayed(out: &mut Vec<u8>, route: Route, extensions: &[u8]) {
     version_2(out, 0x21, family, &block);
 }
 
-/// Appends a header of version 2 for a connection of the proxy's own.
+/// Appends a header of version 2 for a connection of the proxy itself.
 pub fn local(out: &mut Vec<u8>) {
     version_2(out, 0x20, 0, &[]);
 }
@@ -49,7 +49,7 @@ pub fn local(out: &mut Vec<u8>) {
 fn version_2(out: &mut Vec<u8>, command: u8, family: u8, block: &[u8]) {
     out.extend_from_slice(BINARY_SIGNATURE);
     out.extend_from_slice(&[command, family]);
-    // Addresses and extensions stay below.
+    // Always fits: extensions are truncated to 65,000 bytes.
     out.extend_from_slice(&u16::try_from(block.len()).unwrap_or(u16::MAX).to_be_bytes());
     out.extend_from_slice(block);
 }

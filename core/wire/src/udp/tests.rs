@@ -58,7 +58,7 @@ fn connect_needs_the_magic_and_takes_extra_bytes() {
     bytes.extend([1, 2, 3]);
     assert_eq!(decode(&bytes), Ok(Request::Connect { transaction_id: 9 }));
     bytes[7] ^= 1;
-    assert_eq!(decode(&bytes), Err(DecodeError::NotATracker));
+    assert_eq!(decode(&bytes), Err(DecodeError::WrongMagic));
 }
 
 //= bep15#announce-request
