@@ -293,13 +293,13 @@ impl Turn<'_> {
                 self.counters.response(family, Kind::Connect);
                 return None;
             }
-            Ok(Request::Connected { connection_id, transaction_id, call }) => {
+            Ok(Request::Connected { connection_id, transaction_id, request: call }) => {
                 (connection_id, transaction_id, call)
             }
             Err(noise) => {
                 let reason = match noise {
                     DecodeError::TooShort => DropReason::TooShort,
-                    DecodeError::NotATracker => DropReason::NotATracker,
+                    DecodeError::WrongMagic => DropReason::NotATracker,
                 };
                 self.drop(reason, request);
                 return None;
@@ -345,7 +345,7 @@ impl Turn<'_> {
     /// `/announce` (BEP 41). What comes of the key is heard when all of the batch have asked.
     //= bep41#url-data-use
     fn claim(&self, options: &Options<'_>) -> Result<UnverifiedGrant, Refusal> {
-        match options.sole_url_data() {
+        match options.single_url_data() {
             Some(url) => self.claim_by(url),
             None if options.is_empty() => self.claim_by(b""),
             None => self.claim_by(options.url_data(&mut [0; limits::URL_DATA_MAX])),

@@ -8,8 +8,8 @@ use tracker::{BanReason, RelayTargets, RequestKind, WebAnnounceRequest};
 use types::{
     ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer, limits,
 };
-use wire::webtorrent::{self, Announce, Answer, BadMessage, Message, Relay, Scrape};
-use wire::ws::{self, CloseCode, Fault, Reader};
+use wire::webtorrent::{self, Announce, Answer, Message, MessageError, Relay, Scrape};
+use wire::ws::{self, CloseCode, ProtocolError, Reader};
 
 use super::exchange::Content;
 use super::{Newcomer, Worker, family};
@@ -75,7 +75,7 @@ impl Session {
             listener,
             ip,
             user,
-            reader: Reader::of_client(),
+            reader: Reader::for_client_frames(),
             rest,
             peers: Vec::new(),
             pace: Pace::default(),
@@ -122,10 +122,10 @@ impl Session {
                 ws::Event::Close(code) => {
                     worker.hub.close(now, self.key, code.unwrap_or(CloseCode::NORMAL), "");
                 }
-                ws::Event::Fault(fault) => {
+                ws::Event::Error(fault) => {
                     let counters = worker.hub.counters(self.listener);
                     counters.drop(match fault {
-                        Fault::TooBig => DropReason::MessageTooBig,
+                        ProtocolError::TooBig => DropReason::MessageTooBig,
                         _ => DropReason::BadFrame,
                     });
                     worker.hub.close(now, self.key, fault.code(), fault.text());
@@ -143,7 +143,7 @@ impl Session {
         &mut self,
         worker: &mut Worker,
         now: Tick,
-        message: Result<Message<'_>, BadMessage>,
+        message: Result<Message<'_>, MessageError>,
     ) {
         let begun = worker.sampling.begin(&worker.clock);
         let done = match message {
