@@ -32,16 +32,17 @@ use types::{
     Refusal, StoreSink, SwarmCounts, Tick, TooSoon, limits,
 };
 
-pub use bans::{BanReason, BanRules, Bans, Network};
+pub use bans::{BanReason, BanRules, Bans};
 pub use clients::{ClientRules, Prefixes};
 pub use downloads::Downloads;
 pub use inspect::TorrentDetails;
 pub use limiter::{ConnectionPermit, HeavyHitters, Limiter, Limits, Rate, RequestKind, TableUsage};
 pub use listener_policies::{ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses};
-pub use networks::{Networks, ParseNetworkError};
+pub use networks::Networks;
 pub use passkeys::{KeyId, KeyRules, KeyTotals, PasskeyStore};
 pub use policy::{Options, Policy};
-pub use swarm::{Options as StoreOptions, PeerInfo, Random, RelayTargets, TorrentStats, Totals};
+pub use primitives::{IpPrefix, Random};
+pub use swarm::{Options as StoreOptions, PeerInfo, RelayTargets, TorrentStats, Totals};
 pub use types::{BadKey, UserKey};
 pub use web::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
@@ -200,8 +201,7 @@ impl Tracker {
     #[inline]
     pub fn report_offence(&self, now: Tick, from: IpAddr, reason: BanReason) {
         if self.bans.is_enabled(reason) && !self.limiter.is_exempt(from) {
-            let (address, bits) = self.limiter.prefix(from);
-            self.bans.note(now, Network::new(address, bits), reason);
+            self.bans.note(now, self.limiter.prefix(from), reason);
         }
     }
 
@@ -367,7 +367,7 @@ impl Tracker {
         let Some(holder) = holder else { return Ok(()) };
         let report = Report {
             info_hash: &announce.info_hash,
-            prefix: self.limiter.prefix(ask.from).0,
+            prefix: self.limiter.prefix(ask.from).address(),
             event: announce.event,
             role: announce.role(),
             uploaded: announce.uploaded,

@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use swarm::siphash::siphash;
-use swarm::{Action, Random, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
+use primitives::Random;
+use primitives::siphash::siphash;
+use swarm::{Action, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
 use types::{
     ConnectionKey, Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick,
     WebPeer, limits,
@@ -96,7 +97,7 @@ impl Tracker {
         let Some((holder, tag)) = holder else { return Ok(()) };
         let report = Report {
             info_hash: &ask.info_hash,
-            prefix: self.limiter.prefix(ask.from).0,
+            prefix: self.limiter.prefix(ask.from).address(),
             event: ask.event,
             role: ask.role,
             uploaded: ask.uploaded,

@@ -10,10 +10,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use net::{Batch, Handler, Network};
+use net::{Batch, Handler};
 use tracker::counters::{Counters, DropReason, Kind, WorkerMetrics};
 use tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, HeavyHitters,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, HeavyHitters, IpPrefix,
     ListenerPolicyId, Networks, Random, RequestKind, Tracker, UnverifiedGrant,
 };
 use types::{
@@ -196,13 +196,8 @@ impl Handler for UdpFront {
         self.listeners[socket].metrics.counters.drops[reason.index()] += datagrams as u64;
     }
 
-    fn source_filter(&mut self) -> Option<Vec<Network>> {
-        let prefixes = self.heavy_hitters.change()?;
-        let network = |address| {
-            let (address, bits) = self.tracker.limiter().prefix(address);
-            Network { address, bits }
-        };
-        Some(prefixes.map(network).collect())
+    fn source_filter(&mut self) -> Option<Vec<IpPrefix>> {
+        Some(self.heavy_hitters.change()?.collect())
     }
 }
 
@@ -213,7 +208,10 @@ impl Place {
     /// For a client that has sent its datagram itself.
     #[inline]
     fn new(from: IpAddr) -> Self {
-        if from.is_ipv4() { Self::V4 } else { Self::V6 }
+        match Family::of(from) {
+            Family::V4 => Self::V4,
+            Family::V6 => Self::V6,
+        }
     }
 
     /// For the client at `ip` behind a proxy: `header` is put into the slot before the reply.
@@ -222,7 +220,7 @@ impl Place {
         if let Some(room) = slot.first_chunk_mut() {
             *room = *header;
         }
-        Self { family: family(ip), start: simple::HEADER_LEN, ..self }
+        Self { family: Family::of(ip), start: simple::HEADER_LEN, ..self }
     }
 
     /// Bytes of the datagram whose reply has `len`; no reply is no datagram.
@@ -277,7 +275,7 @@ impl Turn<'_> {
         request: &[u8],
         reply: &mut [u8],
     ) -> Option<(UnverifiedGrant, Announce, u32)> {
-        let family = family(self.ip);
+        let family = Family::of(self.ip);
         let (connection_id, transaction_id, call) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
                 self.counters.request(family, Kind::Connect);
@@ -396,7 +394,7 @@ impl Turn<'_> {
         }
         self.len = udp::error_reply(reply, transaction_id, refusal.text());
         self.counters.refuse(refusal);
-        self.counters.response(family(self.ip), Kind::Other);
+        self.counters.response(Family::of(self.ip), Kind::Other);
     }
 
     /// Counts a datagram that is met with silence. A header of a proxy looks like anything but a
@@ -479,12 +477,6 @@ impl AnnounceSink for Replies<'_> {
 
     /// UDP has no room for ids, and does not ask for them.
     fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
-}
-
-/// The family that decides about the form of an answer is the client's.
-#[inline]
-fn family(ip: IpAddr) -> Family {
-    if ip.is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
 #[cfg(test)]

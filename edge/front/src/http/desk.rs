@@ -265,7 +265,7 @@ impl Desk {
 
     /// Answers what is no request.
     fn reject(&mut self, client: Client, fault: RequestError, input: &[u8]) {
-        let family = family(client.caller.ip());
+        let family = Family::of(client.caller.ip());
         let counters = &mut self.metrics(client.listener).counters;
         counters.request(family, Kind::Other);
         counters.response(family, Kind::Other);
@@ -304,7 +304,7 @@ impl Desk {
             Target::Scrape(_) => Kind::Scrape,
             Target::Unknown => Kind::Other,
         };
-        self.metrics(client.listener).counters.request(family(ip), kind);
+        self.metrics(client.listener).counters.request(Family::of(ip), kind);
         self.body.clear();
         let answered = match request.target {
             Target::Announce(query) => {
@@ -314,7 +314,7 @@ impl Desk {
                 self.scrape(options.listener_policy, self.user_key(&options, request), query, ip)
             }
             Target::Unknown => {
-                self.metrics(client.listener).counters.response(family(ip), Kind::Other);
+                self.metrics(client.listener).counters.response(Family::of(ip), Kind::Other);
                 if let Some(answer) = options.challenges.answer(request.path) {
                     response.ok(&mut self.out, answer.as_bytes());
                 } else if options.web.as_ref().is_some_and(|web| web.names(request, is_private)) {
@@ -327,12 +327,12 @@ impl Desk {
         };
         let counters = &mut self.listeners[client.listener].metrics.counters;
         match answered {
-            Ok(()) => counters.response(family(ip), kind),
+            Ok(()) => counters.response(Family::of(ip), kind),
             //= bep3#failure-reason
             // Status 200: clients read the reason only then.
             Err(refusal) => {
                 reject_log::refused("http", ip, refusal);
-                counters.response(family(ip), Kind::Other);
+                counters.response(Family::of(ip), Kind::Other);
                 counters.refuse(refusal);
                 self.body.clear();
                 http::failure(&mut self.body, refusal);
@@ -351,8 +351,8 @@ impl Desk {
         ip: IpAddr,
     ) -> Next {
         let counters = &mut self.listeners[client.listener].metrics.counters;
-        counters.request(family(ip), Kind::Other);
-        counters.response(family(ip), Kind::Other);
+        counters.request(Family::of(ip), Kind::Other);
+        counters.response(Family::of(ip), Kind::Other);
         let (key, origin) = match request.upgrade {
             Upgrade::WebSocket { key, origin } => (key, origin),
             Upgrade::Invalid(broken) => {
@@ -459,10 +459,6 @@ impl Desk {
         http::scrape(&mut self.body, hashes, counts);
         Ok(())
     }
-}
-
-fn family(ip: IpAddr) -> Family {
-    if ip.to_canonical().is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
 /// Writes the one answer of an announce.

@@ -6,13 +6,14 @@ use std::net::IpAddr;
 use tracker::counters::{DropReason, Kind};
 use tracker::{BanReason, RelayTargets, RequestKind, WebAnnounceRequest};
 use types::{
-    ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer, limits,
+    ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer,
+    limits,
 };
 use wire::webtorrent::{self, Announce, Answer, Message, MessageError, Relay, Scrape};
 use wire::ws::{self, CloseCode, ProtocolError, Reader};
 
 use super::exchange::Content;
-use super::{Newcomer, Worker, family};
+use super::{Newcomer, Worker};
 use crate::reject_log;
 
 /// A connection's side of the protocol: bytes in, frames into mailboxes.
@@ -172,7 +173,7 @@ impl Session {
             let counters = worker.hub.counters(self.listener);
             reject_log::refused("ws", self.ip, refusal);
             counters.refuse(refusal);
-            counters.response(family(self.ip), Kind::Other);
+            counters.response(Family::of(self.ip), Kind::Other);
             worker.hub.put(now, self.key, |out| {
                 ws::text_with(out, |out| {
                     webtorrent::failure(out, refusal, action, info_hash.as_ref());
@@ -246,7 +247,7 @@ impl Session {
             }
         }
         let counters = worker.hub.counters(self.listener);
-        counters.response(family(self.ip), Kind::Announce);
+        counters.response(Family::of(self.ip), Kind::Announce);
         counters.peers_sent += chosen.len() as u64;
         Ok(())
     }
@@ -263,7 +264,7 @@ impl Session {
         };
         let relay = Relay::new(info_hash, peer_id);
         worker.hub.deliver(now, from, Content::Answer, |out| relay.answer(out, offer_id, json));
-        worker.hub.counters(self.listener).response(family(self.ip), Kind::Answer);
+        worker.hub.counters(self.listener).response(Family::of(self.ip), Kind::Answer);
     }
 
     fn scrape(
@@ -288,7 +289,7 @@ impl Session {
         worker.hub.put(now, self.key, |out| {
             ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
         });
-        worker.hub.counters(self.listener).response(family(self.ip), Kind::Scrape);
+        worker.hub.counters(self.listener).response(Family::of(self.ip), Kind::Scrape);
         Ok(())
     }
 
@@ -298,7 +299,7 @@ impl Session {
     }
 
     fn count(&self, worker: &mut Worker, kind: Kind) {
-        worker.hub.counters(self.listener).request(family(self.ip), kind);
+        worker.hub.counters(self.listener).request(Family::of(self.ip), kind);
     }
 
     /// Leaves all torrents.
