@@ -7,8 +7,8 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use tracker::ListenerPolicyId;
-use tracker::counters::{Counters, DropReason, Kind, Listener};
+use tracker::counters::{Counters, DropReason, Listener};
+use tracker::{ListenerPolicyId, RequestKind};
 use types::{Family, Refusal, Tick};
 
 use super::Figures;
@@ -37,7 +37,7 @@ pub(super) fn render(figures: &Figures, api: Option<&Api>) -> String {
 }
 
 fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
-    type Table = fn(&Counters) -> &[[u64; Kind::ALL.len()]; 2];
+    type Table = fn(&Counters) -> &[[u64; RequestKind::ALL.len()]; 2];
     let tables: [(&str, &str, Table); 2] = [
         ("requests_total", "Requests received.", |counters| &counters.requests),
         ("responses_total", "Responses sent; refusals are of kind other.", |c| &c.responses),
@@ -46,7 +46,7 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         page.head(name, "counter", help);
         for (listener, counters) in listeners {
             for (family, row) in [Family::V4, Family::V6].into_iter().zip(table(counters)) {
-                for (kind, value) in Kind::ALL.into_iter().zip(row) {
+                for (kind, value) in RequestKind::ALL.into_iter().zip(row) {
                     let own = [("family", label(family)), ("kind", kind.label())];
                     page.line(name, listener, &own, value);
                 }
@@ -349,7 +349,7 @@ pub(super) mod tests {
             address,
             listener_policy: ListenerPolicyId(0),
         });
-        metrics.counters.request(Family::V6, Kind::Announce);
+        metrics.counters.request(Family::V6, RequestKind::Announce);
         metrics.counters.drop(DropReason::BadConnectionId);
         metrics.counters.latency.observe(Duration::from_micros(15), 3);
         let id = Some(types::PeerId(*b"-qB5010-abcdefghijkl"));
