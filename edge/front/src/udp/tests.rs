@@ -14,7 +14,7 @@ use std::time::Duration;
 use tracker::access::{AccessLists, HashList, Mode};
 use tracker::counters::{Clients, Listener, MetricsRegistry, Protocol};
 use tracker::{BanRules, KeyId, KeyRules, ListenerPolicy, Options, Policy, Secrets, StoreOptions};
-use types::UserKey;
+use types::{Tick, UserKey};
 
 const HASH: [u8; 20] = [0xab; 20];
 const CONNECT: u32 = 0;
