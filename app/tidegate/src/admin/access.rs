@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use client::Torrent;
 use serde_json::{Map, Value, json};
-use tracker::Network;
+use tracker::IpPrefix;
 use types::InfoHash;
 
 use super::api::Stop;
@@ -296,7 +296,7 @@ pub(super) enum Bans {
     /// Ban a network.
     Add {
         /// An address, or a network as 192.0.2.0/24.
-        network: Network,
+        network: IpPrefix,
         /// Why; for people.
         #[arg(long, default_value = "")]
         reason: String,
@@ -306,7 +306,7 @@ pub(super) enum Bans {
     /// End the bans of networks.
     Remove {
         #[arg(required = true, value_name = "NETWORK")]
-        networks: Vec<Network>,
+        networks: Vec<IpPrefix>,
     },
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tracker::Network;
+use tracker::IpPrefix;
 use types::limits::BANS_MAX;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{
@@ -122,7 +122,7 @@ impl From<BanRow> for Ban {
     }
 }
 
-impl Segment for Network {
+impl Segment for IpPrefix {
     const NAME: &'static str = "network";
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -188,7 +188,7 @@ async fn create(
 ) -> Result<Created<Ban>, Problem> {
     check_name("reason", &wish.reason)?;
     check_end(wish.expires)?;
-    let network = Network::parse(&wish.network)
+    let network = IpPrefix::parse(&wish.network)
         .map_err(|due| Problem::bad_request(format!("network: {due}")))?;
     if api.tracker().bans().len() >= BANS_MAX {
         return Err(Problem::conflict(format!("{BANS_MAX} bans are the most")));
@@ -223,15 +223,16 @@ async fn create_many(
         return Err(Problem::bad_request(format!("networks: 1 to {MANY_MAX} are due")));
     }
     let parse = |text: &String| {
-        Network::parse(text).map_err(|due| Problem::bad_request(format!("networks: {text}: {due}")))
+        IpPrefix::parse(text)
+            .map_err(|due| Problem::bad_request(format!("networks: {text}: {due}")))
     };
-    let networks: BTreeSet<Network> =
+    let networks: BTreeSet<IpPrefix> =
         wishes.networks.iter().map(parse).collect::<Result<_, _>>()?;
     if api.tracker().bans().len() + networks.len() > BANS_MAX {
         return Err(Problem::conflict(format!("{BANS_MAX} bans are the most")));
     }
     let (named, created) = (networks.len() as u64, api.now());
-    let row = |network: &Network| BanRow {
+    let row = |network: &IpPrefix| BanRow {
         network: network.to_string(),
         reason: wishes.reason.clone(),
         automatic: false,
@@ -253,7 +254,7 @@ async fn create_many(
 async fn remove(
     State(api): State<Shared>,
     caller: Caller,
-    At(network): At<Network>,
+    At(network): At<IpPrefix>,
 ) -> Result<Done, Problem> {
     let shared = Arc::clone(&api);
     let text = network.to_string();

@@ -200,11 +200,11 @@ fn a_bad_http_tracker_is_found_out() {
     expect(
         &reports[0],
         &[
-            ("announce", "warning", "bencoding that is not strict: byte 10: a key out of order"),
+            ("announce", "warning", "not strict bencoding: byte 10: key out of order"),
             ("interval", "warning", "5 s is below the min interval, 9 s"),
             ("re-announce", "ok", ""),
             ("introduction", "failed", "a second client is not told of the first: 0 peers"),
-            ("scrape", "failed", "nothing of what was asked for"),
+            ("scrape", "failed", "the expected keys are missing"),
             ("keep-alive", "warning", "every announce costs another one"),
         ],
     );
@@ -225,7 +225,7 @@ fn a_bad_http_tracker_is_found_out() {
 fn a_websocket_that_relays_nothing_is_found_out() {
     let mute = tcp(|mut stream| {
         let mut head = Vec::new();
-        let mut reader = wire::ws::Reader::of_client();
+        let mut reader = wire::ws::Reader::for_client_frames();
         let mut input = Vec::new();
         loop {
             let mut room = [0; 4096];
