@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use tracker::{ListenerPolicyId, Networks, Tracker};
 use types::Scope;
-use wire::http::{ForwardedHeader, Request};
+use wire::http::{ForwardedHeader, RequestHead};
 use wire::proxy::{self, Opening};
 use wire::url::query_key;
 
@@ -100,7 +100,7 @@ impl Caller {
     //= rfc7239#trust
     pub(crate) fn client(
         &self,
-        request: &Request<'_>,
+        request: &RequestHead<'_>,
         proxies: &Networks,
         header: ForwardedHeader,
     ) -> IpAddr {
@@ -108,7 +108,7 @@ impl Caller {
         if self.state != State::Known || !proxies.contains(known) {
             return known;
         }
-        for hop in request.hops(header) {
+        for hop in request.forwarded_addresses(header) {
             let Some(ip) = hop else { return known };
             known = ip;
             if !proxies.contains(known) {

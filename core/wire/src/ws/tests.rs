@@ -1,7 +1,9 @@
 use super::frame::{Opcode, mask};
 use super::read::Read;
 use super::{CloseCode, Event, Fault, Reader, accept_key, client, switching_protocols};
-use crate::http::{BrokenUpgrade, Head, Upgrade, broken_upgrade, forbidden_origin, read_head};
+use crate::http::{
+    ParsedRequest, Upgrade, UpgradeError, forbidden_origin, read_head, upgrade_error,
+};
 use types::limits;
 
 const MAX: usize = 1000;
@@ -439,7 +441,7 @@ const NONCE: &[u8; 24] = b"dGhlIHNhbXBsZSBub25jZQ==";
 
 fn upgrade(request: &str) -> Upgrade<'_> {
     match read_head(request.as_bytes()) {
-        Head::Whole(request) => request.upgrade,
+        ParsedRequest::Complete(request) => request.upgrade,
         other => panic!("{other:?}"),
     }
 }
@@ -450,7 +452,7 @@ fn upgrade(request: &str) -> Upgrade<'_> {
 //= type=test
 #[test]
 fn a_request_for_a_websocket_is_known_in_any_case_and_list() {
-    let Head::Whole(request) = read_head(REQUEST.as_bytes()) else { panic!() };
+    let ParsedRequest::Complete(request) = read_head(REQUEST.as_bytes()) else { panic!() };
     assert_eq!(request.path, b"/any/path");
     let plain = Upgrade::WebSocket { key: NONCE, origin: Some(b"http://example.com") };
     assert_eq!(request.upgrade, plain);
@@ -475,25 +477,25 @@ fn a_request_for_a_websocket_is_known_in_any_case_and_list() {
 //= type=test
 #[test]
 fn other_requests_are_plain_or_broken() {
-    use BrokenUpgrade::{Connection, Key, Request, Version};
+    use UpgradeError::{Connection, Key, Request, Version};
     for (from, to, expected) in [
         ("Upgrade: websocket", "Upgrade: h2c", Upgrade::None),
         ("Upgrade: websocket", "Upgrade: websockets", Upgrade::None),
-        ("GET ", "HEAD ", Upgrade::Broken(Request)),
-        ("HTTP/1.1", "HTTP/1.0", Upgrade::Broken(Request)),
-        ("Host", "Hast", Upgrade::Broken(Request)),
-        ("Connection: Upgrade", "Connection: keep-alive", Upgrade::Broken(Connection)),
-        ("Version: 13", "Version: 8", Upgrade::Broken(Version)),
-        ("Version: 13", "Version: 130", Upgrade::Broken(Version)),
-        ("Sec-WebSocket-Version: 13", "a: b", Upgrade::Broken(Version)),
-        ("dGhl", "dGh", Upgrade::Broken(Key)),
-        ("dGhl", "dG-l", Upgrade::Broken(Key)),
-        ("jZQ==", "jZQQ=", Upgrade::Broken(Key)),
-        ("Sec-WebSocket-Key", "Key", Upgrade::Broken(Key)),
+        ("GET ", "HEAD ", Upgrade::Invalid(Request)),
+        ("HTTP/1.1", "HTTP/1.0", Upgrade::Invalid(Request)),
+        ("Host", "Hast", Upgrade::Invalid(Request)),
+        ("Connection: Upgrade", "Connection: keep-alive", Upgrade::Invalid(Connection)),
+        ("Version: 13", "Version: 8", Upgrade::Invalid(Version)),
+        ("Version: 13", "Version: 130", Upgrade::Invalid(Version)),
+        ("Sec-WebSocket-Version: 13", "a: b", Upgrade::Invalid(Version)),
+        ("dGhl", "dGh", Upgrade::Invalid(Key)),
+        ("dGhl", "dG-l", Upgrade::Invalid(Key)),
+        ("jZQ==", "jZQQ=", Upgrade::Invalid(Key)),
+        ("Sec-WebSocket-Key", "Key", Upgrade::Invalid(Key)),
         (
             "Origin: http://example.com",
             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-            Upgrade::Broken(Key),
+            Upgrade::Invalid(Key),
         ),
     ] {
         assert_eq!(upgrade(&REQUEST.replacen(from, to, 1)), expected, "{to}");
@@ -508,7 +510,7 @@ fn other_requests_are_plain_or_broken() {
         ),
     ] {
         let mut out = Vec::new();
-        broken_upgrade(&mut out, broken);
+        upgrade_error(&mut out, broken);
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
     }

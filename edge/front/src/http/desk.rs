@@ -17,8 +17,8 @@ use types::{
     limits,
 };
 use wire::http::{
-    self, AnnounceReply, Fault, Head, PeerModel, Request, Response, ScrapeQuery, Status, Target,
-    Upgrade,
+    self, AnnounceReply, ParsedRequest, PeerFormat, RequestError, RequestHead, ResponseFraming,
+    ScrapeQuery, Status, Target, Upgrade,
 };
 use wire::proxy;
 use wire::ws::switching_protocols;
@@ -157,7 +157,7 @@ impl Desk {
     }
 
     /// The key that a request has for a listener's door.
-    fn user_key<'a>(&self, options: &HttpOptions, request: &Request<'a>) -> Option<&'a [u8]> {
+    fn user_key<'a>(&self, options: &HttpOptions, request: &RequestHead<'a>) -> Option<&'a [u8]> {
         user_key(&self.tracker, options.listener_policy, request.key, request.query)
     }
 
@@ -219,13 +219,13 @@ impl Desk {
         let (mut left, mut next, mut answered) = (input, Next::Read, 0);
         while next == Next::Read && !left.is_empty() && self.out.len() < OUT_MAX {
             match http::read_head(left) {
-                Head::Partial => break,
-                Head::Whole(request) => {
+                ParsedRequest::Partial => break,
+                ParsedRequest::Complete(request) => {
                     next = self.answer(client, &request);
                     left = left.get(request.consumed..).unwrap_or_default();
                     answered += 1;
                 }
-                Head::Fault(fault) => {
+                ParsedRequest::Invalid(fault) => {
                     self.reject(client, fault, left);
                     next = Next::Drain;
                 }
@@ -264,18 +264,20 @@ impl Desk {
     }
 
     /// Answers what is no request.
-    fn reject(&mut self, client: Client, fault: Fault, input: &[u8]) {
+    fn reject(&mut self, client: Client, fault: RequestError, input: &[u8]) {
         let family = family(client.caller.ip());
         let counters = &mut self.metrics(client.listener).counters;
         counters.request(family, Kind::Other);
         counters.response(family, Kind::Other);
         let reason = match fault {
             _ if proxy::begins(input) => DropReason::UntrustedProxy,
-            Fault::UriTooLong | Fault::HeadersTooLarge => DropReason::HeadTooLarge,
-            Fault::BadRequest | Fault::MethodNotAllowed | Fault::Tls => DropReason::BadHttp,
+            RequestError::UriTooLong | RequestError::HeadersTooLarge => DropReason::HeadTooLarge,
+            RequestError::BadRequest | RequestError::MethodNotAllowed | RequestError::Tls => {
+                DropReason::BadHttp
+            }
         };
         counters.drop(reason);
-        http::fault(&mut self.out, fault);
+        http::request_error(&mut self.out, fault);
         let ip = client.caller.ip();
         reject_log::dropped("http", ip, reason);
         if !self.listeners[client.listener].options.trusted_proxies.contains(ip) {
@@ -284,7 +286,7 @@ impl Desk {
     }
 
     /// Answers a request.
-    fn answer(&mut self, client: Client, request: &Request<'_>) -> Next {
+    fn answer(&mut self, client: Client, request: &RequestHead<'_>) -> Next {
         let options = Rc::clone(&self.listeners[client.listener].options);
         let proxies = &options.trusted_proxies;
         let ip = client.caller.client(request, proxies, options.forwarded_header);
@@ -295,7 +297,7 @@ impl Desk {
             return self.upgrade(client, &options, request, ip);
         }
         let keep_alive = request.keep_alive && client.may_stay;
-        let response = Response { method: request.method, keep_alive };
+        let response = ResponseFraming { method: request.method, keep_alive };
         let next = if keep_alive { Next::Read } else { Next::Close };
         let kind = match request.target {
             Target::Announce(_) => Kind::Announce,
@@ -345,7 +347,7 @@ impl Desk {
         &mut self,
         client: Client,
         options: &HttpOptions,
-        request: &Request<'_>,
+        request: &RequestHead<'_>,
         ip: IpAddr,
     ) -> Next {
         let counters = &mut self.listeners[client.listener].metrics.counters;
@@ -353,14 +355,14 @@ impl Desk {
         counters.response(family(ip), Kind::Other);
         let (key, origin) = match request.upgrade {
             Upgrade::WebSocket { key, origin } => (key, origin),
-            Upgrade::Broken(broken) => {
+            Upgrade::Invalid(broken) => {
                 counters.drop(DropReason::BadUpgrade);
-                http::broken_upgrade(&mut self.out, broken);
+                http::upgrade_error(&mut self.out, broken);
                 return Next::Drain;
             }
             Upgrade::None => return Next::Close,
         };
-        let last = Response { method: request.method, keep_alive: false };
+        let last = ResponseFraming { method: request.method, keep_alive: false };
         let is_private = self.tracker.listener_policies().is_private(options.listener_policy);
         let user = options.web.as_ref().and_then(|web| web.user_key(request, is_private));
         if !options.web.as_ref().is_some_and(|web| web.admits(origin)) {
@@ -410,14 +412,14 @@ impl Desk {
             }
         };
         let model = match (query.compact || !non_compact, query.no_peer_id) {
-            (true, _) => PeerModel::Compact,
-            (false, true) => PeerModel::DictNoIds,
-            (false, false) => PeerModel::Dict,
+            (true, _) => PeerFormat::Compact,
+            (false, true) => PeerFormat::DictNoIds,
+            (false, false) => PeerFormat::Dict,
         };
         let policy = AnnouncePolicy {
             peers_max: limits::PEERS_HTTP_MAX,
             families: Families::Both,
-            with_ids: model == PeerModel::Dict,
+            with_ids: model == PeerFormat::Dict,
             with_downloads: true,
         };
         let via_local_address = client.caller.via_local_address;
@@ -466,7 +468,7 @@ fn family(ip: IpAddr) -> Family {
 /// Writes the one answer of an announce.
 struct Answer<'a> {
     body: &'a mut Vec<u8>,
-    model: PeerModel,
+    model: PeerFormat,
     ip: IpAddr,
     /// The reply, once the tracker has accepted.
     state: Result<AnnounceReply<'static>, Refusal>,
@@ -476,7 +478,7 @@ struct Answer<'a> {
 impl AnnounceSink for Answer<'_> {
     fn accept(&mut self, _: usize, accepted: &AnnounceOk) {
         let reply = AnnounceReply {
-            model: self.model,
+            peer_format: self.model,
             counts: accepted.chosen.counts,
             v4: accepted.chosen.v4,
             v6: accepted.chosen.v6,

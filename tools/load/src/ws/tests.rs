@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use types::{InfoHash, PeerId, Refusal, SwarmCounts};
-use wire::http::{Head, Upgrade, read_head};
+use wire::http::{ParsedRequest, Upgrade, read_head};
 use wire::webtorrent::{Action, Message, Relay, announce_reply, failure, read, scrape_reply};
 use wire::ws::{self as frames, Event, Reader};
 
@@ -60,7 +60,7 @@ fn serve(mut stream: TcpStream, manner: Manner, memory: &Mutex<Memory>) {
     while let Ok(len @ 1..) = stream.read(&mut room) {
         input.extend_from_slice(&room[..len]);
         if !open {
-            let Head::Whole(request) = read_head(&input) else { continue };
+            let ParsedRequest::Complete(request) = read_head(&input) else { continue };
             let Upgrade::WebSocket { key, .. } = request.upgrade else { panic!("{request:?}") };
             let mut out = Vec::new();
             frames::switching_protocols(&mut out, key);
@@ -369,7 +369,7 @@ fn what_comes_in_pieces_is_heard_as_a_whole() {
         let now = Instant::now();
         let mut turn = Turn { crowd: &mut crowd, now, out: &mut out, congested: false };
         let mut peer = Peer::new(0, &mut turn);
-        let Head::Whole(request) = read_head(turn.out) else { panic!("no request") };
+        let ParsedRequest::Complete(request) = read_head(turn.out) else { panic!("no request") };
         let Upgrade::WebSocket { key, .. } = request.upgrade else { panic!("{request:?}") };
         let mut left = conversation(key);
         let (mut unread, mut heard) = (Vec::new(), Vec::new());

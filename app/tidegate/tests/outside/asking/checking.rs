@@ -199,11 +199,11 @@ fn a_bad_http_tracker_is_found_out() {
     expect(
         &reports[0],
         &[
-            ("announce", "warning", "bencoding that is not strict: byte 10: a key out of order"),
+            ("announce", "warning", "not strict bencoding: byte 10: key out of order"),
             ("interval", "warning", "5 s is below the min interval, 9 s"),
             ("re-announce", "ok", ""),
             ("introduction", "failed", "a second client is not told of the first: 0 peers"),
-            ("scrape", "failed", "nothing of what was asked for"),
+            ("scrape", "failed", "the expected keys are missing"),
             ("keep-alive", "warning", "every announce costs another one"),
         ],
     );

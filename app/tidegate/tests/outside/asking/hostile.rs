@@ -96,8 +96,8 @@ fn answers_that_are_none() {
             "garbled",
             "a body of 99999999999 bytes",
         ),
-        (ok("<html>it works</html>"), "garbled", "\"<html>it works</html>\": it is not bencoded"),
-        (ok("de"), "garbled", "nothing of what was asked for"),
+        (ok("<html>it works</html>"), "garbled", "\"<html>it works</html>\": not bencoded"),
+        (ok("de"), "garbled", "the expected keys are missing"),
         (ok("d14:failure reason10:not\x1b[2Jyoue"), "refused", "refused: not\\u{1b}[2Jyou"),
         (
             "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into(),
@@ -298,7 +298,7 @@ fn a_scrape_that_is_none() {
     let page = answers(ok("d5:filesdee"), true);
     for (url, why, is_fault) in [
         (format!("udp://{empty}/"), "a scrape without figures", true),
-        (format!("http://{html}/announce"), "it is not bencoded", true),
+        (format!("http://{html}/announce"), "not bencoded", true),
         (format!("http://{html}/tracker"), "has no scrape: its path has no /announce", true),
         (format!("http://{page}/announce"), "the tracker says nothing of it", false),
     ] {
