@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use serde_json::json;
 use tracing::warn;
-use tracker::{KeyId, KeyRules, KeyTotals, Network, Tracker, UserKey};
+use tracker::{IpPrefix, KeyId, KeyRules, KeyTotals, Tracker, UserKey};
 use types::{InfoHash, Tick};
 
 use crate::events::{EventHub, EventKind};
@@ -114,7 +114,7 @@ fn restore_bans(
         let Some(last) = page.last() else { break };
         after.clone_from(&last.network);
         let ban = |row: &BanRow| {
-            let network: Network = row.network.parse().ok()?;
+            let network: IpPrefix = row.network.parse().ok()?;
             Some((network, row.expires.map(|time| clock_reading.tick_at(time))))
         };
         all.extend(page.iter().filter_map(ban));

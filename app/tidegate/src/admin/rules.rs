@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use client::Torrent;
 use serde_json::{Map, Value, json};
-use tracker::Network;
+use tracker::IpPrefix;
 use types::InfoHash;
 
 use super::error::ApiError;
@@ -299,7 +299,7 @@ pub(super) enum Bans {
     /// Ban an address or a network.
     Add {
         /// Address, or network such as 192.0.2.0/24.
-        network: Network,
+        network: IpPrefix,
         /// Reason, for your information.
         #[arg(long, default_value = "")]
         reason: String,
@@ -309,7 +309,7 @@ pub(super) enum Bans {
     /// Remove bans.
     Remove {
         #[arg(required = true, value_name = "NETWORK")]
-        networks: Vec<Network>,
+        networks: Vec<IpPrefix>,
     },
 }
 

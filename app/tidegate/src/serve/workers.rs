@@ -66,6 +66,7 @@ impl Workers {
             registry: Arc::clone(registry),
             status: Status::default(),
             process,
+            clock: Box::new(move || clock.now()),
             certificates: Box::new(move || certificates.expiries()),
             acme: AcmeAttempts::default(),
             version: env!("CARGO_PKG_VERSION"),
