@@ -103,7 +103,7 @@ fn each_has_its_lists_and_a_reload_changes_them() {
     tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xbb)));
     tracker.wait_until("followed", |_| entries(&labels("udp"), "allow") == 2.0);
     assert_eq!(answers(0xbb), "yyyyyy");
-    let said = "access lists: 2 allowed, 1 denied";
+    let said = "lists=\"2 allowed, 1 denied";
     tracker.wait_for_log(said);
 
     // What it says is changed by a reload, but it neither comes nor goes.
