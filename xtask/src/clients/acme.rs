@@ -56,7 +56,7 @@ impl Stage {
         self.wait_for_attempts(&tracker, "unreachable", 1)?;
         ensure!(
             self.log()?.contains(
-                "tracker.test: no certificate yet: https://localhost:14000/dir cannot be reached"
+                "reason=\"cannot reach https://localhost:14000/dir"
             ),
             "the log does not say why"
         );
