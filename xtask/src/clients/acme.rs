@@ -55,9 +55,7 @@ impl Stage {
         let tracker = self.start_tracker(&[HOST], "")?;
         self.wait_for_attempts(&tracker, "unreachable", 1)?;
         ensure!(
-            self.log()?.contains(
-                "reason=\"cannot reach https://localhost:14000/dir"
-            ),
+            self.log()?.contains("reason=\"cannot reach https://localhost:14000/dir"),
             "the log does not say why"
         );
         // Over TLS there is a clean refusal, and everything else goes on.

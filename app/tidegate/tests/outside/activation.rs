@@ -51,8 +51,8 @@ fn sockets_are_taken_over_and_nothing_is_lost_between_two_processes() {
         // What was not handed over is bound.
         http_announce(tracker.http6(), 0xaa, 1003);
         for said in [
-            format!("udp {}: 2 workers share 1 of the sockets handed over", tracker.udp4()),
-            format!("http {}: 2 workers share 1 of the sockets handed over", tracker.http4()),
+            format!("address=\"{}\" listener=\"udp\" sockets=1 workers=2", tracker.udp4()),
+            format!("address=\"{}\" listener=\"http\" sockets=1 workers=2", tracker.http4()),
         ] {
             tracker.wait_for_log(&said);
         }

@@ -359,8 +359,7 @@ fn who_may_not_is_told() {
     assert_eq!(code, Some(2));
     assert!(said.contains("missing token: set the variable TIDEGATE_ADMIN_TOKEN"), "{said}");
     let file = served.tracker.directory.write("token", "nonsense\n");
-    for (file, why) in
-        [(file.as_path(), "and nothing else"), ("/nonexistent".as_ref(), "cannot be read")]
+    for (file, why) in [(file.as_path(), "invalid token"), ("/nonexistent".as_ref(), "cannot read")]
     {
         let output = served.command("keys list").arg("--token-file").arg(file).output().unwrap();
         assert_eq!(output.status.code(), Some(2));

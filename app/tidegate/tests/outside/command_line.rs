@@ -55,9 +55,9 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
                  did you mean `tracker.interval_s`?"
             ),
             format!(
-                "tidegate: {path}:3: tracker.numwant_max = `5000`: a number from 0 to 1000 is due"
+                "tidegate: {path}:3: tracker.numwant_max: must be between 0 and 1000, found 5000"
             ),
-            format!("tidegate: {path}:4: unknown section [htpp]: did you mean `http`?"),
+            format!("tidegate: {path}:4: unknown section [htpp]: did you mean [http]?"),
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
@@ -167,7 +167,7 @@ fn check_looks_at_the_files_of_acme() {
     let missing = directory.path("missing.pem");
     let bad = stderr(&check("file", &format!("ca = {missing:?}\n")));
     for said in [
-        format!("tls.acme.cache: {}: is no folder", directory.path("file").display()),
+        format!("tls.acme.cache: {}: not a directory", directory.path("file").display()),
         format!("tls.acme.ca: {}: cannot be read", missing.display()),
     ] {
         assert!(bad.contains(&said), "{said}\n{bad}");

@@ -115,7 +115,8 @@ fn each_has_its_lists_and_a_reload_changes_them() {
     assert_eq!(answers(0xdd), "ddyddy", "the one that is gone from the file serves on");
     assert!(!tracker.admin("/metrics").1.contains(&format!("127.0.0.{late}:")));
     let mut wanted = String::new();
-    write!(wanted, "only a restart puts it in force: [[listener]] http 127.0.0.{late}:0").unwrap();
+    write!(wanted, "some changes need a restart changes=\"[[listener]] http 127.0.0.{late}:0")
+        .unwrap();
     write!(wanted, ", [[listener]] http 127.0.0.{open}:0").unwrap();
     tracker.wait_until("said", |it| it.log().contains(&wanted));
     // Which an upgrade is, too.

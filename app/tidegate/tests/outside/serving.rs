@@ -121,7 +121,7 @@ fn a_bad_configuration_changes_nothing() {
     tracker.configure("[tracker]\ninterval_s = 1600\n[limits]\nmemory_mib = 64\n");
     tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
-    let said = "changed keys that only a restart applies keys=\"limits.memory_mib\"";
+    let said = "some changes need a restart changes=\"limits.memory_mib\"";
     tracker.wait_for_log(said);
     assert_eq!(u32_at(&Udp::connect(tracker.udp4()).announce(0xaa, 1001), 8), 1600);
 }

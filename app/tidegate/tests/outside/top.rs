@@ -183,7 +183,7 @@ fn a_tracker_that_is_gone_is_told_and_found_again() {
     terminal.wait_for("torrents by seeders");
     served.tracker.stop();
     served.tracker.wait_for_end();
-    terminal.wait_for("no figures: ");
+    terminal.wait_for("no data: ");
     terminal.press("q");
     terminal.end();
 }

@@ -96,7 +96,7 @@ fn checking_says_what_is_wrong_before_it_matters() {
     for (name, expected) in [
         ("soon", "soon.pem: the certificate expires in less than 14 days"),
         ("expired", "expired.pem: the certificate has expired"),
-        ("expired", "expired.pem: the certificate is for no host name"),
+        ("expired", "expired.pem: the certificate names no host"),
         ("version1", "version1.pem: its certificate is of X.509 version 1"),
         ("mismatch", "mismatch.key: is not the key of the certificate"),
         ("missing", "missing.pem: cannot be read: No such file"),
