@@ -122,7 +122,7 @@ struct WebhookWish {
     /// https, or http if the network is to be trusted; its port must be among [admin] webhook_ports.
     #[schema(
         max_length = 2000,
-        pattern = "^https?://[a-z0-9]+([.-][a-z0-9]+)*(:[1-9][0-9]{0,3})?(/[A-Za-z0-9/_.-]*)?$"
+        pattern = "^https?://[a-z0-9]+([.-][a-z0-9]+)*(:[1-9][0-9]{0,3})?(/([A-Za-z0-9/_.~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)?$"
     )]
     url: String,
     /// Of which kinds.
@@ -206,6 +206,11 @@ fn check_url(url: &str, ports: &[u16]) -> Result<(), Problem> {
     let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
     if url.len() > URL_MAX || uri.host().is_none_or(str::is_empty) || authority.contains('@') {
         return Err(bad("a host is due, no user, and 2000 characters at most"));
+    }
+    // The parser of URLs takes any host that RFC 3986 allows, `*` and `$` too; DNS has no such names.
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if !uri.host().is_some_and(|host| host.starts_with('[') || host.bytes().all(is_name)) {
+        return Err(bad("expected a host name or an address"));
     }
     if !ports.contains(&port) {
         return Err(Problem::forbidden(format!(
@@ -340,6 +345,7 @@ mod tests {
             |url: &str| check_url(url, &[443, 8080]).map_err(|problem| problem.status().as_u16());
         assert_eq!(may("https://hooks.example.org/x?y=1"), Ok(()));
         assert_eq!(may("http://127.0.0.1:8080/"), Ok(()));
+        assert_eq!(may("https://[2001:db8::1]/"), Ok(()));
         assert_eq!(may("http://hooks.example.org/"), Err(403));
         assert_eq!(may("https://hooks.example.org:22/"), Err(403));
         for bad in [
@@ -350,6 +356,7 @@ mod tests {
             "ftp://a:443/",
             "https://u:p@host/",
             "https:///x",
+            "https://host*/",
         ] {
             assert_eq!(may(bad), Err(400), "{bad}");
         }
