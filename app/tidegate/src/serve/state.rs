@@ -85,8 +85,7 @@ pub(super) fn start(
             // Where nobody listens any more, whoever waits for an answer hears so.
             let _ = happen.send(Happening::Command(command));
         }),
-        clock: Box::new(move || clock.now()),
-        time: Box::new(move || moment(clock).time),
+        time: Arc::new(move || moment(clock).time),
         send_post,
         traces,
     };

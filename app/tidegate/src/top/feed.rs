@@ -71,7 +71,7 @@ pub(super) fn once(place: Place, sort: Sort) -> Result<Figures, Stop> {
     figures.take(version(&api)?);
     // The tracker makes the list anew when somebody asks, and gives the one that it has meanwhile.
     page(&api, sort);
-    let mut stream = api.follow("GET /figures")?;
+    let mut stream = api.follow("GET /stats/stream")?;
     while !figures.is_whole() {
         let Some(message) = stream.next()? else {
             return Err(Stop::Failed(ended(Ok(()))));
@@ -86,7 +86,7 @@ pub(super) fn once(place: Place, sort: Sort) -> Result<Figures, Stop> {
 fn follow(api: &Api, news: &Sender<News>) -> Result<(), Stop> {
     let tell = |told| news.send(told).map_err(|_| Stop::Unread);
     tell(version(api)?)?;
-    let mut stream = api.follow("GET /figures")?;
+    let mut stream = api.follow("GET /stats/stream")?;
     while let Some(message) = stream.next()? {
         tell(News::Figures(message))?;
     }

@@ -69,7 +69,7 @@ impl Figures {
                 rows.iter().for_each(|row| self.add(row));
             }
             "sample" => self.add(&data),
-            "tables" => self.tables = data,
+            "details" => self.tables = data,
             // Of a later version.
             _ => {}
         }
@@ -153,7 +153,7 @@ pub(super) mod tests {
         figures.take(told("sample", &json!([3, 1, 1])));
         assert_eq!(figures.course, [5.0, 4.5, 2.0]);
         assert_eq!(figures.lost, None);
-        figures.take(told("tables", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
+        figures.take(told("details", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
         assert!(figures.is_whole());
         assert_eq!(figures.ranking("drops"), [("b", 2.0), ("a", 1.0)]);
         assert_eq!(figures.ranking("refusals"), []);

@@ -307,7 +307,7 @@ mod tests {
             "refusals": { "not_listed": 3.0 }, "drops": {}, "clients": { "qBittorrent": 0.75, "other": 0.25 },
             "uptime_s": 3700.5, "memory_used": 1024, "memory_budget": 2048,
         });
-        figures.take(told("tables", &tables));
+        figures.take(told("details", &tables));
         let torrents: Vec<_> =
             (0..50).map(|at| json!({ "info_hash": format!("{at:040x}"), "seeders": at })).collect();
         figures.take(News::Torrents(Ok(json!({ "torrents": torrents }))));

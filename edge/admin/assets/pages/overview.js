@@ -58,7 +58,7 @@ export default async function overview (main, { may, isHere }) {
     stats.Memory.set(bytes(sample.memory), `CPU ${part(sample.cpu)} of a core`)
   }
 
-  const stop = follow('/figures', ['history', 'sample', 'tables'], (name, data) => {
+  const stop = follow('/stats/stream', ['history', 'sample', 'details'], (name, data) => {
     if (name === 'history') {
       fields = data.fields
       seconds = data.seconds.map(named)

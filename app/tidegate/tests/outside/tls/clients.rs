@@ -211,7 +211,7 @@ fn half_handshakes_by_the_thousand_stop_nobody() {
     );
     let more = Secure::configuration(&directory, port, &["host"]) + &table;
     let secure = Secure { tracker: Tracker::start(directory, &more), port };
-    let resident = || secure.tracker.metric("tidegate_process_resident_memory_bytes");
+    let resident = || secure.tracker.metric("process_resident_memory_bytes");
     let before = resident();
     let open = |number: usize| {
         let mut stream = TcpStream::connect(("127.0.0.1", behind)).unwrap();
