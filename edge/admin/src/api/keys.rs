@@ -184,7 +184,7 @@ async fn get(
     State(api): State<Shared>,
     PathParam(Id(id)): PathParam<Id>,
 ) -> Result<Json<Key>, Problem> {
-    let row = api.records().read(move |db| keys::one(db, id)).await?;
+    let row = api.records().read(move |db| keys::get(db, id)).await?;
     row.map(|row| Json(row.into())).ok_or_else(|| not_found(id))
 }
 
@@ -244,7 +244,7 @@ async fn change(
         }
     };
     let change = move |db: &rusqlite::Connection| {
-        let Some(mut row) = keys::one(db, id)? else { return Ok(None) };
+        let Some(mut row) = keys::get(db, id)? else { return Ok(None) };
         apply_update(update, &mut row);
         keys::update(db, id, &row.name, &row.rules)?;
         Ok(Some(row))
