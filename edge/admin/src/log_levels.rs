@@ -32,7 +32,7 @@ pub(crate) const AREAS: [Area; 10] = [
     area("webhooks", &["tidegate_admin::webhooks"]),
     area(
         "records",
-        &["tidegate_admin::records", "tidegate_admin::images", "tidegate::serve::state"],
+        &["tidegate_admin::records", "tidegate_admin::restore", "tidegate::serve::state"],
     ),
     area("traces", &["tidegate_admin::traces"]),
     area("libraries", &[""]),

@@ -137,7 +137,7 @@ impl PathSegment for Network {
     }
 }
 
-/// What texts are networks, nearly.
+/// Returns a schema that matches nearly all valid networks.
 fn network_schema() -> Schema {
     let text = || ObjectBuilder::new().schema_type(Type::String);
     let pattern = |pattern: String| text().pattern(Some(pattern));
@@ -153,7 +153,7 @@ fn network_schema() -> Schema {
         .into()
 }
 
-/// Some of them.
+/// Returns the schema of several networks.
 fn networks_schema() -> Schema {
     ArrayBuilder::new()
         .items(RefOr::T(network_schema()))
@@ -162,7 +162,7 @@ fn networks_schema() -> Schema {
         .into()
 }
 
-/// What texts are addresses.
+/// Returns the schema of IP addresses.
 pub(super) fn address_schema() -> Schema {
     let format = |name: &str| {
         let format = Some(SchemaFormat::Custom(name.into()));
