@@ -237,7 +237,8 @@ pub(super) mod tests {
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    use tracker::counters::{DropReason, Kind, MetricsRegistry, Protocol};
+    use tracker::RequestKind;
+    use tracker::counters::{DropReason, MetricsRegistry, Protocol};
     use tracker::{Limits, Options, Policy, Rate, Secrets, Tracker};
     use types::Tick;
 
@@ -276,7 +277,7 @@ pub(super) mod tests {
                 resident_bytes: 4096,
                 open_fds: 3,
             },
-            clock: Box::new(|| Tick(5)),
+            clock: Box::new(|| Tick(100_000)),
             certificates: Box::new(|| {
                 let names = ["t.example", "a\"b"].map(String::from);
                 names.map(|name| (name, SystemTime::UNIX_EPOCH + Duration::from_secs(7))).into()
@@ -284,6 +285,20 @@ pub(super) mod tests {
             acme: AcmeAttempts::default(),
             version: "1.2.3",
         }
+    }
+
+    /// A new process inherits the tracker's clock, while its uptime starts at 0.
+    #[test]
+    fn counts_used_buckets_by_the_inherited_clock() {
+        let sources = sources();
+        let scrapes = Rate { per_s: 5, burst: 9 };
+        sources.tracker.limiter().replace(Limits { scrapes, ..Limits::default() });
+        let view = sources.tracker.view(Tick(100_000));
+        let from = [192, 0, 2, 1].into();
+        view.authorize(ListenerPolicyId(0), from, RequestKind::Scrape, None).unwrap();
+        let page = render(&sources, None);
+        let used = "tidegate_rate_limit_buckets_used{kind=\"scrape\"} 1";
+        assert!(page.lines().any(|line| line == used), "{page}");
     }
 
     #[test]
@@ -298,7 +313,7 @@ pub(super) mod tests {
             address,
             listener_policy: ListenerPolicyId(0),
         });
-        metrics.counters.request(Family::V6, Kind::Announce);
+        metrics.counters.request(Family::V6, RequestKind::Announce);
         metrics.counters.drop(DropReason::BadConnectionId);
         metrics.counters.latency.observe(Duration::from_micros(15), 3);
         let id = Some(types::PeerId(*b"-qB5010-abcdefghijkl"));

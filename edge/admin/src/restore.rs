@@ -3,7 +3,7 @@
 
 use rusqlite::Connection;
 use tracing::warn;
-use tracker::{KeyId, KeyRules, Network, Tracker, UserKey};
+use tracker::{IpPrefix, KeyId, KeyRules, Tracker, UserKey};
 use types::InfoHash;
 
 use crate::clock::ClockReading;
@@ -89,7 +89,7 @@ fn restore_bans(
         let Some(last) = page.last() else { break };
         after.clone_from(&last.network);
         let ban = |row: &BanRow| {
-            let network: Network = row.network.parse().ok()?;
+            let network: IpPrefix = row.network.parse().ok()?;
             Some((network, row.expires.map(|time| clock_reading.tick_at(time))))
         };
         all.extend(page.iter().filter_map(ban));

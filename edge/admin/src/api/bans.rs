@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tracker::Network;
+use tracker::IpPrefix;
 use types::limits::BANS_MAX;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{
@@ -125,7 +125,7 @@ impl From<BanRow> for Ban {
     }
 }
 
-impl PathSegment for Network {
+impl PathSegment for IpPrefix {
     const NAME: &'static str = "network";
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -195,7 +195,7 @@ async fn create(
 ) -> Result<Created<Ban>, Problem> {
     check_name("reason", &new.reason)?;
     check_expiry(new.expires)?;
-    let network = Network::parse(&new.network)
+    let network = IpPrefix::parse(&new.network)
         .map_err(|error| Problem::bad_request(format!("network: {error}")))?;
     if api.tracker().bans().len() >= BANS_MAX {
         return Err(ban_limit());
@@ -233,15 +233,15 @@ async fn create_many(
         )));
     }
     let parse = |text: &String| {
-        Network::parse(text)
+        IpPrefix::parse(text)
             .map_err(|error| Problem::bad_request(format!("networks: `{text}`: {error}")))
     };
-    let networks: BTreeSet<Network> = new.networks.iter().map(parse).collect::<Result<_, _>>()?;
+    let networks: BTreeSet<IpPrefix> = new.networks.iter().map(parse).collect::<Result<_, _>>()?;
     if api.tracker().bans().len() + networks.len() > BANS_MAX {
         return Err(ban_limit());
     }
     let (requested, created) = (networks.len() as u64, api.now());
-    let row = |network: &Network| BanRow {
+    let row = |network: &IpPrefix| BanRow {
         network: network.to_string(),
         reason: new.reason.clone(),
         automatic: false,
@@ -263,7 +263,7 @@ async fn create_many(
 async fn remove(
     State(api): State<Shared>,
     caller: Caller,
-    PathParam(network): PathParam<Network>,
+    PathParam(network): PathParam<IpPrefix>,
 ) -> Result<NoContent, Problem> {
     let shared = Arc::clone(&api);
     let text = network.to_string();

@@ -1,13 +1,14 @@
 //! Metrics of listeners: traffic, latency, and sampled client software.
 
-use tracker::counters::{Counters, DropReason, Kind, Latency, Listener};
+use tracker::RequestKind;
+use tracker::counters::{Counters, DropReason, Latency, Listener};
 use types::{Family, Refusal};
 
 use super::page::Page;
 use crate::clients::samples_by_name;
 
 pub(super) fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
-    type ByKind = fn(&Counters) -> &[[u64; Kind::ALL.len()]; 2];
+    type ByKind = fn(&Counters) -> &[[u64; RequestKind::ALL.len()]; 2];
     let families: [(&str, &str, ByKind); 2] = [
         ("tidegate_requests_total", "Requests received.", |c| &c.requests),
         ("tidegate_responses_total", "Responses sent; refusals have the kind other.", |c| {
@@ -18,7 +19,7 @@ pub(super) fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]
         page.family(name, "counter", help);
         for (listener, counters) in listeners {
             for (family, row) in [Family::V4, Family::V6].into_iter().zip(by_kind(counters)) {
-                for (kind, value) in Kind::ALL.into_iter().zip(row) {
+                for (kind, value) in RequestKind::ALL.into_iter().zip(row) {
                     let labels = [("family", super::label(family)), ("kind", kind.label())];
                     page.listener_sample(name, listener, &labels, value);
                 }

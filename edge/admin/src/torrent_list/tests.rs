@@ -1,6 +1,6 @@
 //! Pages compared with a list that is sorted for each.
 
-use tracker::{AnnouncePolicy, AnnounceRequest, ListenerPolicyId, Random};
+use tracker::{AnnouncePolicy, AnnounceRequest, ListenerPolicyId, Random, RequestKind};
 use types::{Announce, Event, Families, NumWant, PeerId};
 
 use super::*;
@@ -20,8 +20,9 @@ impl tracker::AnnounceSink for Silent {
 
 /// Announces a peer.
 fn announce(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event) {
-    let from = [10, 0, 0, host].into();
-    let claim = tracker.claim(ListenerPolicyId(0), Tick(now), from, None).unwrap();
+    let (view, from, kind) =
+        (tracker.view(Tick(now)), [10, 0, 0, host].into(), RequestKind::Announce);
+    let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, None).unwrap();
     let announce = Announce {
         info_hash,
         peer_id: PeerId::default(),
@@ -38,8 +39,8 @@ fn announce(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: E
         with_ids: false,
         with_downloads: false,
     };
-    let request = AnnounceRequest { claim, from, via_local_address: true, announce, policy };
-    tracker.announce(Tick(now), &mut Random::new(1), &[request], &mut Silent);
+    let request = AnnounceRequest { grant, via_local_address: true, announce, policy };
+    view.announce(&mut Random::new(1), &[request], &mut Silent);
 }
 
 /// A tracker with that many torrents, whose values repeat often.

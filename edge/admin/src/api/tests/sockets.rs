@@ -118,14 +118,8 @@ impl TestApi {
     /// Admits an announce with that key.
     fn admit(&self, key: &str) -> Result<(), Refusal> {
         let (tracker, tick) = (self.api.tracker(), self.clocks.clock_reading().tick);
-        let admitted = tracker.admit(
-            ListenerPolicyId(0),
-            tick,
-            HOME,
-            RequestKind::Announce,
-            Some(key.as_bytes()),
-        );
-        admitted.map(drop)
+        let (kind, key) = (RequestKind::Announce, Some(key.as_bytes()));
+        tracker.view(tick).authorize(ListenerPolicyId(0), HOME, kind, key).map(drop)
     }
 }
 

@@ -3,6 +3,8 @@
 //! Rounds are chosen by the caller: 1-3 places torrents and peers, 2-4 is for what leaves the
 //! process and must not be forged.
 
+use std::net::IpAddr;
+
 /// SipHash-`C`-`D` of `bytes` under `key`.
 #[inline]
 pub fn siphash<const C: usize, const D: usize>(key: &[u8; 16], bytes: &[u8]) -> u64 {
@@ -22,6 +24,15 @@ pub fn siphash_128<const C: usize, const D: usize>(key: &[u8; 16], bytes: &[u8])
     let first = state.squeeze::<D>();
     state.v1 ^= 0xdd;
     [first, state.squeeze::<D>()]
+}
+
+/// SipHash-`C`-`D` of an address under `key`. Families differ in length, so they cannot collide.
+#[inline]
+pub fn siphash_ip<const C: usize, const D: usize>(key: &[u8; 16], ip: IpAddr) -> u64 {
+    match ip {
+        IpAddr::V4(ip) => siphash::<C, D>(key, &ip.octets()),
+        IpAddr::V6(ip) => siphash::<C, D>(key, &ip.octets()),
+    }
 }
 
 struct State {

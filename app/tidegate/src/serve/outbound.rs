@@ -1,4 +1,4 @@
-//! Carries posts to other machines: webhooks and traces, over TLS if their URLs say so.
+//! Posts webhooks and traces to other machines, over TLS for https URLs.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -19,17 +19,19 @@ use rustls::crypto::aws_lc_rs;
 
 use crate::config::Config;
 
-/// How long the other side may take to answer.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How long it may take to be reached.
-const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How long a response may take.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// Ways to post webhooks, and traces if they are wanted.
-pub(super) fn hire(config: &Config) -> Result<(SendPost, Option<TraceOptions>)> {
+/// Returns what posts webhooks and, if configured, traces.
+pub(super) fn client(config: &Config) -> Result<(SendPost, Option<TraceOptions>)> {
     let send_post: SendPost = if config.webhook_ports.is_empty() {
-        Arc::new(|_| Box::pin(async { Err("[admin] webhook_ports is empty".into()) }))
+        Arc::new(|_| {
+            Box::pin(async { Err("webhooks are off: admin.webhook_ports is empty".into()) })
+        })
     } else {
         send_post(pool()?)
     };
@@ -46,7 +48,7 @@ fn pool() -> Result<Pool> {
     let tls = builder.with_root_certificates(roots).with_no_client_auth();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(CONNECT_TIME));
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let connector = connector.enable_http1().wrap_connector(tcp);
     Ok(Client::builder(TokioExecutor::new()).build(connector))
@@ -58,9 +60,10 @@ fn send_post(pool: Pool) -> SendPost {
         let sent: Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> =
             Box::pin(async move {
                 let request = request(post).map_err(|error| error.to_string())?;
-                let answer = tokio::time::timeout(ANSWER_TIME, pool.request(request)).await;
-                let answer = answer.map_err(|_| String::from("no answer in time"))?;
-                // What it says beside the status is nobody's business.
+                let answer = tokio::time::timeout(RESPONSE_TIMEOUT, pool.request(request)).await;
+                let answer = answer
+                    .map_err(|_| format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()))?;
+                // Only the status matters.
                 answer.map(|answer| answer.status().as_u16()).map_err(|error| reason(&error))
             });
         sent
