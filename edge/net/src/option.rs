@@ -1,4 +1,5 @@
 //! Socket options that neither the standard library nor `socket2` has.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,4 +1,5 @@
 //! TCP: listeners, and the few calls on connections that the standard library makes dearer.
+#![allow(unsafe_code)]
 
 use crate::bind::{BindError, InheritedSocket, Transport, adopt_group, bind_group};
 use socket2::{SockRef, Socket};

@@ -6,6 +6,7 @@
 //!
 //! A descriptor that is only a number has no owner yet. They are taken into ownership once, by
 //! [`Inherited::from_environment`], which whoever calls it calls before anything else is opened.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::io;

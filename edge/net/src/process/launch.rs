@@ -17,6 +17,7 @@
 //! `fork` is called only while the process has a single thread, so that the child finds no lock
 //! taken for ever. Descriptors are put in their places by `dup2` where nothing but an exec or an
 //! exit follows, so that nobody misses what was there.
+#![allow(unsafe_code)]
 
 use std::convert::Infallible;
 use std::ffi::OsString;

@@ -4,6 +4,7 @@
 //! that it asks for says how soon: a thread that wakes takes the core from one with a longer slice, while one
 //! with the same slice keeps it until its own is over, or until the next tick of the system, milliseconds
 //! later. Systems before Linux 6.12 know no slices of threads.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::mem::size_of;

@@ -2,6 +2,7 @@
 //! connections, seccomp for system calls. Linux.
 //!
 //! What a kernel does not have is done without, and said.
+#![allow(unsafe_code)]
 
 mod landlock;
 mod seccomp;

@@ -4,6 +4,7 @@
 //!
 //! The kernel is given arrays of headers that point at buffers. The arrays are filled anew for each
 //! call from borrows that last until it returns, so no pointer is ever kept.
+#![allow(unsafe_code)]
 
 use super::control::Control;
 use super::pace::Pace;

@@ -6,6 +6,7 @@
 //! # Safety
 //!
 //! The kernel reads the structures during the calls that they are passed to, and keeps no pointer.
+#![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
 use std::io;
