@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use tidegate_tracker::access::{AccessLists, HashList, LiveList, Mode};
 use tidegate_tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, KeyId, KeyRules, ListenerPolicy,
-    ListenerPolicyId, Network, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, IpPrefix, KeyId, KeyRules,
+    ListenerPolicy, ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
     Tracker, UserKey,
 };
 use types::{
@@ -95,7 +95,7 @@ fn keys() {
     tell("one key made", start.elapsed().as_nanos() as f64 / f64::from(KEYS), "ns");
     let from = IpAddr::from([8, 8, 8, 8]);
     let admit = |tracker: &Tracker, key: Option<&[u8]>| {
-        _ = black_box(tracker.admit(DOOR, Tick(1), from, RequestKind::Scrape, key));
+        _ = black_box(tracker.view(Tick(1)).authorize(DOOR, from, RequestKind::Scrape, key));
     };
     tell("admit, open door", median_ns(&users, |_| admit(&tracker, None)), "ns");
     tracker
@@ -159,23 +159,23 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
     }
     let mut random = Random::new(3);
     let mut batch = |numbers: &[u32]| {
+        let view = tracker.view(Tick(1));
         let requests: Vec<AnnounceRequest> = numbers
             .iter()
             .filter_map(|number| {
                 let from = Ipv4Addr::from_bits(0x0100_0000 + number).into();
                 let key = private.then(|| key_text(*number));
-                let claim =
-                    tracker.claim(DOOR, Tick(1), from, key.as_ref().map(|key| &key[..])).ok()?;
+                let key = key.as_ref().map(|key| &key[..]);
+                let grant = view.authorize_unverified(DOOR, from, RequestKind::Announce, key);
                 Some(AnnounceRequest {
-                    claim,
-                    from,
+                    grant: grant.ok()?,
                     via_local_address: false,
                     announce: announce(*number),
                     policy: POLICY,
                 })
             })
             .collect();
-        tracker.announce(Tick(1), &mut random, &requests, &mut Nobody);
+        view.announce(&mut random, &requests, &mut Nobody);
     };
     let mut order: Vec<u32> = (0..peers).collect();
     order.chunks(len).for_each(&mut batch);
@@ -228,16 +228,16 @@ fn announce(number: u32) -> Announce {
 }
 
 /// Most of a real list: single addresses and small networks, some of them within others.
-fn networks() -> Vec<(Network, Option<Tick>)> {
+fn networks() -> Vec<(IpPrefix, Option<Tick>)> {
     let mut random = Random::new(5);
     let mut one = |number: u32| {
         let until = (!number.is_multiple_of(3)).then_some(Tick(1000));
         let network = if number.is_multiple_of(2) {
             let bits = [32, 32, 24, 24, 22, 20, 16][random.below(7) as usize];
             // 128.0.0.0 and above: the peers of `announces` are below.
-            Network::new(Ipv4Addr::from_bits(random.next() as u32 | 1 << 31).into(), bits)
+            IpPrefix::new(Ipv4Addr::from_bits(random.next() as u32 | 1 << 31).into(), bits)
         } else {
-            Network::new(v6(&mut random), [64, 64, 48, 56, 128, 32][random.below(6) as usize])
+            IpPrefix::new(v6(&mut random), [64, 64, 48, 56, 128, 32][random.below(6) as usize])
         };
         (network, until)
     };

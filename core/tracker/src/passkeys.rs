@@ -23,7 +23,7 @@ use std::net::IpAddr;
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;
-use swarm::siphash::{siphash, siphash_128};
+use primitives::siphash::{siphash, siphash_128, siphash_ip};
 use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::RequestKind;
@@ -237,7 +237,7 @@ impl PasskeyStore {
     /// The name of the key `text`, whether it is one or not. Asks for the memory that [`PasskeyStore::admit`] will
     /// need.
     #[inline]
-    pub(crate) fn seek(&self, text: &[u8]) -> KeyHash {
+    pub(crate) fn hash_and_prefetch(&self, text: &[u8]) -> KeyHash {
         // No key is longer, and of a longer text there is no more to know.
         let text = text.get(..=limits::USER_KEY_LEN_MAX).unwrap_or(text);
         let name = self.name(text);
@@ -272,7 +272,7 @@ impl PasskeyStore {
 
     /// Asks for the memory that [`LockedKey::account`] will need, and names it.
     #[inline]
-    pub(crate) fn approach(
+    pub(crate) fn prefetch_session(
         &self,
         name: KeyHash,
         info_hash: &InfoHash,
@@ -302,10 +302,7 @@ impl PasskeyStore {
             return None;
         }
         let torrent = siphash::<1, 3>(&self.key, &report.info_hash.0) as u32;
-        let address = match report.prefix {
-            IpAddr::V4(ip) => siphash::<1, 3>(&self.key, &ip.octets()),
-            IpAddr::V6(ip) => siphash::<1, 3>(&self.key, &ip.octets()),
-        };
+        let address = siphash_ip::<1, 3>(&self.key, report.prefix);
         Some((torrent, address as u32))
     }
 

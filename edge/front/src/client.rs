@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use tracker::{ListenerPolicyId, Networks, Tracker};
+use tracker::Networks;
 use types::Scope;
 use wire::http::{ForwardedHeader, RequestHead};
 use wire::proxy::{self, ParsedProxyHeader};
@@ -119,17 +119,16 @@ impl Caller {
     }
 }
 
-/// The key that a request's URL has for a door: the one of its path, `in_path`, or at a private door the
-/// one of its query. What stands in queries elsewhere is nobody's business: `key` has another meaning there.
+/// Returns the key in a request's URL: the one of its path, `in_path`, or on a private listener the one
+/// of its query. On other listeners `key` in a query has another meaning.
 #[inline]
 pub(crate) fn user_key<'a>(
-    tracker: &Tracker,
-    listener_policy: ListenerPolicyId,
+    is_private: bool,
     in_path: Option<&'a [u8]>,
     query: &'a [u8],
 ) -> Option<&'a [u8]> {
     match in_path {
-        None if tracker.listener_policies().is_private(listener_policy) => query_key(query),
+        None if is_private => query_key(query),
         key => key,
     }
 }

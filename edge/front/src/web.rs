@@ -31,7 +31,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tracker::counters::WorkerMetrics;
 use tracker::{ConnectionPermit, ListenerPolicyId, Random, Tracker};
-use types::{Family, UserKey, limits};
+use types::{UserKey, limits};
 use wire::http::RequestHead;
 use wire::url::{Target, query_key};
 use wire::ws::CloseCode;
@@ -295,8 +295,4 @@ impl Web {
         }
         result
     }
-}
-
-fn family(ip: IpAddr) -> Family {
-    if ip.to_canonical().is_ipv4() { Family::V4 } else { Family::V6 }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
-use tracker::counters::{Counters, DropReason, Kind, Listener, MetricsRegistry, Protocol};
+use tracker::counters::{Counters, DropReason, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicy, Options, Policy, RequestKind, Secrets, StoreOptions};
 use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick};
 use wire::webtorrent::client::{TrackerMessage, WebScrapeEntry};
@@ -100,14 +100,9 @@ impl Server {
     /// The torrent's figures.
     fn counts(&self) -> SwarmCounts {
         let mut counts = [SwarmCounts::default()];
-        let pass = self.tracker.admit(
-            ListenerPolicyId(0),
-            Tick(0),
-            [127, 0, 0, 1].into(),
-            RequestKind::Scrape,
-            None,
-        );
-        self.tracker.scrape(pass.unwrap(), &[HASH], &mut counts).unwrap();
+        let (view, from) = (self.tracker.view(Tick(0)), [127, 0, 0, 1].into());
+        let grant = view.authorize(ListenerPolicyId(0), from, RequestKind::Scrape, None);
+        view.scrape(grant.unwrap(), &[HASH], &mut counts).unwrap();
         counts[0]
     }
 

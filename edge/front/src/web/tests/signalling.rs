@@ -19,7 +19,10 @@ fn an_offer_and_its_answer_come_through_as_they_are() {
     drop((one, two));
     let counters = server.end();
     let requests = counters.requests[0];
-    assert_eq!((requests[Kind::Announce.index()], requests[Kind::Answer.index()]), (2, 1));
+    assert_eq!(
+        (requests[RequestKind::Announce.index()], requests[RequestKind::Answer.index()]),
+        (2, 1)
+    );
     assert_eq!(counters.responses, counters.requests);
     assert_eq!(counters.peers_sent, 1);
 }

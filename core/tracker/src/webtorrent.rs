@@ -1,0 +1,271 @@
+//! What differs for WebTorrent: a peer gives its offers to the tracker, which chooses who gets them,
+//! and an answer finds its way back by the offer it answers.
+
+use std::collections::VecDeque;
+
+use primitives::Random;
+use primitives::siphash::siphash;
+use swarm::{Action, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
+use types::{
+    ConnectionKey, Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick,
+    WebPeer, limits,
+};
+
+use crate::admission::{Endpoint, PeerClaim};
+use crate::policy::too_soon;
+use crate::{Policy, Tracker, UnverifiedGrant, View};
+
+/// One WebTorrent announce.
+#[derive(Clone, Copy, Debug)]
+pub struct WebAnnounceRequest {
+    /// The client's permission to announce.
+    pub grant: UnverifiedGrant,
+    /// The torrent.
+    pub info_hash: InfoHash,
+    /// Who announces.
+    pub peer: WebPeer,
+    /// Why.
+    pub event: Event,
+    /// The role it claims.
+    pub role: Role,
+    /// How many peers it asks for.
+    pub want: NumWant,
+    /// How many offers it brings: it gets no more peers than that.
+    pub offers: u16,
+    /// Bytes it has sent since it started, by its own account.
+    pub uploaded: u64,
+    /// Bytes it has received since it started, by its own account.
+    pub downloaded: u64,
+}
+
+/// The answer to an accepted WebTorrent announce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebAnnounceOk {
+    /// The torrent's figures.
+    pub counts: SwarmCounts,
+    /// When the client should announce again, seconds.
+    pub interval_s: u32,
+}
+
+/// Stands for an offer on its way: a keyed hash of the torrent, the offer's id, who made it and who
+/// was given it. Who has not seen all of that cannot answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfferTag(u64);
+
+impl View<'_> {
+    /// Serves a WebTorrent announce. Replaces the contents of `chosen` with the peers to which its
+    /// offers should go, each once, in random order.
+    ///
+    /// Does what [`View::authorize_unverified`] left of the [order of checks](crate::admission).
+    pub fn announce_web(
+        &self,
+        random: &mut Random,
+        ask: &WebAnnounceRequest,
+        chosen: &mut RelayTargets,
+    ) -> Result<WebAnnounceOk, Refusal> {
+        let (tracker, policy) = (self.tracker, &**self.policy);
+        let session = self.prefetch_torrent(&ask.grant, &ask.info_hash, &ask.peer.peer_id);
+        self.admit_torrent(&ask.grant, session, &ask.claim())?;
+        let job = web_job(ask, policy);
+        let done = tracker.store.announce_web(self.now, random, &job, chosen);
+        let refusal = |soon| too_soon(policy.websocket_interval_min_s(), soon);
+        let WebAnnounceSummary { mut counts, downloaded } = done.map_err(refusal)?;
+        if tracker.downloads.is_on() {
+            if downloaded {
+                tracker.downloads.count(&ask.info_hash);
+            }
+            counts.downloads = tracker.downloads.of(&ask.info_hash);
+        }
+        Ok(WebAnnounceOk { counts, interval_s: policy.websocket_interval_s })
+    }
+}
+
+impl WebAnnounceRequest {
+    fn claim(&self) -> PeerClaim<'_> {
+        PeerClaim {
+            info_hash: &self.info_hash,
+            peer_id: &self.peer.peer_id,
+            event: self.event,
+            role: self.role,
+            uploaded: self.uploaded,
+            downloaded: self.downloaded,
+            endpoint: Endpoint::WebRtc,
+        }
+    }
+}
+
+impl Tracker {
+    /// Removes a WebTorrent peer whose connection has ended, if it is there.
+    pub fn leave_web(&self, info_hash: &InfoHash, peer: WebPeer) {
+        self.store.leave_web(info_hash, peer);
+    }
+
+    /// The name of the offer `id` that `from` makes to `to`.
+    pub fn offer_tag(
+        &self,
+        info_hash: &InfoHash,
+        id: &OfferId,
+        from: &PeerId,
+        to: &PeerId,
+    ) -> OfferTag {
+        let mut message = [0; 80];
+        let parts = [&info_hash.0, &id.0, &from.0, &to.0];
+        for (room, part) in message.as_chunks_mut::<20>().0.iter_mut().zip(parts) {
+            *room = *part;
+        }
+        OfferTag(siphash::<1, 3>(&self.offer_key, &message))
+    }
+}
+
+fn web_job(ask: &WebAnnounceRequest, policy: &Policy) -> StoreWebAnnounce {
+    let (action, want) = match ask.event {
+        //= webtorrent#stopped
+        Event::Stopped => (Action::Stop, 0),
+        event => (
+            Action::Update { completed: event == Event::Completed },
+            //= webtorrent#relay
+            policy.peers(ask.want).min(ask.offers).min(limits::WEB_OFFERS_MAX as u16),
+        ),
+    };
+    let min_interval_s = policy.web_min_interval_s(ask.event);
+    StoreWebAnnounce {
+        info_hash: ask.info_hash,
+        peer: ask.peer,
+        role: ask.role,
+        action,
+        min_interval_s,
+        want,
+    }
+}
+
+/// The offers that one connection was given and may answer, oldest first.
+#[derive(Debug, Default)]
+pub struct Offers(VecDeque<Outstanding>);
+
+#[derive(Debug)]
+struct Outstanding {
+    name: OfferTag,
+    from: ConnectionKey,
+    until: Tick,
+}
+
+impl Offers {
+    /// Remembers an offer that `from` made. Above [`limits::OFFERS_OUTSTANDING_MAX`] the oldest is
+    /// forgotten.
+    pub fn expect(&mut self, now: Tick, name: OfferTag, from: ConnectionKey) {
+        if self.0.len() >= limits::OFFERS_OUTSTANDING_MAX {
+            self.0.pop_front();
+        }
+        let until = now.after(limits::OFFER_LIFETIME_S);
+        self.0.push_back(Outstanding { name, from, until });
+    }
+
+    /// Who made the offer, if it was given here and is not too old. Only the first answer finds out.
+    pub fn take(&mut self, now: Tick, name: OfferTag) -> Option<ConnectionKey> {
+        let at = self.0.iter().position(|offer| offer.name == name)?;
+        let offer = self.0.remove(at)?;
+        (now <= offer.until).then_some(offer.from)
+    }
+
+    /// Forgets offers that are too old, and gives memory back when none is left.
+    pub fn expire(&mut self, now: Tick) {
+        while self.0.front().is_some_and(|offer| now > offer.until) {
+            self.0.pop_front();
+        }
+        if self.0.is_empty() {
+            self.0 = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ListenerPolicyId;
+    use crate::tests::tracker;
+
+    const HASH: InfoHash = InfoHash([1; 20]);
+
+    fn ask(peer: u8, event: Event, offers: u16) -> WebAnnounceRequest {
+        WebAnnounceRequest {
+            grant: UnverifiedGrant::unchecked(ListenerPolicyId(0), [127, 0, 0, 1].into()),
+            info_hash: HASH,
+            peer: peer_number(peer),
+            event,
+            role: Role::Leecher,
+            want: NumWant::Default,
+            offers,
+            uploaded: 0,
+            downloaded: 0,
+        }
+    }
+
+    fn peer_number(number: u8) -> WebPeer {
+        WebPeer { connection: ConnectionKey(number.into()), peer_id: PeerId([number; 20]) }
+    }
+
+    fn announce(
+        tracker: &Tracker,
+        ask: &WebAnnounceRequest,
+    ) -> (Result<WebAnnounceOk, Refusal>, RelayTargets) {
+        let mut chosen = RelayTargets::new();
+        let answer = tracker.view(Tick(0)).announce_web(&mut Random::new(1), ask, &mut chosen);
+        (answer, chosen)
+    }
+
+    //= webtorrent#relay
+    //= type=test
+    #[test]
+    fn peers_are_no_more_than_offers_or_numwant_or_the_policy_allow() {
+        let tracker = tracker(Policy { numwant_max: 3, ..Policy::default() });
+        for peer in 1..=9 {
+            announce(&tracker, &ask(peer, Event::Started, 0)).0.unwrap();
+        }
+        let chosen = |ask| announce(&tracker, &ask).1.len();
+        assert_eq!(chosen(ask(9, Event::None, 2)), 2);
+        assert_eq!(chosen(ask(9, Event::None, 9)), 3);
+        let wanting = |want| WebAnnounceRequest { want, ..ask(9, Event::None, 9) };
+        assert_eq!(chosen(wanting(NumWant::Peers(1))), 1);
+        assert_eq!(chosen(wanting(NumWant::Peers(0))), 0);
+        assert_eq!(chosen(ask(9, Event::Stopped, 9)), 0);
+        let (accepted, _) = announce(&tracker, &ask(8, Event::None, 0));
+        let accepted = accepted.unwrap();
+        assert_eq!((accepted.counts.leechers(), accepted.interval_s), (8, 120));
+    }
+
+    #[test]
+    fn offers_are_answered_once_and_in_time_by_whom_they_were_made_to() {
+        let tracker = tracker(Policy::default());
+        let [one, two] = [1, 2].map(|number| PeerId([number; 20]));
+        let name = tracker.offer_tag(&HASH, &OfferId([3; 20]), &one, &two);
+        for other in [
+            tracker.offer_tag(&InfoHash([9; 20]), &OfferId([3; 20]), &one, &two),
+            tracker.offer_tag(&HASH, &OfferId([9; 20]), &one, &two),
+            tracker.offer_tag(&HASH, &OfferId([3; 20]), &two, &one),
+        ] {
+            assert_ne!(name, other);
+        }
+        let mut offers = Offers::default();
+        assert_eq!(offers.take(Tick(0), name), None);
+        offers.expect(Tick(0), name, ConnectionKey(7));
+        assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S), name), Some(ConnectionKey(7)));
+        assert_eq!(offers.take(Tick(1), name), None);
+        offers.expect(Tick(0), name, ConnectionKey(7));
+        assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S + 1), name), None);
+    }
+
+    #[test]
+    fn outstanding_offers_are_bounded_and_expire() {
+        let mut offers = Offers::default();
+        let count = limits::OFFERS_OUTSTANDING_MAX as u64 + 1;
+        for number in 0..count {
+            offers.expect(Tick(5), OfferTag(number), ConnectionKey(number));
+        }
+        assert_eq!(offers.take(Tick(5), OfferTag(0)), None);
+        assert_eq!(offers.take(Tick(5), OfferTag(1)), Some(ConnectionKey(1)));
+        offers.expire(Tick(5 + limits::OFFER_LIFETIME_S));
+        assert_eq!(offers.0.len(), limits::OFFERS_OUTSTANDING_MAX - 1);
+        offers.expire(Tick(6 + limits::OFFER_LIFETIME_S));
+        assert_eq!((offers.0.len(), offers.0.capacity()), (0, 0));
+    }
+}
