@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use net::tls::{Certificate, Chain};
+use net::tls::{Certificate, ChainStatus};
 
 use crate::config::Config;
 
@@ -24,21 +24,21 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
         let mut doubt = |text: &str| warnings.push(format!("{}: {text}", files.chain.display()));
         if certificate.expires() < now {
             doubt("the certificate has expired");
-        } else if !certificate.is_good_at(now) {
+        } else if !certificate.is_valid_at(now) {
             doubt("the certificate is not valid yet: is the clock right?");
-        } else if !certificate.is_good_at(now + EXPIRY_WARNING) {
+        } else if !certificate.is_valid_at(now + EXPIRY_WARNING) {
             doubt("the certificate expires in less than 14 days");
         }
         if certificate.names().is_empty() {
             doubt("the certificate is for no host name");
         }
         match certificate.chain() {
-            Chain::Whole => {}
-            Chain::Short => doubt(
+            ChainStatus::Complete => {}
+            ChainStatus::MissingIntermediate => doubt(
                 "the certificate of the authority that issued the first one is missing: \
                  most clients will refuse it",
             ),
-            Chain::Broken => doubt(
+            ChainStatus::OutOfOrder => doubt(
                 "each certificate but the last must be issued by the one behind it: \
                  most clients will refuse this",
             ),

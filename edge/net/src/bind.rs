@@ -6,7 +6,7 @@
 //! option only then; the others join. There is no moment at which the port is free in between, so
 //! two processes that start at once cannot both pass.
 //!
-//! Sockets that somebody else has bound (`process::Inherited`) are taken as they are: nobody joins
+//! Sockets that somebody else has bound (`process::InheritedSockets`) are taken as they are: nobody joins
 //! their group, because whoever keeps them when we end would lose what waits in ours.
 
 use socket2::{Domain, Socket, Type};
@@ -59,12 +59,12 @@ pub struct InheritedSocket(pub(crate) Socket);
 pub(crate) fn adopt_group(
     transport: Transport,
     address: SocketAddr,
-    handed: Vec<InheritedSocket>,
+    inherited: Vec<InheritedSocket>,
     count: usize,
     prepare: impl Fn(&Socket) -> io::Result<()>,
 ) -> Result<Vec<Socket>, BindError> {
     let adopt = || -> io::Result<Vec<Socket>> {
-        let mut sockets: Vec<Socket> = handed.into_iter().map(|handed| handed.0).collect();
+        let mut sockets: Vec<Socket> = inherited.into_iter().map(|inherited| inherited.0).collect();
         for socket in &sockets {
             socket.set_nonblocking(true)?;
             prepare(socket)?;
@@ -207,9 +207,9 @@ mod tests {
     fn handed_sockets_are_shared_or_all_kept() {
         for transport in [Transport::Udp, Transport::Tcp] {
             let address = "127.0.0.1:0".parse().unwrap();
-            for (handed, workers, sockets) in [(1, 3, 3), (3, 2, 3), (2, 2, 2), (0, 2, 0)] {
-                let group = bind_group(transport, address, handed.max(1), |_| Ok(())).unwrap();
-                let group = group.into_iter().take(handed).map(InheritedSocket).collect();
+            for (inherited, workers, sockets) in [(1, 3, 3), (3, 2, 3), (2, 2, 2), (0, 2, 0)] {
+                let group = bind_group(transport, address, inherited.max(1), |_| Ok(())).unwrap();
+                let group = group.into_iter().take(inherited).map(InheritedSocket).collect();
                 let adopted = adopt_group(transport, address, group, workers, |_| Ok(())).unwrap();
                 assert_eq!(adopted.len(), sockets);
                 assert!(adopted.iter().all(|socket| socket.nonblocking().unwrap()));

@@ -13,11 +13,11 @@
 
 mod bind;
 #[cfg(target_os = "linux")]
-mod name;
-#[cfg(target_os = "linux")]
 mod option;
 #[cfg(unix)]
 pub mod process;
+#[cfg(target_os = "linux")]
+mod raw_sock_addr;
 pub mod sim;
 mod tcp;
 pub mod tls;

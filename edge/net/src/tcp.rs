@@ -25,7 +25,7 @@ impl Default for TcpOptions {
 
 /// Seconds for which a connection without a request may be held back; then it is handed over.
 #[cfg(target_os = "linux")]
-const DEFER_S: i32 = 3;
+const DEFER_ACCEPT_S: i32 = 3;
 
 /// Binds a listener: `count` sockets on `address`, one for each worker. All are non-blocking, and
 /// connections inherit TCP_NODELAY from them. Port 0 takes a free port, the same for all.
@@ -48,13 +48,13 @@ pub fn bind_tcp(
 /// Takes over sockets that somebody else has bound to `address`, and listens on, instead of binding:
 /// one for each of `count` workers, which share them if there are fewer, or all of them.
 pub fn adopt_tcp(
-    handed: Vec<InheritedSocket>,
+    inherited: Vec<InheritedSocket>,
     address: SocketAddr,
     count: usize,
     options: &TcpOptions,
 ) -> Result<Vec<TcpListener>, BindError> {
     let group =
-        adopt_group(Transport::Tcp, address, handed, count, |socket| prepare(socket, options))?;
+        adopt_group(Transport::Tcp, address, inherited, count, |socket| prepare(socket, options))?;
     Ok(group.into_iter().map(TcpListener::from).collect())
 }
 
@@ -64,7 +64,7 @@ fn prepare(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     #[cfg(target_os = "linux")]
     if options.defer_accept {
-        crate::option::set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_S)?;
+        crate::option::set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_ACCEPT_S)?;
     }
     #[cfg(not(target_os = "linux"))]
     let _ = options;
@@ -74,16 +74,16 @@ fn prepare(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
 /// Accepts a connection, non-blocking and close-on-exec from its first moment, with one system call.
 #[cfg(target_os = "linux")]
 pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
-    use crate::name::Name;
+    use crate::raw_sock_addr::RawSockAddr;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-    let mut name = Name::EMPTY;
-    let mut len = Name::V6_LEN as libc::socklen_t;
-    // SAFETY: the listener is open; the kernel writes at most `len` bytes to `name`, which has as
+    let mut raw = RawSockAddr::EMPTY;
+    let mut len = RawSockAddr::V6_LEN as libc::socklen_t;
+    // SAFETY: the listener is open; the kernel writes at most `len` bytes to `raw`, which has as
     // many, and one number to `len`. Both live until the call returns.
     let fd = unsafe {
         libc::accept4(
             listener.as_raw_fd(),
-            name.as_mut_ptr().cast(),
+            raw.as_mut_ptr().cast(),
             &raw mut len,
             libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
         )
@@ -93,7 +93,7 @@ pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     }
     // SAFETY: the kernel has just opened `fd` for us, and nobody else knows it.
     let stream = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let from = name.socket_addr().ok_or(io::ErrorKind::InvalidData)?;
+    let from = raw.socket_addr().ok_or(io::ErrorKind::InvalidData)?;
     Ok((stream, from))
 }
 

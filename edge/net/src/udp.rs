@@ -9,9 +9,9 @@
 mod batch;
 #[cfg(target_os = "linux")]
 mod control;
+mod idle_timer;
 #[cfg(target_os = "linux")]
 mod mmsg;
-mod pace;
 mod portable;
 mod socket;
 #[cfg(target_os = "linux")]

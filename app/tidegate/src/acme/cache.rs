@@ -67,7 +67,7 @@ impl Cache {
             read => read.with_context(|| format!("{}: cannot be read", path.display()))?,
         };
         let certificate = Certificate::from_pem(&pem, &path)?;
-        ensure!(certificate.is_for(domain), "{}: is for another host", path.display());
+        ensure!(certificate.covers_host(domain), "{}: is for another host", path.display());
         Ok(Some(certificate))
     }
 

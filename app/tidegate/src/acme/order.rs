@@ -66,7 +66,7 @@ impl Authority {
             |error: &dyn Display| self.fail(FailureScope::Server, format!("what came: {error}"));
         let certificate = Certificate::from_pem(ordered.as_bytes(), Path::new("the certificate"))
             .map_err(|error| strange(&error))?;
-        if !certificate.is_for(domain) {
+        if !certificate.covers_host(domain) {
             return Err(strange(&"the certificate is for another host"));
         }
         let kept = self.cache.save_certificate(domain, &ordered);

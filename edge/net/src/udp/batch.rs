@@ -1,7 +1,7 @@
 //! Datagrams on their way through a handler, with room for the replies.
 
 #[cfg(target_os = "linux")]
-use super::control::Control;
+use super::control::ControlMessage;
 use super::{BATCH_MAX, REPLY_MAX, REQUEST_MAX};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -20,7 +20,7 @@ pub struct Batch {
     replies: Box<[u8]>,
     /// For sockets that are told destinations.
     #[cfg(target_os = "linux")]
-    controls: Box<[Control; BATCH_MAX]>,
+    controls: Box<[ControlMessage; BATCH_MAX]>,
 }
 
 /// All about a datagram but its bytes.
@@ -37,16 +37,16 @@ const _: () = assert!(REPLY_MAX <= u16::MAX as usize);
 
 impl Batch {
     pub(crate) fn new() -> Self {
-        let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let empty = Slot { from: nobody, request: 0, reply: 0, truncated: false };
+        let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let empty = Slot { from: unspecified, request: 0, reply: 0, truncated: false };
         Self {
             len: 0,
-            local: nobody,
+            local: unspecified,
             slots: Box::new([empty; BATCH_MAX]),
             requests: vec![0; BATCH_MAX * STRIDE].into_boxed_slice(),
             replies: vec![0; BATCH_MAX * REPLY_MAX].into_boxed_slice(),
             #[cfg(target_os = "linux")]
-            controls: Box::new([Control::EMPTY; BATCH_MAX]),
+            controls: Box::new([ControlMessage::EMPTY; BATCH_MAX]),
         }
     }
 
@@ -72,7 +72,7 @@ impl Batch {
     /// bound to a wildcard address and the engine is [`Portable`](crate::Engine::Portable).
     #[inline]
     pub fn to(&self, i: usize) -> Option<IpAddr> {
-        Some(self.local.ip()).filter(|ip| !ip.is_unspecified()).or_else(|| self.told(i))
+        Some(self.local.ip()).filter(|ip| !ip.is_unspecified()).or_else(|| self.destination_info(i))
     }
 
     /// The bytes of datagram `i`, at most [`REQUEST_MAX`].
@@ -131,18 +131,20 @@ impl Batch {
     /// Every place for a request, in order, of [`REQUEST_MAX`] bytes and then some, and the one for
     /// its control message.
     #[cfg(target_os = "linux")]
-    pub(super) fn places(&mut self) -> impl Iterator<Item = (&mut [u8], &mut Control)> {
+    pub(super) fn request_slots(
+        &mut self,
+    ) -> impl Iterator<Item = (&mut [u8], &mut ControlMessage)> {
         self.requests.chunks_exact_mut(STRIDE).zip(self.controls.iter_mut())
     }
 
     /// The control message of datagram `i`.
     #[cfg(target_os = "linux")]
-    pub(super) fn control(&mut self, i: usize) -> &mut Control {
+    pub(super) fn control(&mut self, i: usize) -> &mut ControlMessage {
         &mut self.controls[i]
     }
 
     /// The place of the next datagram, or `None` when the batch is full.
-    pub(crate) fn next_place(&mut self) -> Option<&mut [u8]> {
+    pub(crate) fn next_request_slot(&mut self) -> Option<&mut [u8]> {
         (self.len < BATCH_MAX).then(|| &mut self.requests[self.len * STRIDE..][..STRIDE])
     }
 
@@ -161,12 +163,12 @@ impl Batch {
 
     /// What the kernel has told of where datagram `i` was sent to.
     #[cfg(target_os = "linux")]
-    fn told(&self, i: usize) -> Option<IpAddr> {
+    fn destination_info(&self, i: usize) -> Option<IpAddr> {
         Some(self.controls[i].destination(self.local.is_ipv4())).filter(|ip| !ip.is_unspecified())
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn told(&self, _: usize) -> Option<IpAddr> {
+    fn destination_info(&self, _: usize) -> Option<IpAddr> {
         None
     }
 

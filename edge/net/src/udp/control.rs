@@ -6,9 +6,9 @@ use std::net::IpAddr;
 /// Room for it.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-pub(super) struct Control([u8; Self::V6_LEN]);
+pub(super) struct ControlMessage([u8; Self::V6_LEN]);
 
-impl Control {
+impl ControlMessage {
     const HEAD_LEN: usize = size_of::<libc::cmsghdr>();
     /// Bytes of one with a v4 address.
     pub(super) const V4_LEN: usize =
@@ -19,7 +19,7 @@ impl Control {
     /// Before the kernel has written one.
     pub(super) const EMPTY: Self = Self([0; Self::V6_LEN]);
 
-    /// Where the kernel reads and writes [`Control::V6_LEN`] bytes at most.
+    /// Where the kernel reads and writes [`ControlMessage::V6_LEN`] bytes at most.
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.0.as_mut_ptr().cast()
     }
@@ -42,7 +42,7 @@ impl Control {
 
     /// Makes what the kernel told about a datagram into what it is told about the reply: to leave
     /// from the address that was asked, by whichever interface leads to the client.
-    pub(super) fn turn_around(&mut self, is_v4: bool) {
+    pub(super) fn prepare_reply(&mut self, is_v4: bool) {
         let info = &mut self.0[Self::HEAD_LEN..];
         if is_v4 {
             info[..4].fill(0);

@@ -1,6 +1,6 @@
 //! One system call for a datagram, on any platform that mio knows.
 
-use super::pace::Pace;
+use super::idle_timer::IdleTimer;
 use super::{Batch, Handler, UdpSocket};
 use mio::net::UdpSocket as Socket;
 use mio::{Events, Interest, Poll, Token};
@@ -22,7 +22,7 @@ pub(super) fn run(
         poll.registry().register(socket, Token(at), Interest::READABLE)?;
     }
     let mut batch = Batch::new();
-    let mut pace = Pace::start();
+    let mut idle_timer = IdleTimer::start();
     while !stop.load(Ordering::Relaxed) {
         let mut quiet = true;
         for (at, (local, socket)) in sockets.iter().enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn run(
                 send(at, socket, &batch, handler);
             }
         }
-        let wait = pace.keep(handler);
+        let wait = idle_timer.poll(handler);
         // Readiness is reported once, so every socket has been found empty before this sleeps.
         if quiet {
             match poll.poll(&mut events, Some(wait)) {
@@ -49,7 +49,7 @@ pub(super) fn run(
 
 /// Takes in what is there, up to a full batch.
 fn receive(socket: &Socket, batch: &mut Batch) -> io::Result<()> {
-    while let Some(place) = batch.next_place() {
+    while let Some(place) = batch.next_request_slot() {
         match socket.recv_from(place) {
             Ok((len, from)) => batch.push(from, len, false),
             Err(error) => match error.kind() {

@@ -32,7 +32,7 @@ pub struct UdpSocket {
     local: SocketAddr,
     /// Whether each datagram comes with the address that it was sent to.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only mmsg asks"))]
-    pub(super) tells_destination: bool,
+    pub(super) reports_destination: bool,
     receive_buffer: usize,
 }
 
@@ -50,13 +50,13 @@ pub fn bind_udp(
 /// Takes over sockets that somebody else has bound to `address` instead of binding: one for each of
 /// `count` workers, which share them if there are fewer, or all of them.
 pub fn adopt_udp(
-    handed: Vec<InheritedSocket>,
+    inherited: Vec<InheritedSocket>,
     address: SocketAddr,
     count: usize,
     options: &UdpOptions,
 ) -> Result<Vec<UdpSocket>, BindError> {
     let grow = |socket: &Socket| grow_buffers(socket, options);
-    finish(adopt_group(Transport::Udp, address, handed, count, grow)?, address, options)
+    finish(adopt_group(Transport::Udp, address, inherited, count, grow)?, address, options)
 }
 
 /// What can be done only to a bound socket.
@@ -73,17 +73,17 @@ fn finish(
 impl UdpSocket {
     fn new(socket: Socket, address: SocketAddr, engine: Engine) -> io::Result<Self> {
         // Only a wildcard socket needs to know, and knowing costs kernel time for every datagram.
-        let tells_destination = address.ip().is_unspecified() && engine.resolve() == Engine::Mmsg;
-        if tells_destination {
-            ask_destination(&socket, address)?;
+        let reports_destination = address.ip().is_unspecified() && engine.resolve() == Engine::Mmsg;
+        if reports_destination {
+            enable_destination_info(&socket, address)?;
         }
         // Who had the socket before may have left in the midst of a flood.
         #[cfg(target_os = "linux")]
-        super::source_filter::let_all_in(&socket)?;
+        super::source_filter::clear_filter(&socket)?;
         let receive_buffer = effective(socket.recv_buffer_size()?);
         let socket = std::net::UdpSocket::from(socket);
         let local = socket.local_addr()?;
-        Ok(Self { socket, local, tells_destination, receive_buffer })
+        Ok(Self { socket, local, reports_destination, receive_buffer })
     }
 
     /// The address that it is bound to, with the port that it got.
@@ -164,7 +164,7 @@ fn effective(reported: usize) -> usize {
 
 /// Has the kernel tell with each datagram which address it was sent to.
 #[cfg(target_os = "linux")]
-fn ask_destination(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+fn enable_destination_info(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let (level, name) = if address.is_ipv4() {
         (libc::IPPROTO_IP, libc::IP_PKTINFO)
     } else {
@@ -175,6 +175,6 @@ fn ask_destination(socket: &Socket, address: SocketAddr) -> io::Result<()> {
 
 /// Unreachable in effect: the engine that asks does not exist here, and is refused when run.
 #[cfg(not(target_os = "linux"))]
-fn ask_destination(_: &Socket, _: SocketAddr) -> io::Result<()> {
+fn enable_destination_info(_: &Socket, _: SocketAddr) -> io::Result<()> {
     Ok(())
 }
