@@ -1,10 +1,10 @@
-//! Socket addresses as the Linux kernel writes them: `sockaddr_in` and `sockaddr_in6`, taken apart
-//! as bytes so that no union needs to be read.
+//! Socket addresses as the Linux kernel writes them: `sockaddr_in` and `sockaddr_in6`, parsed as bytes
+//! so that no union needs to be read.
 
 use std::mem::offset_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Room for an address of either family.
+/// A buffer for an address of either family.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(4))]
 pub(crate) struct RawSockAddr([u8; Self::V6_LEN]);
@@ -19,20 +19,20 @@ const _: () = assert!(offset_of!(libc::sockaddr_in6, sin6_addr) == 8);
 const _: () = assert!(offset_of!(libc::sockaddr_in6, sin6_scope_id) == 24);
 
 impl RawSockAddr {
-    /// Bytes of a v4 address.
+    /// The length of a v4 address in bytes.
     pub(crate) const V4_LEN: usize = size_of::<libc::sockaddr_in>();
-    /// Bytes of a v6 address.
+    /// The length of a v6 address in bytes.
     pub(crate) const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
-    /// Family 0: what the kernel has not written yet.
+    /// Family 0: the kernel has not written an address yet.
     pub(crate) const EMPTY: Self = Self([0; Self::V6_LEN]);
 
-    /// Where the kernel may write [`RawSockAddr::V6_LEN`] bytes, or read an address from.
+    /// Returns a pointer to [`RawSockAddr::V6_LEN`] bytes that the kernel may read or write.
     #[inline]
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.0.as_mut_ptr()
     }
 
-    /// The address, if it is one of the two families.
+    /// Returns the address, if it is of one of the two families.
     #[inline]
     pub(crate) fn socket_addr(&self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes(self.part(2));
@@ -51,7 +51,7 @@ impl RawSockAddr {
         }
     }
 
-    /// `N` bytes from `at`; both are constants of this file and inside.
+    /// Returns `N` bytes from offset `at`. Both are constants of this file and in bounds.
     #[inline]
     fn part<const N: usize>(&self, at: usize) -> [u8; N] {
         let mut part = [0; N];
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_wrote() {
+    fn addresses_round_trip() {
         for text in ["1.2.3.4:5", "[2001:db8::1]:65535", "[fe80::1%3]:258"] {
             let addr: SocketAddr = text.parse().unwrap();
             assert_eq!(RawSockAddr::from(addr).socket_addr(), Some(addr));

@@ -1,12 +1,12 @@
-//! When a handler's idle call is due.
+//! The timer of a handler's idle calls.
 
 use super::Handler;
 use std::time::{Duration, Instant};
 
-/// How long nothing at all may happen: the longest sleep, and the longest wait for `stop`.
+/// The time between idle calls. Also the longest sleep, and the longest delay until `stop` is seen.
 const IDLE_PERIOD: Duration = Duration::from_millis(250);
 
-/// Keeps a handler's idle calls [`IDLE_PERIOD`] apart.
+/// Calls a handler's [`Handler::idle`] every [`IDLE_PERIOD`].
 pub(super) struct IdleTimer {
     due: Instant,
 }
@@ -16,8 +16,8 @@ impl IdleTimer {
         Self { due: Instant::now() + IDLE_PERIOD }
     }
 
-    /// Calls [`Handler::idle`] when it is due, and says how long the worker may sleep now. Reads
-    /// the clock, so it belongs after a batch, not after a datagram.
+    /// Calls [`Handler::idle`] if its time has come. Returns how long the worker may sleep. Reads the
+    /// clock, so call it once for each batch, not for each datagram.
     pub(super) fn poll(&mut self, handler: &mut impl Handler) -> Duration {
         let now = Instant::now();
         let left = self.due.saturating_duration_since(now);

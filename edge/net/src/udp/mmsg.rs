@@ -1,9 +1,9 @@
-//! recvmmsg and sendmmsg: a system call for a batch. Linux.
+//! recvmmsg and sendmmsg: one system call for each batch. Linux.
 //!
 //! # Safety
 //!
-//! The kernel is given arrays of headers that point at buffers. The arrays are filled anew for each
-//! call from borrows that last until it returns, so no pointer is ever kept.
+//! The kernel gets arrays of headers that point to buffers. The arrays are filled for each call from
+//! borrows that last until it returns, so no pointer is kept.
 #![allow(unsafe_code)]
 
 use super::control::ControlMessage;
@@ -18,15 +18,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// A batch of so many is worth its two system calls.
+/// A batch of this size is worth its two system calls.
 const MIN_BATCH: usize = BATCH_MAX / 2;
 
-/// How long a busy worker lets datagrams gather whose batches are smaller. The system adds up to as
-/// much again, which together is far below what any network adds. The calls cost as much for three
-/// datagrams as for thirty: waiting serves about a sixth more requests with the same CPU time.
+/// How long a busy worker waits for more datagrams after a smaller batch. The system adds up to as much
+/// again; together that is far below the latency of any network. The calls cost as much for three
+/// datagrams as for thirty, so waiting serves about a sixth more requests with the same CPU time.
 const COALESCE_DELAY: Duration = Duration::from_micros(50);
 
-/// Headers and addresses for the two calls, and the batch between them.
+/// The arrays for both system calls, and the batch between them.
 struct MmsgIo {
     batch: Batch,
     addresses: Box<[RawSockAddr; BATCH_MAX]>,
@@ -56,7 +56,7 @@ pub(super) fn run(
         let wait = idle_timer.poll(handler);
         if let Some(networks) = handler.source_filter() {
             for socket in &sockets {
-                // Where the kernel does not help, the handler goes on dropping.
+                // On failure the handler keeps dropping these datagrams itself.
                 let _ = socket.source_filter(&networks);
             }
         }
@@ -68,7 +68,7 @@ pub(super) fn run(
         was_quiet = largest == 0;
     }
     handler.idle();
-    // Another process may go on with them.
+    // Another process may take over the sockets.
     for socket in &sockets {
         let _ = socket.source_filter(&[]);
     }
@@ -77,7 +77,7 @@ pub(super) fn run(
 
 impl MmsgIo {
     fn new() -> Self {
-        // SAFETY: both are plain structs of numbers and pointers, for which zeros are valid.
+        // SAFETY: both are plain structs of numbers and pointers, for which zero bytes are valid.
         let (vector, header) = unsafe { (zeroed::<libc::iovec>(), zeroed::<libc::mmsghdr>()) };
         Self {
             batch: Batch::new(),
@@ -87,7 +87,7 @@ impl MmsgIo {
         }
     }
 
-    /// Takes in what is there, without waiting, and says how much.
+    /// Receives waiting datagrams into the batch without blocking. Returns their number.
     fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
         self.batch.clear(socket.local_addr());
         let control_len = control_len(socket);
@@ -106,8 +106,8 @@ impl MmsgIo {
             header.msg_controllen = control_len;
             header.msg_flags = 0;
         }
-        // SAFETY: the socket is open; all BATCH_MAX headers point at a name, a vector with one
-        // place of at least REQUEST_MAX bytes, and a control buffer of at least `control_len`
+        // SAFETY: the socket is open; all BATCH_MAX headers point to an address, a vector with one
+        // buffer of at least REQUEST_MAX bytes, and a control buffer of at least `control_len`
         // bytes, all owned by `self` and untouched until the call returns.
         let count = unsafe {
             libc::recvmmsg(
@@ -123,14 +123,14 @@ impl MmsgIo {
             let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
             match address.socket_addr() {
                 Some(from) => self.batch.push(from, header.msg_len as usize, truncated),
-                // Cannot be on an IP socket. Kept as an empty datagram, so that numbers agree.
+                // Impossible on an IP socket. Kept as an empty datagram, so that indices match.
                 None => self.batch.push(([0, 0, 0, 0], 0).into(), 0, false),
             }
         }
         Ok(count)
     }
 
-    /// Sends the replies that the handler wrote, each to where its request came from.
+    /// Sends the handler's replies, each to the source of its request.
     fn send(&mut self, at: usize, socket: &UdpSocket, handler: &mut impl Handler) {
         let control_len = control_len(socket);
         let mut count = 0;
@@ -162,8 +162,8 @@ impl MmsgIo {
         self.send_headers(at, socket, count, handler);
     }
 
-    /// Gives the first `count` headers to the kernel. One that it refuses is skipped; once the
-    /// send buffer is full the rest is dropped, because waiting would stall all others.
+    /// Sends the datagrams of the first `count` headers. Refused datagrams are skipped. Once the send
+    /// buffer is full, the rest is dropped, because waiting would delay all other clients.
     fn send_headers(
         &mut self,
         at: usize,
@@ -174,8 +174,8 @@ impl MmsgIo {
         let mut done = 0;
         while done < count {
             let left = &mut self.headers[done..count];
-            // SAFETY: the socket is open; each header was filled by `send` with a name, one vector
-            // over a reply, and a control message or none, all owned by `self` and untouched since.
+            // SAFETY: the socket is open; `send` filled each header with an address, one vector over a
+            // reply, and a control message or none, all owned by `self` and untouched since.
             let sent = unsafe {
                 libc::sendmmsg(
                     socket.socket.as_raw_fd(),
@@ -202,7 +202,7 @@ impl MmsgIo {
     }
 }
 
-/// Bytes of control message that come and go with each datagram of `socket`.
+/// Returns the length of the control message of each datagram on `socket`.
 fn control_len(socket: &UdpSocket) -> usize {
     match (socket.reports_destination, socket.local_addr().is_ipv4()) {
         (false, _) => 0,
@@ -211,8 +211,8 @@ fn control_len(socket: &UdpSocket) -> usize {
     }
 }
 
-/// Only a socket that is none ends the worker. What remains are errors of single datagrams, such as
-/// an ICMP message about an earlier reply.
+/// Handles an error of recvmmsg. Only an unusable socket ends the worker. All other errors are about
+/// single datagrams, such as an ICMP message about an earlier reply.
 fn receive_failed() -> io::Result<usize> {
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
@@ -230,9 +230,9 @@ fn sleep_until_readable(sockets: &[UdpSocket], wait: Duration) -> io::Result<()>
         revents: 0,
     };
     let mut polls: Vec<libc::pollfd> = sockets.iter().map(pollfd_of).collect();
-    // Rounded up: a wait of less than a millisecond must not become a busy loop.
+    // Round up, so that a wait of less than a millisecond does not become a busy loop.
     let wait_ms = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
-    // SAFETY: the array holds as many entries as are named, and lives until the call returns.
+    // SAFETY: the length is that of the array, which lives until the call returns.
     let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, wait_ms) };
     if ready < 0 {
         let error = io::Error::last_os_error();
@@ -249,7 +249,7 @@ mod tests {
     use crate::{UdpOptions, bind_udp};
     use std::net::SocketAddr;
 
-    /// Counts what could not be sent.
+    /// Counts replies that could not be sent.
     #[derive(Default)]
     struct Failures {
         refused: usize,
@@ -264,9 +264,9 @@ mod tests {
         }
     }
 
-    /// Port 0 is what a forged source may have, and no datagram can be sent there.
+    /// A forged source may have port 0, to which no datagram can be sent.
     #[test]
-    fn a_reply_that_the_kernel_refuses_does_not_hold_back_the_rest() {
+    fn refused_replies_do_not_block_others() {
         let here = "127.0.0.1:0".parse().unwrap();
         let socket = bind_udp(here, 1, &UdpOptions::default()).unwrap().remove(0);
         let client = std::net::UdpSocket::bind(here).unwrap();

@@ -1,4 +1,4 @@
-//! One system call for a datagram, on any platform that mio knows.
+//! One system call for each datagram, on any platform that mio supports.
 
 use super::idle_timer::IdleTimer;
 use super::{Batch, Handler, UdpSocket};
@@ -35,7 +35,7 @@ pub(super) fn run(
             }
         }
         let wait = idle_timer.poll(handler);
-        // Readiness is reported once, so every socket has been found empty before this sleeps.
+        // mio reports readiness only once, so sleep only after every socket was found empty.
         if quiet {
             match poll.poll(&mut events, Some(wait)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -47,7 +47,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Takes in what is there, up to a full batch.
+/// Receives waiting datagrams, up to a full batch.
 fn receive(socket: &Socket, batch: &mut Batch) -> io::Result<()> {
     while let Some(place) = batch.next_request_slot() {
         match socket.recv_from(place) {
@@ -55,7 +55,7 @@ fn receive(socket: &Socket, batch: &mut Batch) -> io::Result<()> {
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => break,
                 io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => return Err(error),
-                // About some earlier reply, or a datagram that Windows finds too long.
+                // An error about an earlier reply, or a datagram too long for Windows.
                 _ => {}
             },
         }
@@ -63,7 +63,7 @@ fn receive(socket: &Socket, batch: &mut Batch) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends the replies. What the socket does not take now is dropped.
+/// Sends the replies. Those that the socket does not accept are dropped.
 fn send(at: usize, socket: &Socket, batch: &Batch, handler: &mut impl Handler) {
     for slot in 0..batch.len() {
         let reply = batch.reply(slot);

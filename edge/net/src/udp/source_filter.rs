@@ -1,8 +1,8 @@
-//! Networks whose datagrams the kernel throws away before they take a place in a socket's buffer.
+//! Drops datagrams from given networks in the kernel, before they use a socket's buffer.
 //!
-//! Reading a datagram only to drop it costs a third of what serving it costs, so who sends several
-//! times what a worker can serve fills the buffer all the same, and others' datagrams are lost. A
-//! filter at the socket (classic BPF, for which nobody needs privileges) drops before that.
+//! Reading a datagram only to drop it costs a third of serving it. A client that sends several times
+//! what a worker can serve would still fill the buffer, and datagrams of other clients would be lost.
+//! A filter on the socket (classic BPF, which needs no privileges) drops them before that.
 
 use std::io;
 use std::net::IpAddr;
