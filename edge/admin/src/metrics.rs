@@ -78,9 +78,7 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         ),
         ("tls_handshakes_total", "counter", "TLS handshakes completed.", |c| c.tls_handshakes),
         ("connections_total", "counter", "Connections accepted.", |c| c.connections_opened),
-        ("connections_open", "gauge", "Connections open now.", |c| {
-            c.connections_opened.saturating_sub(c.connections_closed)
-        }),
+        ("connections_open", "gauge", "Connections open now.", |c| c.connections_open),
     ];
     for (name, kind, help, figure) in figures {
         page.head(name, kind, help);

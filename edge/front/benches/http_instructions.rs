@@ -15,10 +15,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use net::{TcpOptions, bind_tcp};
 use tidegate_front::Clock;
 use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, serve};
-use tidegate_front::web::Place;
-use net::{TcpOptions, bind_tcp};
+use tidegate_front::webtorrent::WorkerLink;
 use tokio::sync::watch;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Options, Policy, Secrets, StoreOptions, Tracker};
@@ -69,7 +69,7 @@ fn start() -> Started {
         listeners: vec![HttpListener { socket, tls: None, options, http, web }],
         clock: Clock::start(),
         seed: 1,
-        place: Place::for_workers(1).remove(0),
+        link: WorkerLink::for_workers(1).remove(0),
     };
     let (stop, stopped) = watch::channel(false);
     let worker = std::thread::spawn(move || serve(worker, stopped).expect("the worker failed"));

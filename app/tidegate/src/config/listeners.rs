@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use front::http::{Challenges, ForwardedHeader, HttpOptions};
-use front::web::WebOptions;
+use front::webtorrent::WebOptions;
 use tracker::access::Mode;
 use tracker::{ClientRules, ListenerPolicyId, Networks, PrivateAddresses};
 use types::{PeerId, limits};

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker};
 use front::udp::{UdpFront, UdpListener};
-use front::web::Place;
+use front::webtorrent::WorkerLink;
 use net::UdpSocket;
 use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
 use net::tls::{Certificates, TlsConfig};
@@ -161,8 +161,8 @@ impl Workers {
         config: &Config,
     ) -> Result<()> {
         let workers = deal(listeners, count(config.http_workers));
-        let places = Place::for_workers(workers.len());
-        for (number, (opened, place)) in workers.into_iter().zip(places).enumerate() {
+        let links = WorkerLink::for_workers(workers.len());
+        for (number, (opened, link)) in workers.into_iter().zip(links).enumerate() {
             let listener = |(socket, group): (TcpListener, Group)| {
                 let (address, listener_policy) = (socket.local_addr()?, group.listener_policy);
                 let tls = (group.transport == Transport::Tls).then(|| tls.clone());
@@ -180,7 +180,7 @@ impl Workers {
                 listeners: opened.into_iter().map(listener).collect::<Result<_>>()?,
                 clock: self.clock,
                 seed: seed()?,
-                place,
+                link,
             };
             let stop = self.stop_async.subscribe();
             self.start(format!("http-{number}"), raise_priority, move || {
