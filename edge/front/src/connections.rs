@@ -192,7 +192,7 @@ impl Connections {
     pub(crate) fn socket(&self, key: ConnectionKey) -> io::Result<&Socket> {
         let slot = self.slot(key);
         debug_assert!(slot.is_some(), "a task outlives its connection");
-        slot.map(|slot| &slot.socket).ok_or(io::ErrorKind::NotConnected.into())
+        slot.map(|slot| &slot.socket).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// The offers that a connection may answer.
