@@ -15,7 +15,7 @@ use wire::http::{
     AnnounceQuery, AnnounceReply, ForwardedHeader, ParsedRequest, PeerFormat, ScrapeQuery, Target,
     announce_query, client, failure, read_head, scrape,
 };
-use wire::proxy::{self, Opening, simple};
+use wire::proxy::{self, ParsedProxyHeader, simple};
 use wire::udp::{self, Request, VerifiedRequest};
 
 /// Whatever is decoded encodes to a request that decodes to the same; answers stay in their slots.
@@ -24,13 +24,13 @@ pub fn udp(bytes: &[u8]) {
     let mut room = [0; 64];
     match request {
         Request::Connect { .. } => assert!(bytes.len() >= 16),
-        Request::Connected { connection_id, transaction_id, call } => match call {
+        Request::Connected { connection_id, transaction_id, request: call } => match call {
             VerifiedRequest::Announce { announce, options } => {
                 let url = options.url_data(&mut room).to_vec();
                 let mut again = Vec::new();
                 udp::client::announce(&mut again, connection_id, transaction_id, &announce, &url);
                 let Ok(Request::Connected {
-                    call: VerifiedRequest::Announce { announce: twin, options },
+                    request: VerifiedRequest::Announce { announce: twin, options },
                     ..
                 }) = udp::decode(&again)
                 else {
@@ -144,11 +144,13 @@ pub fn proxy(bytes: &[u8]) {
         assert_eq!(simple::unwrap(&again).unwrap().route, wrapped.route);
         assert_eq!(wrapped.header.len() + wrapped.datagram.len(), bytes.len());
     }
-    let Opening::Whole(header) = proxy::read(bytes) else { return };
-    assert!(proxy::begins(bytes) && header.len <= bytes.len());
+    let ParsedProxyHeader::Complete(header) = proxy::read(bytes) else { return };
+    assert!(proxy::is_proxy_header(bytes) && header.len <= bytes.len());
     for cut in 0..header.len {
         match proxy::read(&bytes[..cut]) {
-            Opening::Partial { missing } => assert!((1..=header.len - cut).contains(&missing)),
+            ParsedProxyHeader::Partial { missing } => {
+                assert!((1..=header.len - cut).contains(&missing))
+            }
             other => panic!("{other:?} of {cut} bytes"),
         }
     }
@@ -156,7 +158,9 @@ pub fn proxy(bytes: &[u8]) {
     for write in [proxy::line, |out: &mut _, route| proxy::relayed(out, route, &[])] {
         let mut again = Vec::new();
         write(&mut again, route);
-        let Opening::Whole(twin) = proxy::read(&again) else { panic!("a header that is none") };
+        let ParsedProxyHeader::Complete(twin) = proxy::read(&again) else {
+            panic!("a header that is none")
+        };
         assert_eq!(twin.route, Some(route));
     }
 }

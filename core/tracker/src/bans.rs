@@ -8,7 +8,6 @@
 //! 3. Bans that come from traffic are entered in the list at once and in the image by the sweep, a few
 //!    times a second: a flood of them builds no image each.
 
-mod network;
 mod offences;
 mod ranges;
 #[cfg(test)]
@@ -21,12 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
+use primitives::IpPrefix;
 use types::{Tick, limits};
 
 use offences::OffenceCounters;
 use ranges::Ranges;
 
-pub use network::Network;
 pub use offences::{BanReason, BanRules};
 
 /// The networks that are not served.
@@ -42,11 +41,11 @@ pub struct Bans {
 
 #[derive(Default)]
 struct List {
-    networks: BTreeMap<Network, Ban>,
+    networks: BTreeMap<IpPrefix, Ban>,
     /// How many of them are automatic.
     automatic: usize,
     /// Automatic ones that nobody has taken.
-    fresh: Vec<(Network, Option<Tick>, BanReason)>,
+    fresh: Vec<(IpPrefix, Option<Tick>, BanReason)>,
     /// Whether the image is behind.
     is_changed: bool,
     /// The earliest end of a ban, if one ends.
@@ -86,7 +85,7 @@ impl Bans {
     /// Bans networks until some time, or for good (`None`), in place of what was decided about the
     /// same networks before. In force for every worker when this returns. Above [`limits::BANS_MAX`]
     /// the rest is left out; gives how many were taken.
-    pub fn put(&self, networks: &[(Network, Option<Tick>)]) -> usize {
+    pub fn put(&self, networks: &[(IpPrefix, Option<Tick>)]) -> usize {
         let mut list = self.list.lock();
         let taken = networks
             .iter()
@@ -101,7 +100,7 @@ impl Bans {
 
     /// Ends the bans of just these networks; those that hold them, or are held by them, stay. In force
     /// for every worker when this returns. Gives how many there were.
-    pub fn remove(&self, networks: &[Network]) -> usize {
+    pub fn remove(&self, networks: &[IpPrefix]) -> usize {
         let mut list = self.list.lock();
         let removed = networks.iter().filter(|network| list.remove(network)).count();
         drop(list);
@@ -137,7 +136,7 @@ impl Bans {
     }
 
     /// Adds the automatic bans to `into` that were made since they were taken last.
-    pub fn take_automatic(&self, into: &mut Vec<(Network, Option<Tick>, BanReason)>) {
+    pub fn take_automatic(&self, into: &mut Vec<(IpPrefix, Option<Tick>, BanReason)>) {
         into.append(&mut self.list.lock().fresh);
     }
 
@@ -149,7 +148,7 @@ impl Bans {
 
     /// Notes something bad that came from a network, which may be banned for it. Never waits: what
     /// comes while the list is being read is as if it had not come.
-    pub(crate) fn note(&self, now: Tick, network: Network, reason: BanReason) {
+    pub(crate) fn note(&self, now: Tick, network: IpPrefix, reason: BanReason) {
         let Some(time_s) = self.offences.note(now, network, reason) else { return };
         if let Some(mut list) = self.list.try_lock() {
             list.add(network, now.after(time_s), reason);
@@ -208,7 +207,7 @@ impl Image {
 
 impl List {
     /// Gives whether there was room.
-    fn put(&mut self, network: Network, ban: Ban) -> bool {
+    fn put(&mut self, network: IpPrefix, ban: Ban) -> bool {
         if self.networks.len() >= limits::BANS_MAX && !self.networks.contains_key(&network) {
             return false;
         }
@@ -220,7 +219,7 @@ impl List {
         true
     }
 
-    fn remove(&mut self, network: &Network) -> bool {
+    fn remove(&mut self, network: &IpPrefix) -> bool {
         let removed = self.networks.remove(network);
         self.automatic -= usize::from(removed.is_some_and(|ban| ban.is_automatic));
         self.is_changed |= removed.is_some();
@@ -228,7 +227,7 @@ impl List {
     }
 
     /// An automatic ban, unless the network has one of whatever kind.
-    fn add(&mut self, network: Network, until: Tick, reason: BanReason) {
+    fn add(&mut self, network: IpPrefix, until: Tick, reason: BanReason) {
         if self.automatic >= limits::BANS_AUTOMATIC_MAX || self.networks.contains_key(&network) {
             return;
         }

@@ -61,7 +61,7 @@ impl<T: AsRef<[u8]>> FromIterator<T> for Prefixes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm::Random;
+    use primitives::Random;
 
     #[test]
     fn agree_with_a_look_at_each_prefix() {

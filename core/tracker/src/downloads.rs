@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
-use swarm::siphash::siphash;
+use primitives::siphash::siphash;
 use types::{InfoHash, limits};
 
 /// How often each torrent was downloaded. Off, and empty, unless [`Downloads::enable`]d.
@@ -153,7 +153,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use swarm::Random;
+    use primitives::Random;
 
     #[test]
     fn agrees_with_a_map() {

@@ -23,7 +23,7 @@ use std::net::IpAddr;
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;
-use swarm::siphash::{siphash, siphash_128};
+use primitives::siphash::{siphash, siphash_128, siphash_ip};
 use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::RequestKind;
@@ -302,10 +302,7 @@ impl PasskeyStore {
             return None;
         }
         let torrent = siphash::<1, 3>(&self.key, &report.info_hash.0) as u32;
-        let address = match report.prefix {
-            IpAddr::V4(ip) => siphash::<1, 3>(&self.key, &ip.octets()),
-            IpAddr::V6(ip) => siphash::<1, 3>(&self.key, &ip.octets()),
-        };
+        let address = siphash_ip::<1, 3>(&self.key, report.prefix);
         Some((torrent, address as u32))
     }
 

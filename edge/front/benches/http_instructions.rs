@@ -30,7 +30,8 @@ const PEERS: usize = 64;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    let word = |at: usize, default: &str| args.get(at).cloned().unwrap_or_else(|| default.to_owned());
+    let word =
+        |at: usize, default: &str| args.get(at).cloned().unwrap_or_else(|| default.to_owned());
     let connections: usize = word(1, "8").parse().expect("connections: expected a number");
     let requests: usize = word(2, "64").parse().expect("requests: expected a number");
     let (address, stop, worker) = start();

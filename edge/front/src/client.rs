@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use tracker::Networks;
 use types::Scope;
 use wire::http::{ForwardedHeader, RequestHead};
-use wire::proxy::{self, Opening};
+use wire::proxy::{self, ParsedProxyHeader};
 use wire::url::query_key;
 
 /// The other end of a TCP connection, as far as its first bytes have identified it.
@@ -82,9 +82,9 @@ impl RemoteClient {
     //= proxy#no-guessing
     fn parse_header(&mut self, input: &[u8]) -> HeaderProgress {
         let header = match proxy::read(input) {
-            Opening::Whole(header) => header,
-            Opening::Partial { .. } => return HeaderProgress::Partial,
-            Opening::Fault(_) => return HeaderProgress::Invalid,
+            ParsedProxyHeader::Complete(header) => header,
+            ParsedProxyHeader::Partial { .. } => return HeaderProgress::Partial,
+            ParsedProxyHeader::Invalid(_) => return HeaderProgress::Invalid,
         };
         self.state = ProxyState::ProxyLocal;
         if let Some(route) = header.route {

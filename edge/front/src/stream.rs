@@ -212,7 +212,7 @@ impl Tls {
 
     /// Rejects a PROXY header that is not expected, and plain HTTP.
     fn check_first_bytes(&self, input: &[u8]) -> Result<(), ConnectionError> {
-        if proxy::begins(input) {
+        if proxy::is_proxy_header(input) {
             return Err(ConnectionError::UntrustedProxy);
         }
         if !input.first().is_some_and(u8::is_ascii_uppercase) {

@@ -28,7 +28,7 @@ use std::rc::Rc;
 
 use tracker::counters::DropReason;
 use tracker::{ConnectionPermit, Random};
-use types::{ConnectionKey, Family, UserKey, limits};
+use types::{ConnectionKey, UserKey, limits};
 use wire::http::RequestHead;
 use wire::url::{Target, query_key};
 
@@ -254,8 +254,4 @@ async fn write_blocked(worker: Rc<Worker>, key: ConnectionKey) {
         }
     }
     worker.connections.borrow_mut().set_writer(key, None);
-}
-
-fn family(ip: IpAddr) -> Family {
-    if ip.to_canonical().is_ipv4() { Family::V4 } else { Family::V6 }
 }

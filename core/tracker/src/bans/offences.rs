@@ -3,14 +3,13 @@
 //! A network that does something bad more often than it may in a minute is banned. What was counted is
 //! in tables of fixed size ([`Buckets`]), which forget those first who have done the least.
 
-use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use swarm::siphash::siphash;
+use primitives::IpPrefix;
+use primitives::siphash::siphash_ip;
 use types::Tick;
 
-use super::Network;
 use crate::limiter::{Buckets, Rate};
 
 /// Why a network was banned.
@@ -96,14 +95,11 @@ impl OffenceCounters {
     }
 
     /// Counts; gives for how many seconds the network is to be banned if it is.
-    pub(super) fn note(&self, now: Tick, network: Network, reason: BanReason) -> Option<u32> {
+    pub(super) fn note(&self, now: Tick, network: IpPrefix, reason: BanReason) -> Option<u32> {
         let meter = &self.meters[reason as usize];
         let per_min = meter.per_min.load(Relaxed);
         let buckets = meter.buckets.get().filter(|_| per_min > 0)?;
-        let name = match network.address() {
-            IpAddr::V4(ip) => siphash::<1, 3>(&self.key, &ip.octets()),
-            IpAddr::V6(ip) => siphash::<1, 3>(&self.key, &ip.octets()),
-        };
+        let name = siphash_ip::<1, 3>(&self.key, network.address());
         // The buckets' second is a minute here.
         let rate = Rate { per_s: per_min, burst: per_min };
         (!buckets.take(name, Tick(now.0 / 60), rate)).then(|| self.time_s.load(Relaxed))

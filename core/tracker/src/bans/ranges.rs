@@ -97,7 +97,7 @@ fn levels<A: Copy>(starts: Vec<A>) -> Vec<Box<[A]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm::Random;
+    use primitives::Random;
 
     /// Random networks of a small space, nested and apart, at both its ends; and a plain look through
     /// them.

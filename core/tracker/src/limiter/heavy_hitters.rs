@@ -1,8 +1,7 @@
 //! Those who are so far over their limit that even dropping what they send takes time from others.
 
-use std::net::IpAddr;
-
 use arrayvec::ArrayVec;
+use primitives::IpPrefix;
 use types::{Tick, limits};
 
 /// What one worker knows of them. Only requests of verified clients are noted here, so nobody can
@@ -13,8 +12,8 @@ use types::{Tick, limits};
 #[derive(Debug, Default)]
 pub struct HeavyHitters {
     second: Tick,
-    suspects: ArrayVec<(IpAddr, u32), SUSPECTS_MAX>,
-    source_filter: ArrayVec<(IpAddr, Tick), { limits::SOURCE_FILTER_MAX }>,
+    suspects: ArrayVec<(IpPrefix, u32), SUSPECTS_MAX>,
+    source_filter: ArrayVec<(IpPrefix, Tick), { limits::SOURCE_FILTER_MAX }>,
     has_changed: bool,
 }
 
@@ -23,7 +22,7 @@ const SUSPECTS_MAX: usize = 16;
 impl HeavyHitters {
     /// A request from the network `from` was refused. One from which more than `max` are refused in
     /// this second is shut out for `time_s`, if there is room: says whether it has just been.
-    pub(super) fn refused(&mut self, now: Tick, from: IpAddr, max: u32, time_s: u32) -> bool {
+    pub(super) fn refused(&mut self, now: Tick, from: IpPrefix, max: u32, time_s: u32) -> bool {
         if self.second != now {
             self.second = now;
             self.suspects.clear();
@@ -46,13 +45,13 @@ impl HeavyHitters {
     }
 
     /// The networks that are shut out, if they are others than when this was last asked.
-    pub fn change(&mut self) -> Option<impl Iterator<Item = IpAddr>> {
+    pub fn change(&mut self) -> Option<impl Iterator<Item = IpPrefix>> {
         std::mem::take(&mut self.has_changed)
             .then(|| self.source_filter.iter().map(|(from, _)| *from))
     }
 
     /// Counts a refusal. Gives how many there were at least.
-    fn count(&mut self, from: IpAddr) -> u32 {
+    fn count(&mut self, from: IpPrefix) -> u32 {
         if let Some((_, count)) = self.suspects.iter_mut().find(|(known, _)| *known == from) {
             *count += 1;
             return *count;
@@ -73,11 +72,11 @@ mod tests {
 
     const MAX: u32 = 1000;
 
-    fn v4(number: u32) -> IpAddr {
-        Ipv4Addr::from_bits(number).into()
+    fn v4(number: u32) -> IpPrefix {
+        IpPrefix::v4(Ipv4Addr::from_bits(number), 32)
     }
 
-    fn changed(heavy_hitters: &mut HeavyHitters) -> Option<Vec<IpAddr>> {
+    fn changed(heavy_hitters: &mut HeavyHitters) -> Option<Vec<IpPrefix>> {
         heavy_hitters.change().map(Iterator::collect)
     }
 

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use swarm::{AtomicWords, prefetch};
+use primitives::{AtomicWords, prefetch};
 
 /// What tables have in each line: so many words, which are zeroes where there is nothing.
 pub(super) trait Line<const WORDS: usize>: Copy {
@@ -332,7 +332,7 @@ fn segment_len<L: Line<WORDS>, const WORDS: usize>(number: usize) -> usize {
 mod tests {
     use std::collections::BTreeMap;
 
-    use swarm::Random;
+    use primitives::Random;
 
     use super::*;
 

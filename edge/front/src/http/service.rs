@@ -232,7 +232,7 @@ impl State {
     ) {
         let ip = client.remote.ip();
         let reason = match error {
-            _ if proxy::begins(input) => DropReason::UntrustedProxy,
+            _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
             RequestError::UriTooLong | RequestError::HeadersTooLarge => DropReason::HeadTooLarge,
             RequestError::BadRequest | RequestError::MethodNotAllowed | RequestError::Tls => {
                 DropReason::BadHttp
@@ -240,8 +240,8 @@ impl State {
         };
         {
             let mut counters = client.listener.http();
-            counters.request(family(ip), RequestKind::Other);
-            counters.response(family(ip), RequestKind::Other);
+            counters.request(Family::of(ip), RequestKind::Other);
+            counters.response(Family::of(ip), RequestKind::Other);
             counters.drop(reason);
         }
         http::request_error(&mut self.out, error);
@@ -276,25 +276,25 @@ impl State {
             Target::Scrape(_) => RequestKind::Scrape,
             Target::Unknown => RequestKind::Other,
         };
-        listener.http().request(family(ip), kind);
+        listener.http().request(Family::of(ip), kind);
         self.body.clear();
         let key = user_key(is_private, request.key, request.query);
         let answered = match request.target {
             Target::Announce(query) => self.announce(client, view, Query { ip, key, query }),
             Target::Scrape(query) => self.scrape(client, view, Query { ip, key, query }),
             Target::Unknown => {
-                listener.http().response(family(ip), RequestKind::Other);
+                listener.http().response(Family::of(ip), RequestKind::Other);
                 self.answer_other(listener, request, is_private, response);
                 return next;
             }
         };
         match answered {
-            Ok(()) => listener.http().response(family(ip), kind),
+            Ok(()) => listener.http().response(Family::of(ip), kind),
             //= bep3#failure-reason
             // Status 200: clients read the reason only then.
             Err(refusal) => {
                 reject_log::refused("http", ip, refusal);
-                listener.http().response(family(ip), RequestKind::Other);
+                listener.http().response(Family::of(ip), RequestKind::Other);
                 listener.http().refuse(refusal);
                 self.body.clear();
                 http::failure(&mut self.body, refusal);
@@ -335,8 +335,8 @@ impl State {
         let HttpClient { listener, remote, may_stay } = client;
         let options = &listener.options;
         let mut counters = listener.http();
-        counters.request(family(ip), RequestKind::Other);
-        counters.response(family(ip), RequestKind::Other);
+        counters.request(Family::of(ip), RequestKind::Other);
+        counters.response(Family::of(ip), RequestKind::Other);
         let (key, origin) = match request.upgrade {
             Upgrade::WebSocket { key, origin } => (key, origin),
             Upgrade::Invalid(error) => {
@@ -436,10 +436,6 @@ impl State {
         http::scrape(&mut self.body, hashes, counts);
         Ok(())
     }
-}
-
-fn family(ip: IpAddr) -> Family {
-    if ip.to_canonical().is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
 /// Writes the response to one announce.

@@ -6,14 +6,15 @@ use std::rc::Rc;
 use tracker::counters::DropReason;
 use tracker::{BanReason, RelayTargets, RequestKind, WebAnnounceRequest};
 use types::{
-    ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer, limits,
+    ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer,
+    limits,
 };
-use wire::webtorrent::{self, Action, Announce, Answer, BadMessage, Message, Relay, Scrape};
-use wire::ws::{self, CloseCode, Fault, Reader};
+use wire::webtorrent::{self, Action, Announce, Answer, Message, MessageError, Relay, Scrape};
+use wire::ws::{self, CloseCode, ProtocolError, Reader};
 
+use super::WsClient;
 use super::context::WsContext;
 use super::mailboxes::Content;
-use super::{WsClient, family};
 use crate::buffer::InputBuffer;
 use crate::connection_error::ConnectionError;
 use crate::listener::Listener;
@@ -82,7 +83,7 @@ impl Session {
             key,
             listener,
             client,
-            reader: Reader::of_client(),
+            reader: Reader::for_client_frames(),
             input,
             peers: Vec::new(),
             rate: MessageRate::default(),
@@ -126,7 +127,7 @@ impl Session {
                 ws::Event::Close(code) => {
                     context.close(self.key, code.unwrap_or(CloseCode::NORMAL), "");
                 }
-                ws::Event::Fault(fault) => self.close_for(context, fault),
+                ws::Event::Error(error) => self.close_for(context, error),
             }
             if context.connections.is_closing(self.key) {
                 return (at, NextInput::End);
@@ -136,12 +137,12 @@ impl Session {
     }
 
     /// Closes the connection because the client broke the protocol.
-    fn close_for(&self, context: &mut WsContext<'_>, fault: Fault) {
-        self.listener.ws().drop(match fault {
-            Fault::TooBig => DropReason::MessageTooBig,
+    fn close_for(&self, context: &mut WsContext<'_>, error: ProtocolError) {
+        self.listener.ws().drop(match error {
+            ProtocolError::TooBig => DropReason::MessageTooBig,
             _ => DropReason::BadFrame,
         });
-        context.close(self.key, fault.code(), fault.text());
+        context.close(self.key, error.code(), error.text());
         self.report_offence(context);
     }
 
@@ -149,7 +150,7 @@ impl Session {
         context.tracker.view(context.now).report_offence(self.client.ip, BanReason::Garbage);
     }
 
-    fn message(&mut self, context: &mut WsContext<'_>, message: Result<Message<'_>, BadMessage>) {
+    fn message(&mut self, context: &mut WsContext<'_>, message: Result<Message<'_>, MessageError>) {
         let sample = context.begin_sample();
         if let Err(refused) = self.dispatch(context, message) {
             self.refuse(context, &refused);
@@ -162,7 +163,7 @@ impl Session {
     fn dispatch(
         &mut self,
         context: &mut WsContext<'_>,
-        message: Result<Message<'_>, BadMessage>,
+        message: Result<Message<'_>, MessageError>,
     ) -> Result<(), Refused> {
         match message {
             Ok(Message::Announce(announce)) => {
@@ -188,7 +189,7 @@ impl Session {
                     info_hash: None,
                 })
             }
-            Err(BadMessage { refusal, action, info_hash }) => {
+            Err(MessageError { refusal, action, info_hash }) => {
                 self.count_request(RequestKind::Other);
                 self.report_offence(context);
                 Err(Refused { refusal, action, info_hash })
@@ -203,7 +204,7 @@ impl Session {
         {
             let mut counters = self.listener.ws();
             counters.refuse(*refusal);
-            counters.response(family(self.client.ip), RequestKind::Other);
+            counters.response(Family::of(self.client.ip), RequestKind::Other);
         }
         context.send(self.key, |out| {
             ws::text_with(out, |out| {
@@ -263,7 +264,7 @@ impl Session {
         });
         self.relay_offers(context, announce, &targets);
         let mut counters = self.listener.ws();
-        counters.response(family(ip), RequestKind::Announce);
+        counters.response(Family::of(ip), RequestKind::Announce);
         counters.peers_sent += targets.len() as u64;
         Ok(())
     }
@@ -302,7 +303,7 @@ impl Session {
         let relay = Relay::new(info_hash, peer_id);
         let listener = self.listener.number;
         context.relay(from, Content::Answer, listener, |out| relay.answer(out, offer_id, json));
-        self.listener.ws().response(family(self.client.ip), RequestKind::Answer);
+        self.listener.ws().response(Family::of(self.client.ip), RequestKind::Answer);
     }
 
     fn scrape(&self, context: &mut WsContext<'_>, scrape: &Scrape<'_>) -> Result<(), Refusal> {
@@ -318,7 +319,7 @@ impl Session {
         context.send(self.key, |out| {
             ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
         });
-        self.listener.ws().response(family(self.client.ip), kind);
+        self.listener.ws().response(Family::of(self.client.ip), kind);
         Ok(())
     }
 
@@ -328,7 +329,7 @@ impl Session {
     }
 
     fn count_request(&self, kind: RequestKind) {
-        self.listener.ws().request(family(self.client.ip), kind);
+        self.listener.ws().request(Family::of(self.client.ip), kind);
     }
 
     /// Counts and logs why the connection ends.

@@ -55,7 +55,7 @@ fn tracker(connections: usize, manner: Manner) -> (Url, Arc<Mutex<Memory>>) {
 
 fn serve(mut stream: TcpStream, manner: Manner, memory: &Mutex<Memory>) {
     stream.set_nodelay(true).unwrap();
-    let (mut input, mut reader, mut open) = (Vec::new(), Reader::of_client(), false);
+    let (mut input, mut reader, mut open) = (Vec::new(), Reader::for_client_frames(), false);
     let mut room = [0; 65536];
     while let Ok(len @ 1..) = stream.read(&mut room) {
         input.extend_from_slice(&room[..len]);
@@ -71,7 +71,7 @@ fn serve(mut stream: TcpStream, manner: Manner, memory: &Mutex<Memory>) {
             open = true;
         }
         loop {
-            let frames::Read { consumed, event } = reader.read(&mut input, usize::MAX);
+            let frames::ReadEvent { consumed, event } = reader.read(&mut input, usize::MAX);
             let mut memory = memory.lock().unwrap();
             match event {
                 Event::Partial { .. } => {

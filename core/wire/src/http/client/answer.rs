@@ -135,8 +135,8 @@ pub fn parse_scrape(body: &[u8]) -> Result<TrackerResponse<'_, ScrapeResponse>, 
     let Some(Value::Dict(files)) = value.at("files") else {
         return Err(ResponseError::MissingKeys);
     };
-    let file = |(key, figures): &(&[u8], Value<'_>)| {
-        let int = |key| figures.at(key).and_then(Value::int);
+    let file = |(key, counts): &(&[u8], Value<'_>)| {
+        let int = |key| counts.at(key).and_then(Value::int);
         let info_hash = InfoHash((*key).try_into().map_err(|_| ResponseError::InvalidInfoHash)?);
         let [complete, downloaded, incomplete] =
             [int("complete"), int("downloaded"), int("incomplete")];
