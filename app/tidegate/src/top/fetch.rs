@@ -68,7 +68,7 @@ pub(super) fn once(endpoint: Endpoint, sort: Sort) -> Result<Snapshot, ApiError>
     snapshot.apply(version(&api)?);
     // The first request makes the tracker sort its torrents anew; it returns the previous list.
     page(&api, sort);
-    let mut stream = api.stream_events("GET /figures")?;
+    let mut stream = api.stream_events("GET /stats/stream")?;
     while !snapshot.is_complete() {
         let Some(message) = stream.next()? else {
             return Err(ApiError::Failed(reason(Ok(()))));
@@ -83,7 +83,7 @@ pub(super) fn once(endpoint: Endpoint, sort: Sort) -> Result<Snapshot, ApiError>
 fn send_statistics(api: &Api, updates: &Sender<Update>) -> Result<(), ApiError> {
     let send = |update| updates.send(update).map_err(|_| ApiError::OutputClosed);
     send(version(api)?)?;
-    let mut stream = api.stream_events("GET /figures")?;
+    let mut stream = api.stream_events("GET /stats/stream")?;
     while let Some(message) = stream.next()? {
         send(Update::Snapshot(message))?;
     }

@@ -307,7 +307,7 @@ mod tests {
             "refusals": { "not_listed": 3.0 }, "drops": {}, "clients": { "qBittorrent": 0.75, "other": 0.25 },
             "uptime_s": 3700.5, "memory_used": 1024, "memory_budget": 2048,
         });
-        snapshot.apply(update("tables", &tables));
+        snapshot.apply(update("details", &tables));
         let torrents: Vec<_> =
             (0..50).map(|at| json!({ "info_hash": format!("{at:040x}"), "seeders": at })).collect();
         snapshot.apply(Update::Torrents(Ok(json!({ "torrents": torrents }))));

@@ -79,7 +79,7 @@ impl Snapshot {
                 rows.iter().for_each(|row| self.add(row));
             }
             "sample" => self.add(&serde_json::from_value::<Vec<_>>(data)?),
-            "tables" => self.tables = data,
+            "details" => self.tables = data,
             // From a later version.
             _ => {}
         }
@@ -162,7 +162,7 @@ pub(super) mod tests {
         snapshot.apply(update("sample", &json!([3, 1, 1])));
         assert_eq!(snapshot.request_history, [5.0, 4.5, 2.0]);
         assert_eq!(snapshot.stream_error, None);
-        snapshot.apply(update("tables", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
+        snapshot.apply(update("details", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
         assert!(snapshot.is_complete());
         assert_eq!(snapshot.ranking("drops"), [("b", 2.0), ("a", 1.0)]);
         assert_eq!(snapshot.ranking("refusals"), []);
