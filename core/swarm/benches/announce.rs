@@ -13,8 +13,8 @@ use std::time::Instant;
 use primitives::Random;
 use tidegate_swarm::{Action, Options, Store, StoreAnnounce};
 use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
-    Tick, TooSoon,
+    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
+    StoreSink, Tick, TooSoon,
 };
 
 /// Announces in a round.
@@ -28,17 +28,20 @@ struct Count {
 }
 
 impl StoreSink for Count {
-    fn too_soon(&mut self, _: usize, _: TooSoon) {}
-    fn chosen(&mut self, _: usize, _: &AnnounceSummary) {
+    fn too_soon(&mut self, _: u8, _: TooSoon) {}
+    fn accept(&mut self, _: u8, _: &AnnounceSummary) {
         self.answers += 1;
     }
-    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
+}
+
+impl PeerSink for Count {
+    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
         self.peers += black_box(peers).len();
     }
-    fn peers_v6(&mut self, _: usize, peers: &[PackedV6]) {
+    fn peers_v6(&mut self, _: u8, peers: &[PackedV6]) {
         self.peers += black_box(peers).len();
     }
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {
         self.peers += 1;
     }
 }
@@ -56,8 +59,8 @@ fn announce(random: &mut Random, slot: usize) -> StoreAnnounce {
         0 => PeerKey::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d, 1, 2]),
         _ => PeerKey::V4([a, b, c, d, 1, 2]),
     };
-    let _ = slot;
     StoreAnnounce {
+        slot: slot as u8,
         info_hash: InfoHash(info_hash),
         peer,
         peer_id: PeerId([number as u8; 20]),

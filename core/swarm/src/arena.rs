@@ -144,6 +144,8 @@ impl Arena {
             let source = &values(a.lines())[source..source + len];
             let bytes: &mut [u8] = values_mut(b.lines_mut());
             bytes[target..target + len].copy_from_slice(source);
+        } else {
+            debug_assert!(false, "both blocks are in chunks");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Peers as they lie in memory: what sets need to know of the two packed forms.
 
 use bytemuck::Pod;
-use types::{PackedV4, PackedV6, PeerKey, StoreSink};
+use types::{PackedV4, PackedV6, PeerKey, PeerSink};
 
 use crate::mark::Mark;
 
@@ -24,7 +24,7 @@ pub(crate) trait Entry: Pod + Default {
     /// more, up to the end of the last line: leftovers, which do not count.
     fn find(entries: &[Self], len: usize, key: Self::Key) -> Option<usize>;
     /// Hands `peers` to the family's method of the sink.
-    fn push(sink: &mut impl StoreSink, job: usize, peers: &[Self]);
+    fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]);
 }
 
 impl Entry for PackedV4 {
@@ -77,8 +77,8 @@ impl Entry for PackedV4 {
     }
 
     #[inline]
-    fn push(sink: &mut impl StoreSink, job: usize, peers: &[Self]) {
-        sink.peers_v4(job, peers);
+    fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]) {
+        sink.peers_v4(slot, peers);
     }
 }
 
@@ -123,8 +123,8 @@ impl Entry for PackedV6 {
     }
 
     #[inline]
-    fn push(sink: &mut impl StoreSink, job: usize, peers: &[Self]) {
-        sink.peers_v6(job, peers);
+    fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]) {
+        sink.peers_v6(slot, peers);
     }
 }
 

@@ -17,6 +17,8 @@ pub enum Action {
 /// One announce, after the tracker has allowed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreAnnounce {
+    /// The caller's number for this announce. The sink gets it back with the answer.
+    pub slot: u8,
     /// The torrent.
     pub info_hash: InfoHash,
     /// Who announces.

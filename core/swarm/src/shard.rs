@@ -110,7 +110,9 @@ impl Shard {
         let record = self.records.at(number);
         let mut counts = record.counts();
         if record.has_web() {
-            counts.web = self.web.get(&record.info_hash).map(WebSwarm::counts).unwrap_or_default();
+            let swarm = self.web.get(&record.info_hash);
+            debug_assert!(swarm.is_some(), "a torrent with WebTorrent peers has a swarm of them");
+            counts.web = swarm.map(WebSwarm::counts).unwrap_or_default();
         }
         counts
     }

@@ -64,7 +64,7 @@ impl Store {
         jobs: &[StoreAnnounce],
         sink: &mut impl StoreSink,
     ) {
-        for (turn, jobs) in jobs.chunks(limits::BATCH_MAX).enumerate() {
+        for jobs in jobs.chunks(limits::BATCH_MAX) {
             let mut hashes = [0; limits::BATCH_MAX];
             // Sorted by shard, and by number within: jobs on one torrent are done in order.
             let mut order = [0; limits::BATCH_MAX];
@@ -76,8 +76,7 @@ impl Store {
             order.sort_unstable();
             let mut drafts: ArrayVec<Draft<'_>, { limits::BATCH_MAX }> = ArrayVec::new();
             for at in order.iter().map(|place| place % limits::BATCH_MAX) {
-                let number = turn * limits::BATCH_MAX + at;
-                drafts.push(Draft::new(number, &jobs[at], hashes[at], random.next()));
+                drafts.push(Draft::new(&jobs[at], hashes[at], random.next()));
             }
             self.spread(now, &mut drafts, sink);
         }
@@ -188,7 +187,7 @@ impl Store {
     /// By how many seconds a peer may be forgotten late: since when the sweep has looked at every one.
     pub fn expiry_lag_s(&self, now: Tick) -> u32 {
         let lags = (0..self.shards.len()).map(|shard| self.lock(shard).lag_s(now));
-        lags.max().unwrap_or_default()
+        lags.fold(0, u32::max)
     }
 
     #[inline]

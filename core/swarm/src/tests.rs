@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use primitives::Random;
 use types::{
-    AnnounceSummary, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
-    StoreSink, SwarmCounts, Tick, TooSoon,
+    AnnounceSummary, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
+    Role, StoreSink, SwarmCounts, Tick, TooSoon,
 };
 
 use crate::{Action, Options, Store, StoreAnnounce, Totals};
@@ -111,28 +111,31 @@ struct Answer {
 }
 
 #[derive(Default)]
-struct Answers(BTreeMap<usize, Answer>);
+struct Answers(BTreeMap<u8, Answer>);
 
 impl StoreSink for Answers {
-    fn too_soon(&mut self, job: usize, too_soon: TooSoon) {
+    fn too_soon(&mut self, slot: u8, too_soon: TooSoon) {
         let answer = Answer { too_soon: Some(too_soon), ..Answer::default() };
-        assert!(self.0.insert(job, answer).is_none(), "answered twice");
+        assert!(self.0.insert(slot, answer).is_none(), "answered twice");
     }
-    fn chosen(&mut self, job: usize, chosen: &AnnounceSummary) {
-        let answer = self.0.entry(job).or_default();
+    fn accept(&mut self, slot: u8, chosen: &AnnounceSummary) {
+        let answer = self.0.entry(slot).or_default();
         assert!(answer.chosen.replace(*chosen).is_none(), "answered twice");
     }
-    fn peers_v4(&mut self, job: usize, peers: &[PackedV4]) {
-        let answer = self.0.get_mut(&job).expect("chosen comes first");
+}
+
+impl PeerSink for Answers {
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        let answer = self.0.get_mut(&slot).expect("chosen comes first");
         assert!(answer.peers.iter().all(|peer| peer.family() == Family::V4), "v4 after v6");
         answer.peers.extend(peers.iter().map(PackedV4::key));
     }
-    fn peers_v6(&mut self, job: usize, peers: &[PackedV6]) {
-        let answer = self.0.get_mut(&job).expect("chosen comes first");
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        let answer = self.0.get_mut(&slot).expect("chosen comes first");
         answer.peers.extend(peers.iter().map(PackedV6::key));
     }
-    fn peer_with_id(&mut self, job: usize, peer: PeerKey, id: PeerId) {
-        let answer = self.0.get_mut(&job).expect("chosen comes first");
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
+        let answer = self.0.get_mut(&slot).expect("chosen comes first");
         answer.peers.push(peer);
         answer.ids.push(id);
     }
@@ -148,6 +151,7 @@ fn v6(number: u32) -> PeerKey {
 
 fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
     StoreAnnounce {
+        slot: 0,
         info_hash: InfoHash([torrent; 20]),
         peer,
         peer_id: PeerId([1; 20]),
@@ -160,12 +164,22 @@ fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
     }
 }
 
+/// The announces with their indices as slots.
+fn numbered(jobs: &[StoreAnnounce]) -> Vec<StoreAnnounce> {
+    (0..).zip(jobs).map(|(slot, job)| StoreAnnounce { slot, ..*job }).collect()
+}
+
 fn announce(store: &Store, now: u32, jobs: &[StoreAnnounce]) -> Vec<Answer> {
-    let mut answers = Answers::default();
     let mut random = Random::new(u64::from(now) + 1);
-    store.announce(Tick(now), &mut random, jobs, &mut answers);
-    assert_eq!(answers.0.len(), jobs.len());
-    answers.0.into_values().collect()
+    let mut all = Vec::new();
+    // More than a batch, so that the store has to cut it.
+    for jobs in jobs.chunks(200) {
+        let mut answers = Answers::default();
+        store.announce(Tick(now), &mut random, &numbered(jobs), &mut answers);
+        assert_eq!(answers.0.len(), jobs.len());
+        all.extend(answers.0.into_values());
+    }
+    all
 }
 
 struct Scale {
@@ -183,11 +197,13 @@ fn compare(seed: u64, scale: &Scale) {
     for round in 0..scale.rounds {
         now += random.below(3);
         let batch = 1 + random.below(64);
-        let jobs: Vec<StoreAnnounce> = (0..batch).map(|_| random_job(&mut random, scale)).collect();
+        // Slots are the caller's: these are not in the batch's order.
+        let job = |slot| StoreAnnounce { slot, ..random_job(&mut random, scale) };
+        let jobs: Vec<StoreAnnounce> = (0..batch as u8).rev().map(job).collect();
         let mut answers = Answers::default();
         store.announce(Tick(now), &mut random, &jobs, &mut answers);
-        for (at, job) in jobs.iter().enumerate() {
-            let answer = &answers.0[&at];
+        for job in &jobs {
+            let answer = &answers.0[&job.slot];
             if job.action == Action::Stop && !twin.contains_key(&job.info_hash) {
                 assert_eq!(answer.chosen, Some(AnnounceSummary::default()));
                 continue;

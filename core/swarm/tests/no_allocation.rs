@@ -4,8 +4,8 @@
 use primitives::Random;
 use tidegate_swarm::{Action, Options, Store, StoreAnnounce};
 use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
-    SwarmCounts, Tick, TooSoon,
+    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
+    StoreSink, SwarmCounts, Tick, TooSoon,
 };
 
 /// Counts what it is given.
@@ -16,17 +16,20 @@ struct Count {
 }
 
 impl StoreSink for Count {
-    fn too_soon(&mut self, _: usize, _: TooSoon) {}
-    fn chosen(&mut self, _: usize, _: &AnnounceSummary) {
+    fn too_soon(&mut self, _: u8, _: TooSoon) {}
+    fn accept(&mut self, _: u8, _: &AnnounceSummary) {
         self.answers += 1;
     }
-    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
+}
+
+impl PeerSink for Count {
+    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
         self.peers += peers.len();
     }
-    fn peers_v6(&mut self, _: usize, peers: &[PackedV6]) {
+    fn peers_v6(&mut self, _: u8, peers: &[PackedV6]) {
         self.peers += peers.len();
     }
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {
         self.peers += 1;
     }
 }
@@ -41,6 +44,7 @@ fn job(number: u32, now: u32) -> StoreAnnounce {
         _ => PeerKey::V4([a, b, c, d, 1, 2]),
     };
     StoreAnnounce {
+        slot: 0,
         info_hash: InfoHash([torrent as u8; 20]),
         peer,
         peer_id: PeerId([number as u8; 20]),

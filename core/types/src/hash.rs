@@ -71,9 +71,9 @@ impl InfoHash {
     /// The hash as three numbers, which are in the same order as the bytes.
     #[inline]
     fn words(&self) -> (u64, u64, u32) {
-        let ([head, middle], tail) = self.0.as_chunks::<8>() else { return (0, 0, 0) };
-        let tail = tail.first_chunk().copied().unwrap_or_default();
-        (u64::from_be_bytes(*head), u64::from_be_bytes(*middle), u32::from_be_bytes(tail))
+        let [a, b, c, d, e] = bytemuck::cast::<_, [u32; 5]>(self.0).map(u32::from_be);
+        let join = |high, low| u64::from(high) << 32 | u64::from(low);
+        (join(a, b), join(c, d), e)
     }
 }
 

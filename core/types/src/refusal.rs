@@ -124,7 +124,9 @@ impl Refusal {
     pub fn index(self) -> usize {
         // What a refusal says besides its reason makes it no other.
         let reason = discriminant(&self);
-        Self::ALL.iter().position(|other| discriminant(other) == reason).unwrap_or_default()
+        let index = Self::ALL.iter().position(|other| discriminant(other) == reason);
+        debug_assert!(index.is_some(), "{self:?} is missing in Refusal::ALL");
+        index.unwrap_or_default()
     }
 
     /// The sentence for the client: what is wrong.

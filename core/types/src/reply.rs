@@ -62,20 +62,29 @@ pub struct TooSoon {
     pub age_s: u32,
 }
 
-/// Where the store puts the answers to a batch of announces. For every job it calls either `too_soon`
-/// or `chosen` once, and after this pushes exactly `v4` and `v6` peers in any number of runs, v4
+/// Receives the peers of answers to a batch of announces. Every method names the announce by its
+/// `slot`: the number that the caller gave it, and that goes through tracker and store with it.
+///
+/// [`StoreSink`] and the tracker's sink extend it by how an answer begins. An accepted announce is
+/// then given exactly the `v4` and `v6` peers of its [`AnnounceSummary`], in any number of runs, v4
 /// before v6.
-pub trait StoreSink {
-    /// Job number `job` was not done.
-    fn too_soon(&mut self, job: usize, too_soon: TooSoon);
-    /// Job number `job` was counted as a download. Comes before its `chosen`.
-    fn downloaded(&mut self, _job: usize) {}
-    /// The figures of job number `job` of the batch, and how many peers follow.
-    fn chosen(&mut self, job: usize, chosen: &AnnounceSummary);
-    /// Some v4 peers for `job`.
-    fn peers_v4(&mut self, job: usize, peers: &[PackedV4]);
-    /// Some v6 peers for `job`.
-    fn peers_v6(&mut self, job: usize, peers: &[PackedV6]);
-    /// One peer with its id, in place of the two above, for a job that asked for ids (BEP 3 dict model).
-    fn peer_with_id(&mut self, job: usize, peer: PeerKey, id: PeerId);
+pub trait PeerSink {
+    /// Appends v4 peers to the answer.
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]);
+    /// Appends v6 peers to the answer.
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]);
+    /// Appends one peer with its id. Replaces the other two for an announce that wants ids (BEP 3 dict
+    /// model).
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId);
+}
+
+/// Receives the store's answers to a batch of announces: for each announce one call of `accept` or
+/// `too_soon`, and peers after `accept`.
+pub trait StoreSink: PeerSink {
+    /// The announce was done.
+    fn accept(&mut self, slot: u8, summary: &AnnounceSummary);
+    /// The announce was not done, because it came too soon.
+    fn too_soon(&mut self, slot: u8, too_soon: TooSoon);
+    /// The announce was counted as a download. Called before its `accept`.
+    fn downloaded(&mut self, _slot: u8) {}
 }

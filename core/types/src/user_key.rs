@@ -41,7 +41,9 @@ impl UserKey {
 
     /// The key's text: the secret itself, which does not belong in a log.
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
+        let text = std::str::from_utf8(self.as_bytes());
+        debug_assert!(text.is_ok(), "a key is ASCII");
+        text.unwrap_or_default()
     }
 
     /// Whether `text` is this key. Looks at every byte, whatever it finds; only the length may show.
@@ -56,7 +58,9 @@ impl UserKey {
     /// The same as bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len.into()).unwrap_or_default()
+        let bytes = self.bytes.get(..self.len.into());
+        debug_assert!(bytes.is_some(), "a key is not longer than its buffer");
+        bytes.unwrap_or_default()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use primitives::Random;
 use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
-    Tick, TooSoon,
+    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
+    StoreSink, Tick, TooSoon,
 };
 
 use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
@@ -17,8 +17,6 @@ use crate::{Action, StoreAnnounce, TorrentEvent};
 /// A job on its way through the stages of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Draft<'a> {
-    /// Its number in the batch.
-    pub(crate) at: usize,
     pub(crate) job: &'a StoreAnnounce,
     /// Of the torrent, under the store's key.
     pub(crate) hash: u64,
@@ -29,10 +27,9 @@ pub(crate) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Job number `at` of its batch.
     #[inline]
-    pub(crate) fn new(at: usize, job: &'a StoreAnnounce, hash: u64, sample_seed: u64) -> Self {
-        Self { at, job, hash, sample_seed, guess: None }
+    pub(crate) fn new(job: &'a StoreAnnounce, hash: u64, sample_seed: u64) -> Self {
+        Self { job, hash, sample_seed, guess: None }
     }
 }
 
@@ -179,7 +176,7 @@ impl Shard {
     fn stop(&mut self, draft: &Draft<'_>, sink: &mut impl StoreSink) {
         let job = draft.job;
         let Some(number) = self.locate(draft) else {
-            return sink.chosen(draft.at, &AnnounceSummary::default());
+            return sink.accept(draft.job.slot, &AnnounceSummary::default());
         };
         match job.peer {
             PeerKey::V4(key) if !self.records.at(number).is_many() => self.stop_few(number, key),
@@ -191,7 +188,7 @@ impl Shard {
         }
         self.forget_id(job.info_hash, job.peer);
         let counts = self.counts_at(number);
-        sink.chosen(draft.at, &AnnounceSummary { counts, v4: 0, v6: 0 });
+        sink.accept(draft.job.slot, &AnnounceSummary { counts, v4: 0, v6: 0 });
     }
 
     fn stop_few(&mut self, number: u32, key: [u8; 6]) {
@@ -248,7 +245,7 @@ impl Shard {
         });
         let Some(number) = found else {
             self.totals.refused_for_memory += 1;
-            return sink.chosen(draft.at, &AnnounceSummary::default());
+            return sink.accept(draft.job.slot, &AnnounceSummary::default());
         };
         let partial = job.role == Role::PartialSeed;
         let stamp = Stamp { now, completed, partial, min_interval_s: job.min_interval_s };
@@ -267,7 +264,7 @@ impl Shard {
         };
         let (spot, was_counted) = match updated {
             Ok(updated) => updated,
-            Err(too_soon) => return sink.too_soon(draft.at, too_soon),
+            Err(too_soon) => return sink.too_soon(draft.job.slot, too_soon),
         };
         //= bep3#announce-completed-once
         if completed && !was_counted {
@@ -275,7 +272,7 @@ impl Shard {
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
             self.ear.hear(|| TorrentEvent::Completed(job.info_hash));
-            sink.downloaded(draft.at);
+            sink.downloaded(draft.job.slot);
         }
         if let Some(ids) = &mut self.ids
             && !matches!(spot, Spot::Nowhere)
@@ -393,7 +390,7 @@ impl Shard {
         let counts = self.counts_at(number);
         let mut chosen = AnnounceSummary { counts, v4: 0, v6: 0 };
         if job.want == 0 {
-            return sink.chosen(draft.at, &chosen);
+            return sink.accept(draft.job.slot, &chosen);
         }
         let (_, wanted) = interest(job);
         let is_v4 = matches!(job.peer, PeerKey::V4(_));
@@ -410,7 +407,7 @@ impl Shard {
         let takes = split(others, job.want.into(), random);
         chosen.v4 = (takes[0] + takes[1]) as u16;
         chosen.v6 = (takes[2] + takes[3]) as u16;
-        sink.chosen(draft.at, &chosen);
+        sink.accept(draft.job.slot, &chosen);
         if !record.is_many() {
             return self.push_few(draft, record, spot, takes, sink);
         }
@@ -464,18 +461,20 @@ impl Shard {
         }
     }
 
-    fn push<E: Entry>(&self, draft: &Draft<'_>, peers: &[E], sink: &mut impl StoreSink) {
+    fn push<E: Entry>(&self, draft: &Draft<'_>, peers: &[E], sink: &mut impl PeerSink) {
         if !draft.job.with_ids {
-            return E::push(sink, draft.at, peers);
+            return E::push(sink, draft.job.slot, peers);
         }
         for peer in peers {
             let key = peer.peer_key();
-            sink.peer_with_id(draft.at, key, self.id(draft.job.info_hash, key));
+            sink.peer_with_id(draft.job.slot, key, self.id(draft.job.info_hash, key));
         }
     }
 
     fn id(&self, info_hash: InfoHash, peer: PeerKey) -> PeerId {
-        let id = self.ids.as_ref().and_then(|ids| ids.get(&(info_hash, peer)));
+        let Some(ids) = &self.ids else { return PeerId::default() };
+        let id = ids.get(&(info_hash, peer));
+        debug_assert!(id.is_some(), "where ids are kept, every peer has one");
         id.copied().unwrap_or_default()
     }
 }

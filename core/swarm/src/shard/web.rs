@@ -117,8 +117,14 @@ impl Shard {
         at: u32,
         is_dead: impl Fn(Mark) -> bool,
     ) -> Visited {
-        let info_hash = self.records.at(number).info_hash;
-        let Some(swarm) = self.web.get_mut(&info_hash) else { return Visited::default() };
+        let record = self.records.at(number);
+        if !record.has_web() {
+            return Visited::default();
+        }
+        let Some(swarm) = self.web.get_mut(&record.info_hash) else {
+            debug_assert!(false, "a torrent with WebTorrent peers has a swarm of them");
+            return Visited::default();
+        };
         let peers = &mut swarm.peers[role];
         let mut at = at as usize;
         let mut dead = Vec::new();

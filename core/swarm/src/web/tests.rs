@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use primitives::Random;
 use types::{
-    AnnounceSummary, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
-    StoreSink, SwarmCounts, Tick, TooSoon, WebPeer,
+    AnnounceSummary, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
+    PeerSink, Role, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer,
 };
 
 use super::{RelayTargets, WebAnnounceSummary};
@@ -30,20 +30,24 @@ fn store() -> Store {
 struct Figures(SwarmCounts);
 
 impl StoreSink for Figures {
-    fn too_soon(&mut self, _: usize, _: TooSoon) {
+    fn too_soon(&mut self, _: u8, _: TooSoon) {
         unreachable!("no spacing is asked for");
     }
-    fn chosen(&mut self, _: usize, chosen: &AnnounceSummary) {
-        self.0 = chosen.counts;
+    fn accept(&mut self, _: u8, summary: &AnnounceSummary) {
+        self.0 = summary.counts;
     }
-    fn peers_v4(&mut self, _: usize, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+}
+
+impl PeerSink for Figures {
+    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
+    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
 /// A plain leecher announces; gives the figures that it is told.
 fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> SwarmCounts {
     let job = StoreAnnounce {
+        slot: 0,
         info_hash: InfoHash([torrent; 20]),
         peer: PeerKey::V4([10, 0, 0, 1, 1, 1]),
         peer_id: PeerId::default(),
