@@ -95,7 +95,7 @@ fn keys() {
     tell("one key made", start.elapsed().as_nanos() as f64 / f64::from(KEYS), "ns");
     let from = IpAddr::from([8, 8, 8, 8]);
     let admit = |tracker: &Tracker, key: Option<&[u8]>| {
-        _ = black_box(tracker.admit(DOOR, Tick(1), from, RequestKind::Scrape, key));
+        _ = black_box(tracker.view(Tick(1)).authorize(DOOR, from, RequestKind::Scrape, key));
     };
     tell("admit, open door", median_ns(&users, |_| admit(&tracker, None)), "ns");
     tracker
@@ -159,23 +159,23 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
     }
     let mut random = Random::new(3);
     let mut batch = |numbers: &[u32]| {
+        let view = tracker.view(Tick(1));
         let requests: Vec<AnnounceRequest> = numbers
             .iter()
             .filter_map(|number| {
                 let from = Ipv4Addr::from_bits(0x0100_0000 + number).into();
                 let key = private.then(|| key_text(*number));
-                let claim =
-                    tracker.claim(DOOR, Tick(1), from, key.as_ref().map(|key| &key[..])).ok()?;
+                let key = key.as_ref().map(|key| &key[..]);
+                let grant = view.authorize_unverified(DOOR, from, RequestKind::Announce, key);
                 Some(AnnounceRequest {
-                    claim,
-                    from,
+                    grant: grant.ok()?,
                     via_local_address: false,
                     announce: announce(*number),
                     policy: POLICY,
                 })
             })
             .collect();
-        tracker.announce(Tick(1), &mut random, &requests, &mut Nobody);
+        view.announce(&mut random, &requests, &mut Nobody);
     };
     let mut order: Vec<u32> = (0..peers).collect();
     order.chunks(len).for_each(&mut batch);

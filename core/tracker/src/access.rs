@@ -61,14 +61,14 @@ impl AccessLists {
 
     /// Asks for the memory that [`AccessLists::admit`] will need first.
     #[inline]
-    pub(crate) fn approach(&self, live: &LiveLists, hash: &InfoHash) {
+    pub(crate) fn prefetch(&self, live: &LiveLists, hash: &InfoHash) {
         if matches!(self.mode, Mode::Deny | Mode::Both) {
-            self.deny.approach(hash);
-            live.deny.approach(hash);
+            self.deny.prefetch(hash);
+            live.deny.prefetch(hash);
         }
         if matches!(self.mode, Mode::Allow | Mode::Both) {
-            self.allow.approach(hash);
-            live.allow.approach(hash);
+            self.allow.prefetch(hash);
+            live.allow.prefetch(hash);
         }
     }
 

@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use primitives::IpPrefix;
 use types::{Tick, limits};
@@ -59,10 +59,13 @@ struct Ban {
 }
 
 #[derive(Default)]
-struct Image {
+pub(crate) struct Image {
     v4: Ranges<u32>,
     v6: Ranges<u128>,
 }
+
+/// The bans in force at one moment; `None` if there are none.
+pub(crate) struct BansView(Option<Guard<Arc<Image>>>);
 
 /// Automatic bans that wait for who takes them; of more, nobody is told.
 const FRESH_MAX: usize = 4096;
@@ -108,7 +111,13 @@ impl Bans {
     /// Whether `ip` is in a network that is banned. A v4-mapped v6 address is its v4 address.
     #[inline]
     pub fn contains(&self, now: Tick, ip: IpAddr) -> bool {
-        self.is_any.load(Ordering::Relaxed) && self.image.load().contains(now, ip)
+        self.view().contains(now, ip)
+    }
+
+    /// Returns the bans in force, for a batch of requests.
+    #[inline]
+    pub(crate) fn view(&self) -> BansView {
+        BansView(self.is_any.load(Ordering::Relaxed).then(|| self.image.load()))
     }
 
     /// How many networks are banned; one whose time has passed counts for up to a second more.
@@ -174,6 +183,14 @@ impl Bans {
         let is_any = !(image.v4.is_empty() && image.v6.is_empty());
         self.image.store(Arc::new(image));
         self.is_any.store(is_any, Ordering::Relaxed);
+    }
+}
+
+impl BansView {
+    /// Returns whether `ip` is in a banned network. A v4-mapped v6 address counts as its v4 address.
+    #[inline]
+    pub(crate) fn contains(&self, now: Tick, ip: IpAddr) -> bool {
+        self.0.as_ref().is_some_and(|image| image.contains(now, ip))
     }
 }
 

@@ -9,47 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use types::{Family, Refusal};
 
-use crate::ListenerPolicyId;
+use crate::{ListenerPolicyId, RequestKind};
 
 pub use clients::{ClientPrefix, Clients};
 pub use latency::Latency;
-
-/// What a request or response was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// UDP: a connection id asked for, or given.
-    Connect,
-    /// An announce, or its answer.
-    Announce,
-    /// A scrape, or its answer.
-    Scrape,
-    /// WebTorrent: an answer to an offer, or one that was passed on.
-    Answer,
-    /// Anything else: requests that are none of the above, answers that are errors.
-    Other,
-}
-
-impl Kind {
-    /// Every kind, in the order of [`Kind::index`].
-    pub const ALL: [Self; 5] =
-        [Self::Connect, Self::Announce, Self::Scrape, Self::Answer, Self::Other];
-
-    /// The place in tables.
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The name in metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Announce => "announce",
-            Self::Scrape => "scrape",
-            Self::Answer => "answer",
-            Self::Other => "other",
-        }
-    }
-}
 
 /// Why something was dropped without a word, or a connection closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,9 +141,9 @@ impl DropReason {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests by the client's family (v4, v6) and kind.
-    pub requests: [[u64; Kind::ALL.len()]; 2],
+    pub requests: [[u64; RequestKind::ALL.len()]; 2],
     /// Responses by the client's family and kind; refusals are `Other`.
-    pub responses: [[u64; Kind::ALL.len()]; 2],
+    pub responses: [[u64; RequestKind::ALL.len()]; 2],
     /// Refusals by reason.
     pub refusals: [u64; Refusal::ALL.len()],
     /// Silent drops and closed connections by reason.
@@ -209,13 +172,13 @@ pub struct Counters {
 impl Counters {
     /// Counts a request.
     #[inline]
-    pub fn request(&mut self, family: Family, kind: Kind) {
+    pub fn request(&mut self, family: Family, kind: RequestKind) {
         self.requests[family.index()][kind.index()] += 1;
     }
 
     /// Counts a response.
     #[inline]
-    pub fn response(&mut self, family: Family, kind: Kind) {
+    pub fn response(&mut self, family: Family, kind: RequestKind) {
         self.responses[family.index()][kind.index()] += 1;
     }
 
@@ -363,7 +326,6 @@ mod tests {
 
     #[test]
     fn tables_are_in_index_order() {
-        assert!(Kind::ALL.iter().enumerate().all(|(at, kind)| kind.index() == at));
         assert!(DropReason::ALL.iter().enumerate().all(|(at, drop)| drop.index() == at));
     }
 
@@ -378,7 +340,7 @@ mod tests {
         let http = Listener { protocol: Protocol::Http, ..udp };
         let mut metrics = [udp, udp, http].map(|listener| registry.register(listener));
         for metrics in &mut metrics {
-            metrics.counters.request(Family::V6, Kind::Scrape);
+            metrics.counters.request(Family::V6, RequestKind::Scrape);
             metrics.counters.drop(DropReason::Reset);
         }
         assert_eq!(registry.read()[0].1, Counters::default(), "nothing is published yet");
@@ -387,8 +349,8 @@ mod tests {
         assert_eq!(registry.publish_counts(), [(udp, 1), (udp, 2), (http, 1)]);
         let sums = registry.read();
         assert_eq!(sums.len(), 2);
-        assert_eq!(sums[0].1.requests[1][Kind::Scrape.index()], 2);
+        assert_eq!(sums[0].1.requests[1][RequestKind::Scrape.index()], 2);
         assert_eq!(sums[0].1.drops[DropReason::Reset.index()], 2);
-        assert_eq!(sums[1].1.requests[1][Kind::Scrape.index()], 1);
+        assert_eq!(sums[1].1.requests[1][RequestKind::Scrape.index()], 1);
     }
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod admission;
 mod bans;
 mod clients;
 mod connection_id;
@@ -19,9 +20,9 @@ mod listener_policies;
 mod networks;
 mod passkeys;
 mod policy;
-mod web;
+mod request_kind;
+mod webtorrent;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -32,24 +33,27 @@ use types::{
     PeerSink, Refusal, StoreSink, SwarmCounts, Tick, TooSoon, limits,
 };
 
+pub use admission::{Grant, UnverifiedGrant, View};
 pub use bans::{BanReason, BanRules, Bans};
 pub use clients::{ClientRules, Prefixes};
 pub use downloads::Downloads;
 pub use inspect::TorrentDetails;
-pub use limiter::{ConnectionPermit, HeavyHitters, Limiter, Limits, Rate, RequestKind, TableUsage};
+pub use limiter::{ConnectionPermit, HeavyHitters, Limiter, Limits, Rate, TableUsage};
 pub use listener_policies::{ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses};
 pub use networks::Networks;
 pub use passkeys::{KeyId, KeyRules, KeyTotals, PasskeyStore};
 pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
+pub use request_kind::RequestKind;
 pub use swarm::{Options as StoreOptions, PeerInfo, RelayTargets, TorrentStats, Totals};
 pub use types::{BadKey, UserKey};
-pub use web::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
+pub use webtorrent::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
 use access::{LiveList, LiveLists};
+use admission::{Endpoint, PeerClaim};
 use connection_id::ConnectionIds;
 use frozen::Frozen;
-use passkeys::{KeyHash, LockedKey, Report, SessionTag};
+use passkeys::SessionTag;
 
 /// Secrets that the application draws at start.
 #[derive(Clone, Copy)]
@@ -75,28 +79,13 @@ pub struct AnnouncePolicy {
     pub with_downloads: bool,
 }
 
-/// Leave to scrape, or to open a socket, which [`Tracker::admit`] gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant(UnverifiedGrant);
-
-/// What somebody has who may announce if his key is good, which [`Tracker::claim`] gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnverifiedGrant {
-    /// Where its holder came in.
-    listener_policy: ListenerPolicyId,
-    /// By which key, where keys are needed.
-    key: Option<KeyHash>,
-}
-
 /// One announce and where it came from.
 #[derive(Clone, Copy, Debug)]
 pub struct AnnounceRequest {
-    /// That the client may announce, if its key is good.
-    pub claim: UnverifiedGrant,
-    /// The client's address, as the edge established it.
-    pub from: IpAddr,
-    /// Whether it has reached the tracker at an address that is not public. What public clients have
-    /// here makes no difference.
+    /// The client's permission to announce, with its address.
+    pub grant: UnverifiedGrant,
+    /// Whether the client reached the tracker at an address that is not public. Ignored for clients
+    /// with a public address.
     pub via_local_address: bool,
     /// What the client says.
     pub announce: Announce,
@@ -161,236 +150,6 @@ impl Tracker {
     pub fn reconfigure(&self, policy: &Policy) {
         self.store.set_lifetimes(policy.peer_lifetime_s, policy.web_lifetime_s());
         self.policy.store(Arc::new(*policy));
-    }
-
-    /// A connection id for a client at `ip` (BEP 15): a keyed hash of time slice and address, so
-    /// that nothing is remembered. Goes over the wire big-endian.
-    #[inline]
-    pub fn issue_connection_id(&self, now: Tick, ip: IpAddr) -> u64 {
-        self.connection_ids.issue(now, self.policy.load().connection_id_lifetime_s, ip)
-    }
-
-    /// Whether `id` was issued to `ip` at most two, and is good for at least one, lifetime.
-    #[inline]
-    pub fn verify_connection_id(&self, now: Tick, ip: IpAddr, id: u64) -> bool {
-        self.connection_ids.verify(now, self.policy.load().connection_id_lifetime_s, ip, id)
-    }
-
-    /// Lets a client have a connection id that says it is at `from`. Whoever is refused must be met with
-    /// silence: the address may be forged.
-    #[inline]
-    pub fn admit_connect(&self, now: Tick, from: IpAddr) -> Result<(), Refusal> {
-        if self.bans.contains(now, from) {
-            return Err(Refusal::Banned);
-        }
-        if !self.limiter.admits(now, from, RequestKind::Connect) {
-            return Err(Refusal::TooManyRequests);
-        }
-        Ok(())
-    }
-
-    /// Notes something bad that came from a client at `from`, which may get its prefix banned, if such
-    /// is looked for and the prefix is not exempt from limits. `from` must be verified unless the
-    /// reason says otherwise, and must be the client's own and not a proxy's.
-    #[inline]
-    pub fn report_offence(&self, now: Tick, from: IpAddr, reason: BanReason) {
-        if self.bans.is_enabled(reason) && !self.limiter.is_exempt(from) {
-            self.bans.note(now, self.limiter.prefix(from), reason);
-        }
-    }
-
-    /// Lets a client at `from` that has come to `listener_policy` ask for something, if its network is not banned
-    /// and its prefix has not asked for too much already, and at a private door by the key that its URL
-    /// has. Who brings a key to another door expects a private tracker: better refused than served in
-    /// the open. `from` must be verified.
-    #[inline]
-    pub fn admit(
-        &self,
-        listener_policy: ListenerPolicyId,
-        now: Tick,
-        from: IpAddr,
-        kind: RequestKind,
-        key: Option<&[u8]>,
-    ) -> Result<Grant, Refusal> {
-        let claim = self.come_in(listener_policy, now, from, kind, key)?;
-        self.verify(now, from, kind, claim)
-    }
-
-    /// Finds out whether the key is good of somebody at `from` who has a claim, and asks for something but
-    /// does not announce.
-    #[inline]
-    pub fn verify(
-        &self,
-        now: Tick,
-        from: IpAddr,
-        kind: RequestKind,
-        claim: UnverifiedGrant,
-    ) -> Result<Grant, Refusal> {
-        if let Some(key) = claim.key {
-            self.admit_holder(now, from, kind, key)?;
-        }
-        Ok(Grant(claim))
-    }
-
-    /// The same for who announces, but for one thing: whether the key is good is found out by
-    /// [`Tracker::announce`]. Its record is on its way from memory then, and who has many announces waits
-    /// for all of their records together.
-    #[inline]
-    pub fn claim(
-        &self,
-        listener_policy: ListenerPolicyId,
-        now: Tick,
-        from: IpAddr,
-        key: Option<&[u8]>,
-    ) -> Result<UnverifiedGrant, Refusal> {
-        self.come_in(listener_policy, now, from, RequestKind::Announce, key)
-    }
-
-    #[inline]
-    fn come_in(
-        &self,
-        listener_policy: ListenerPolicyId,
-        now: Tick,
-        from: IpAddr,
-        kind: RequestKind,
-        key: Option<&[u8]>,
-    ) -> Result<UnverifiedGrant, Refusal> {
-        if self.bans.contains(now, from) {
-            return Err(Refusal::Banned);
-        }
-        if !self.limiter.admits(now, from, kind) {
-            return Err(Refusal::TooManyRequests);
-        }
-        match (self.listener_policies.is_private(listener_policy), key) {
-            (false, None) => Ok(UnverifiedGrant { listener_policy, key: None }),
-            (false, Some(_)) => Err(Refusal::KeyUnexpected),
-            (true, None) => Err(Refusal::KeyMissing),
-            (true, Some(key)) => {
-                Ok(UnverifiedGrant { listener_policy, key: Some(self.passkeys.seek(key)) })
-            }
-        }
-    }
-
-    /// Lets the holder of a key at `from` do something. Who has no good key may be guessing.
-    #[inline]
-    fn admit_holder(
-        &self,
-        now: Tick,
-        from: IpAddr,
-        kind: RequestKind,
-        key: KeyHash,
-    ) -> Result<LockedKey<'_>, Refusal> {
-        self.passkeys.admit(now, key, kind).inspect_err(|refusal| {
-            if *refusal == Refusal::KeyUnknown {
-                self.report_offence(now, from, BanReason::WrongKeys);
-            }
-        })
-    }
-
-    /// Serves up to [`limits::BATCH_MAX`] announces in one pass through the store; more are cut.
-    pub fn announce(
-        &self,
-        now: Tick,
-        random: &mut Random,
-        requests: &[AnnounceRequest],
-        answers: &mut impl AnnounceSink,
-    ) {
-        let policy = self.policy.load();
-        let listener_policies = self.listener_policies.load();
-        let mut jobs: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
-        // Asked for all of them first, so that they are waited for together.
-        let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
-        for (ask, session) in requests.iter().zip(&mut sessions) {
-            let Announce { info_hash, peer_id, .. } = &ask.announce;
-            ask.claim.listener_policy.of(&listener_policies).lists.approach(&self.live, info_hash);
-            if let Some(key) = ask.claim.key {
-                *session = self.passkeys.approach(key, info_hash, peer_id);
-            }
-        }
-        for (slot, (ask, session)) in (0..).zip(requests.iter().zip(sessions)) {
-            match self.admit_announce(
-                now,
-                ask.claim.listener_policy.of(&listener_policies),
-                ask,
-                session,
-            ) {
-                Err(refusal) => answers.refuse(slot, refusal),
-                Ok(()) => jobs.push(job(slot, ask, &policy)),
-            }
-        }
-        let interval_s = policy.interval_s + random.below(policy.interval_jitter_s + 1);
-        let durable = Some(&self.downloads).filter(|downloads| downloads.is_on());
-        let mut sink = Forward { answers, requests, policy: &policy, interval_s, durable };
-        self.store.announce(now, random, &jobs, &mut sink);
-    }
-
-    #[inline]
-    fn admit_announce(
-        &self,
-        now: Tick,
-        listener_policy: &ListenerPolicy,
-        ask: &AnnounceRequest,
-        session: SessionTag,
-    ) -> Result<(), Refusal> {
-        let announce = &ask.announce;
-        // Who has no good key learns nothing else.
-        let holder = match ask.claim.key {
-            Some(key) => Some(self.admit_holder(now, ask.from, RequestKind::Announce, key)?),
-            None => None,
-        };
-        // A port nobody can connect to would only waste other peers' attempts.
-        if announce.port == 0 {
-            return Err(Refusal::PortZero);
-        }
-        listener_policy.admit_address(ask.from, ask.via_local_address)?;
-        listener_policy.clients.admit(&announce.peer_id)?;
-        listener_policy.lists.admit(&self.live, &announce.info_hash)?;
-        self.frozen.admit(&announce.info_hash)?;
-        let Some(holder) = holder else { return Ok(()) };
-        let report = Report {
-            info_hash: &announce.info_hash,
-            prefix: self.limiter.prefix(ask.from).address(),
-            event: announce.event,
-            role: announce.role(),
-            uploaded: announce.uploaded,
-            downloaded: announce.downloaded,
-            is_web: false,
-        };
-        holder.account(now, session, &report)
-    }
-
-    /// Fills `counts` with the figures of `info_hashes`, in order. Unknown torrents and those that
-    /// the lists refuse count nothing; when every one is refused the scrape is.
-    pub fn scrape(
-        &self,
-        pass: Grant,
-        info_hashes: &[InfoHash],
-        counts: &mut [SwarmCounts],
-    ) -> Result<(), Refusal> {
-        let listener_policies = self.listener_policies.load();
-        let lists = &pass.0.listener_policy.of(&listener_policies).lists;
-        if lists.is_open() {
-            self.count(info_hashes, counts);
-            return Ok(());
-        }
-        let mut refused = None;
-        let mut admitted = 0;
-        for (hash, count) in info_hashes.iter().zip(counts.iter_mut()) {
-            match lists.admit(&self.live, hash) {
-                Ok(()) => {
-                    admitted += 1;
-                    self.count(std::slice::from_ref(hash), std::slice::from_mut(count));
-                }
-                Err(refusal) => {
-                    refused = Some(refusal);
-                    *count = SwarmCounts::default();
-                }
-            }
-        }
-        match refused {
-            Some(refusal) if admitted == 0 => Err(refusal),
-            _ => Ok(()),
-        }
     }
 
     fn count(&self, info_hashes: &[InfoHash], counts: &mut [SwarmCounts]) {
@@ -460,6 +219,56 @@ impl Tracker {
     }
 }
 
+impl View<'_> {
+    /// Serves up to [`limits::BATCH_MAX`] announces in one pass through the store; more are cut.
+    ///
+    /// Does what [`View::authorize_unverified`] left of the [order of checks](admission) for each.
+    pub fn announce(
+        &self,
+        random: &mut Random,
+        requests: &[AnnounceRequest],
+        answers: &mut impl AnnounceSink,
+    ) {
+        let (tracker, policy) = (self.tracker, &**self.policy);
+        let mut jobs: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
+        // Prefetch for the whole batch before the first check, so that the misses overlap.
+        let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
+        for (ask, session) in requests.iter().zip(&mut sessions) {
+            let Announce { info_hash, peer_id, .. } = &ask.announce;
+            *session = self.prefetch_torrent(&ask.grant, info_hash, peer_id);
+        }
+        for (slot, (ask, session)) in (0..).zip(requests.iter().zip(sessions)) {
+            match self.admit_torrent(&ask.grant, session, &ask.claim()) {
+                Err(refusal) => answers.refuse(slot, refusal),
+                Ok(()) => jobs.push(job(slot, ask, policy)),
+            }
+        }
+        let interval_s = policy.interval_s + random.below(policy.interval_jitter_s + 1);
+        let durable = Some(&tracker.downloads).filter(|downloads| downloads.is_on());
+        let mut sink = Forward { answers, requests, policy, interval_s, durable };
+        tracker.store.announce(self.now, random, &jobs, &mut sink);
+    }
+}
+
+impl AnnounceRequest {
+    #[inline]
+    fn claim(&self) -> PeerClaim<'_> {
+        let Self { announce, via_local_address, .. } = self;
+        PeerClaim {
+            info_hash: &announce.info_hash,
+            peer_id: &announce.peer_id,
+            event: announce.event,
+            role: announce.role(),
+            uploaded: announce.uploaded,
+            downloaded: announce.downloaded,
+            endpoint: Endpoint::Socket {
+                port: announce.port,
+                via_local_address: *via_local_address,
+            },
+        }
+    }
+}
+
 /// What the store has to do for an admitted ask.
 fn job(slot: u8, ask: &AnnounceRequest, policy: &Policy) -> StoreAnnounce {
     let announce = &ask.announce;
@@ -476,7 +285,7 @@ fn job(slot: u8, ask: &AnnounceRequest, policy: &Policy) -> StoreAnnounce {
         slot,
         info_hash: announce.info_hash,
         //= bep7#source-address
-        peer: PeerKey::new(ask.from, announce.port),
+        peer: PeerKey::new(ask.grant.client_ip(), announce.port),
         peer_id: announce.peer_id,
         role: announce.role(),
         action,

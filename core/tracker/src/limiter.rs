@@ -21,31 +21,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use primitives::IpPrefix;
 use primitives::siphash::siphash_ip;
 use types::{Tick, limits};
 
-use crate::Networks;
+use crate::{Networks, RequestKind};
 use connections::ConnectionLimiter;
 
 pub(crate) use buckets::Buckets;
 pub use buckets::Rate;
 pub use connections::ConnectionPermit;
 pub use heavy_hitters::HeavyHitters;
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestKind {
-    /// A UDP connection id: the only request whose source is not verified.
-    Connect,
-    /// An announce; over UDP also whatever a verified client sends that is none of these.
-    Announce,
-    /// A scrape.
-    Scrape,
-    /// A WebSocket: not counted as a request, but as a connection.
-    Socket,
-}
 
 /// What clients of one prefix may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,8 +92,8 @@ pub struct TableUsage {
 /// The limits in force, and what was counted for them.
 pub struct Limiter {
     key: [u8; 16],
-    /// In the order of [`RequestKind`].
-    meters: [Meter; METERS],
+    /// In the order of `LIMITED`.
+    meters: [Meter; LIMITED.len()],
     /// Bits that make a prefix.
     prefix_v4: AtomicU8,
     prefix_v6: AtomicU8,
@@ -117,8 +104,12 @@ pub struct Limiter {
     permits: Arc<ConnectionLimiter>,
 }
 
-const METERS: usize = 3;
-const LABELS: [&str; METERS] = ["connect", "announce", "scrape"];
+/// The kinds of requests with a rate, which are the first in [`RequestKind::ALL`].
+const LIMITED: [RequestKind; 3] =
+    [RequestKind::Connect, RequestKind::Announce, RequestKind::Scrape];
+
+const _: () =
+    assert!(LIMITED[0] as usize == 0 && LIMITED[1] as usize == 1 && LIMITED[2] as usize == 2);
 
 /// A rate, and who has asked. What is asked for with every request is a few words, each of which is
 /// replaced by itself: during a reload a request may meet the old of one and the new of another.
@@ -164,9 +155,9 @@ impl Limiter {
         self.exempt.store(Arc::new(limits.exempt));
     }
 
-    /// Notes a request that [`crate::Tracker::admit`] refused as one too many. Gives whether that makes
+    /// Notes a request that [`crate::View::authorize`] refused as one too many. Gives whether that makes
     /// its prefix one to shut out.
-    pub fn note(&self, heavy_hitters: &mut HeavyHitters, now: Tick, from: IpAddr) -> bool {
+    pub(crate) fn note(&self, heavy_hitters: &mut HeavyHitters, now: Tick, from: IpAddr) -> bool {
         let max = self.kernel_block_per_s.load(Relaxed);
         let time_s = self.kernel_block_s.load(Relaxed);
         max > 0 && heavy_hitters.refused(now, self.prefix(from), max, time_s)
@@ -181,18 +172,17 @@ impl Limiter {
         }
     }
 
-    /// Counts a request of `from`, unless its prefix is over the limit.
+    /// Counts a request of `from`. Returns false, and counts nothing, if its prefix is over the limit;
+    /// the caller looks up exemptions.
     #[inline]
-    pub(crate) fn admits(&self, now: Tick, from: IpAddr, kind: RequestKind) -> bool {
-        let limit = self.meters.get(kind as usize).and_then(Meter::limit);
-        let Some((rate, buckets)) = limit else { return true };
-        // Few are exempt, and few are over the limit: who is both is looked for last.
-        buckets.take(self.name(from), now, rate) || self.exempt.load().contains(from)
+    pub(crate) fn take(&self, now: Tick, from: IpAddr, kind: RequestKind) -> bool {
+        let limit = self.meters.get(kind.index()).and_then(Meter::limit);
+        limit.is_none_or(|(rate, buckets)| buckets.take(self.name(from), now, rate))
     }
 
-    /// Whether none of the limits holds for `from`.
-    pub(crate) fn is_exempt(&self, from: IpAddr) -> bool {
-        self.exempt.load().contains(from)
+    /// Returns the networks for which no limit holds.
+    pub(crate) fn exempt(&self) -> Guard<Arc<Networks>> {
+        self.exempt.load()
     }
 
     /// Lets `from` hold one more connection, over TCP of whatever kind and at whichever worker, unless
@@ -211,15 +201,15 @@ impl Limiter {
 
     /// The tables of the rates in force. Looks at every bucket: for once in some seconds.
     pub fn table_usages(&self, now: Tick) -> Vec<TableUsage> {
-        let fill = |(meter, label): (&Meter, _)| {
+        let fill = |(meter, kind): (&Meter, RequestKind)| {
             let (rate, buckets) = meter.limit()?;
             Some(TableUsage {
-                label,
+                label: kind.label(),
                 in_use: buckets.in_use(now, rate.per_s),
                 buckets: buckets.len(),
             })
         };
-        self.meters.iter().zip(LABELS).filter_map(fill).collect()
+        self.meters.iter().zip(LIMITED).filter_map(fill).collect()
     }
 
     /// How many connections the prefix of `from` may hold, if there is a limit.

@@ -5,7 +5,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use types::{Refusal, Scope};
@@ -66,19 +65,11 @@ impl ListenerPolicy {
 
 /// The doors in force, by their numbers. There is always the first.
 #[derive(Debug)]
-pub struct ListenerPolicies {
-    all: ArcSwap<Vec<ListenerPolicy>>,
-    /// A bit for each of the first that is private.
-    private: AtomicU64,
-}
-
-/// Nobody has more listeners, and who has looks a little longer.
-const BITS: usize = 64;
+pub struct ListenerPolicies(ArcSwap<Vec<ListenerPolicy>>);
 
 impl Default for ListenerPolicies {
     fn default() -> Self {
-        let all = ArcSwap::from_pointee(vec![ListenerPolicy::default()]);
-        Self { all, private: AtomicU64::default() }
+        Self(ArcSwap::from_pointee(vec![ListenerPolicy::default()]))
     }
 }
 
@@ -86,28 +77,15 @@ impl ListenerPolicies {
     /// The doors in force now.
     #[inline]
     pub fn load(&self) -> Guard<Arc<Vec<ListenerPolicy>>> {
-        self.all.load()
+        self.0.load()
     }
 
     /// Puts other doors in force, for every worker from its next batch on. Those past the last of
     /// `listener_policies` stay as they are: no listener loses its own.
     pub fn replace(&self, mut listener_policies: Vec<ListenerPolicy>) {
         let len = listener_policies.len();
-        listener_policies.extend(self.all.load().iter().skip(len).cloned());
-        let first = listener_policies.iter().take(BITS).enumerate();
-        let private = first
-            .fold(0, |bits, (at, listener_policy)| bits | u64::from(listener_policy.private) << at);
-        self.all.store(Arc::new(listener_policies));
-        self.private.store(private, Ordering::Relaxed);
-    }
-
-    /// Whether users need a key at a door.
-    #[inline]
-    pub fn is_private(&self, listener_policy: ListenerPolicyId) -> bool {
-        match usize::from(listener_policy.0) {
-            at if at < BITS => self.private.load(Ordering::Relaxed) >> at & 1 != 0,
-            _ => listener_policy.of(&self.load()).private,
-        }
+        listener_policies.extend(self.0.load().iter().skip(len).cloned());
+        self.0.store(Arc::new(listener_policies));
     }
 }
 
@@ -130,17 +108,5 @@ mod tests {
         assert!(!after[0].lists.is_open() && after[1].lists.is_open());
         listener_policies.replace(vec![ListenerPolicy::default()]);
         assert!(listener_policies.load().len() == 2 && listener_policies.load()[0].lists.is_open());
-    }
-
-    #[test]
-    fn private_ones_are_told_from_others_however_many_there_are() {
-        let listener_policies = ListenerPolicies::default();
-        let is_private = |at: u16| at.is_multiple_of(3);
-        let listener_policy =
-            |at| ListenerPolicy { private: is_private(at), ..ListenerPolicy::default() };
-        listener_policies.replace((0..200).map(listener_policy).collect());
-        assert!(
-            (0..200).all(|at| listener_policies.is_private(ListenerPolicyId(at)) == is_private(at))
-        );
     }
 }

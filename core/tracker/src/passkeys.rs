@@ -237,7 +237,7 @@ impl PasskeyStore {
     /// The name of the key `text`, whether it is one or not. Asks for the memory that [`PasskeyStore::admit`] will
     /// need.
     #[inline]
-    pub(crate) fn seek(&self, text: &[u8]) -> KeyHash {
+    pub(crate) fn hash_and_prefetch(&self, text: &[u8]) -> KeyHash {
         // No key is longer, and of a longer text there is no more to know.
         let text = text.get(..=limits::USER_KEY_LEN_MAX).unwrap_or(text);
         let name = self.name(text);
@@ -272,7 +272,7 @@ impl PasskeyStore {
 
     /// Asks for the memory that [`LockedKey::account`] will need, and names it.
     #[inline]
-    pub(crate) fn approach(
+    pub(crate) fn prefetch_session(
         &self,
         name: KeyHash,
         info_hash: &InfoHash,

@@ -1,5 +1,7 @@
 //! The tracker's decisions, over the real store.
 
+use std::net::IpAddr;
+
 use super::*;
 use access::{AccessLists, HashList, Mode};
 use types::{Families, NumWant};
@@ -34,7 +36,6 @@ impl PeerSink for Seen {
     }
 }
 
-const CLAIM: UnverifiedGrant = UnverifiedGrant { listener_policy: ListenerPolicyId(0), key: None };
 const POLICY: AnnouncePolicy = AnnouncePolicy {
     peers_max: 100,
     families: Families::Own,
@@ -59,8 +60,7 @@ pub(crate) fn tracker(policy: Policy) -> Tracker {
 
 fn ask(host: u8, hash: u8) -> AnnounceRequest {
     AnnounceRequest {
-        claim: CLAIM,
-        from: IpAddr::from([10, 0, 0, host]),
+        grant: UnverifiedGrant::unchecked(ListenerPolicyId(0), [10, 0, 0, host].into()),
         via_local_address: true,
         announce: Announce {
             info_hash: InfoHash([hash; 20]),
@@ -86,10 +86,11 @@ fn open_by(tracker: &Tracker, lists: AccessLists) {
 #[test]
 fn a_key_where_there_are_none_is_refused() {
     let tracker = tracker(Policy::default());
-    let (listener_policy, from) = (ListenerPolicyId(3), [10, 0, 0, 1].into());
-    let admit = |key| tracker.admit(listener_policy, Tick(0), from, RequestKind::Announce, key);
-    assert_eq!(admit(None), Ok(Grant(UnverifiedGrant { listener_policy, key: None })));
-    assert_eq!(admit(Some(b"k")), Err(Refusal::KeyUnexpected));
+    let (listener_policy, from) = (ListenerPolicyId(0), [10, 0, 0, 1].into());
+    let view = tracker.view(Tick(0));
+    let authorize = |key| view.authorize(listener_policy, from, RequestKind::Announce, key).err();
+    assert_eq!(authorize(None), None);
+    assert_eq!(authorize(Some(b"k")), Some(Refusal::KeyUnexpected));
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn a_frozen_torrent_takes_no_announces_but_keeps_what_it_has() {
     assert!(refused.contains(&(0, Err(Refusal::Frozen))));
     assert!(refused.iter().any(|(at, answer)| *at == 1 && answer.is_ok()));
     let mut counts = [SwarmCounts::default()];
-    tracker.scrape(Grant(CLAIM), &[one], &mut counts).unwrap();
+    scrape(&tracker, 0, &[one], &mut counts).unwrap();
     assert_eq!(counts[0].leechers(), 60);
     let inspect = tracker.torrent(Tick(1), &one, 7).unwrap();
     assert_eq!((inspect.frozen, inspect.figures.counts, inspect.peers.len()), (true, counts[0], 7));
@@ -142,8 +143,20 @@ fn whoever_listens_hears_of_torrents() {
 
 fn announce(tracker: &Tracker, requests: &[AnnounceRequest]) -> Seen {
     let mut seen = Seen::default();
-    tracker.announce(Tick(1), &mut Random::new(1), requests, &mut seen);
+    tracker.view(Tick(1)).announce(&mut Random::new(1), requests, &mut seen);
     seen
+}
+
+/// Scrapes by the listener of that number, which must not be private.
+fn scrape(
+    tracker: &Tracker,
+    listener: u16,
+    info_hashes: &[InfoHash],
+    counts: &mut [SwarmCounts],
+) -> Result<(), Refusal> {
+    let (view, from) = (tracker.view(Tick(1)), [10, 0, 0, 1].into());
+    let grant = view.authorize(ListenerPolicyId(listener), from, RequestKind::Scrape, None);
+    view.scrape(grant?, info_hashes, counts)
 }
 
 fn with(change: impl FnOnce(&mut Announce)) -> AnnounceRequest {
@@ -252,14 +265,14 @@ fn scrape_is_gated_as_announce_is() {
     announce(&tracker, &[ask(1, 2)]);
     let hashes = [InfoHash([1; 20]), InfoHash([2; 20]), InfoHash([9; 20])];
     let mut counts = [SwarmCounts::default(); 3];
-    assert_eq!(tracker.scrape(Grant(CLAIM), &hashes, &mut counts), Ok(()));
+    assert_eq!(scrape(&tracker, 0, &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [60, 1, 0]);
 
     let allow = Arc::new([hashes[1]].into_iter().collect::<HashList>());
     open_by(&tracker, AccessLists { mode: Mode::Allow, allow, ..AccessLists::default() });
-    assert_eq!(tracker.scrape(Grant(CLAIM), &hashes, &mut counts), Ok(()));
+    assert_eq!(scrape(&tracker, 0, &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [0, 1, 0]);
-    let only_refused = tracker.scrape(Grant(CLAIM), &hashes[..1], &mut counts[..1]);
+    let only_refused = scrape(&tracker, 0, &hashes[..1], &mut counts[..1]);
     assert_eq!(only_refused, Err(Refusal::NotAllowed));
 }
 
@@ -272,7 +285,7 @@ fn interval_and_jitter() {
     let mut intervals = std::collections::BTreeSet::new();
     for _ in 0..500 {
         let mut seen = Seen::default();
-        tracker.announce(Tick(1), &mut random, &[ask(1, 1)], &mut seen);
+        tracker.view(Tick(1)).announce(&mut random, &[ask(1, 1)], &mut seen);
         let accepted = seen.answers[0].1.unwrap();
         assert_eq!(accepted.interval_min_s, 50);
         intervals.insert(accepted.interval_s);
@@ -301,7 +314,8 @@ fn addresses_that_are_not_public_are_taken_as_the_policy_says() {
         tracker
             .listener_policies()
             .replace(vec![ListenerPolicy { private_addresses, ..ListenerPolicy::default() }]);
-        let ask = AnnounceRequest { from: from.parse().unwrap(), via_local_address, ..ask(1, 1) };
+        let grant = UnverifiedGrant::unchecked(ListenerPolicyId(0), from.parse().unwrap());
+        let ask = AnnounceRequest { grant, via_local_address, ..ask(1, 1) };
         let refused = announce(&tracker, &[ask]).answers == [(0, Err(Refusal::AddressNotPublic))];
         assert_eq!(tracker.totals().torrents, u64::from(!refused));
         refused
@@ -350,7 +364,7 @@ fn who_comes_too_soon_is_served_once_it_has_waited_as_told() {
             let ask = with(|announce| (announce.event, announce.port) = (Event::None, port));
             let answer = [start, start + after_s].map(|now| {
                 let mut seen = Seen::default();
-                tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
+                tracker.view(Tick(now)).announce(&mut Random::new(1), &[ask], &mut seen);
                 seen.answers.remove(0).1
             });
             assert!(answer[0].is_ok());
@@ -408,9 +422,9 @@ fn each_door_has_its_own_lists_and_addresses() {
     };
     tracker.listener_policies().replace(vec![ListenerPolicy::default(), strict]);
     let by = |listener_policy, hash, from: &str| {
-        let claim =
-            UnverifiedGrant { listener_policy: ListenerPolicyId(listener_policy), key: None };
-        AnnounceRequest { claim, from: from.parse().unwrap(), ..ask(1, hash) }
+        let listener_policy = ListenerPolicyId(listener_policy);
+        let grant = UnverifiedGrant::unchecked(listener_policy, from.parse().unwrap());
+        AnnounceRequest { grant, ..ask(1, hash) }
     };
     let public = "8.8.8.8";
     let requests = [by(0, 1, public), by(1, 1, public), by(1, 2, public), by(1, 2, "10.0.0.1")];
@@ -420,14 +434,8 @@ fn each_door_has_its_own_lists_and_addresses() {
     let expected = [None, Some(Refusal::Denied), None, Some(Refusal::AddressNotPublic)];
     assert_eq!(refusals, expected, "in one batch");
     let mut counts = [SwarmCounts::default()];
-    let mut scrape = |listener_policy| {
-        let pass = Grant(UnverifiedGrant {
-            listener_policy: ListenerPolicyId(listener_policy),
-            key: None,
-        });
-        tracker.scrape(pass, &[InfoHash([1; 20])], &mut counts)
-    };
-    assert_eq!([scrape(0), scrape(1)], [Ok(()), Err(Refusal::Denied)]);
+    let mut by = |listener| scrape(&tracker, listener, &[InfoHash([1; 20])], &mut counts);
+    assert_eq!([by(0), by(1)], [Ok(()), Err(Refusal::Denied)]);
 }
 
 #[test]
@@ -438,19 +446,22 @@ fn private_doors_ask_for_a_key_and_scrapes_are_no_exception() {
     let key = UserKey::parse("0123456789abcdef").unwrap();
     tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
     let admit = |listener_policy, asked, key| {
-        tracker.admit(ListenerPolicyId(listener_policy), Tick(0), [8; 4].into(), asked, key)
+        let view = tracker.view(Tick(0));
+        view.authorize(ListenerPolicyId(listener_policy), [8; 4].into(), asked, key)
     };
-    for asked in [RequestKind::Announce, RequestKind::Scrape, RequestKind::Socket] {
+    for asked in [RequestKind::Announce, RequestKind::Scrape, RequestKind::Other] {
         assert_eq!(admit(1, asked, None), Err(Refusal::KeyMissing));
         assert_eq!(admit(1, asked, Some(b"0123456789abcdeg")), Err(Refusal::KeyUnknown));
         assert_eq!(admit(0, asked, Some(key.as_bytes())), Err(Refusal::KeyUnexpected));
         assert!(admit(0, asked, None).is_ok() && admit(1, asked, Some(key.as_bytes())).is_ok());
     }
-    let claim = |key: &str| {
-        tracker.claim(ListenerPolicyId(1), Tick(0), [8; 4].into(), Some(key.as_bytes())).unwrap()
+    let grant = |key: &str| {
+        let (from, kind) = ([10, 0, 0, 1].into(), RequestKind::Announce);
+        let view = tracker.view(Tick(0));
+        view.authorize_unverified(ListenerPolicyId(1), from, kind, Some(key.as_bytes())).unwrap()
     };
-    let by = |hash| AnnounceRequest { claim: claim(key.as_str()), ..ask(1, hash) };
-    let mut guess = AnnounceRequest { claim: claim("0123456789abcdeg"), ..ask(1, 1) };
+    let by = |hash| AnnounceRequest { grant: grant(key.as_str()), ..ask(1, hash) };
+    let mut guess = AnnounceRequest { grant: grant("0123456789abcdeg"), ..ask(1, 1) };
     guess.announce.port = 0;
     let answers = announce(&tracker, &[guess]).answers;
     assert_eq!(answers, [(0, Err(Refusal::KeyUnknown))], "whatever else is wrong");
@@ -484,12 +495,12 @@ fn sessions_are_forgotten_with_their_peers() {
     let key = UserKey::parse("0123456789abcdef").unwrap();
     tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
     let at = |now, hash| {
-        let from = [8; 4].into();
-        let claim =
-            tracker.claim(ListenerPolicyId(0), Tick(now), from, Some(key.as_bytes())).unwrap();
+        let (from, kind, view) = ([8; 4].into(), RequestKind::Announce, tracker.view(Tick(now)));
+        let key = Some(key.as_bytes());
+        let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, key).unwrap();
         let mut seen = Seen::default();
-        let ask = AnnounceRequest { claim, ..ask(1, hash) };
-        tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
+        let ask = AnnounceRequest { grant, ..ask(1, hash) };
+        view.announce(&mut Random::new(1), &[ask], &mut seen);
         seen.answers.remove(0).1.err()
     };
     assert_eq!([at(0, 1), at(50, 2)], [None, Some(Refusal::KeyTorrents)]);
@@ -512,12 +523,10 @@ fn live_entries_count_at_every_door_from_the_next_announce_on() {
         .replace([Mode::Open, Mode::Allow, Mode::Deny].map(listener_policy).to_vec());
     let torrent = InfoHash([1; 20]);
     let refusals = || {
-        let by = |listener_policy| AnnounceRequest {
-            claim: UnverifiedGrant {
-                listener_policy: ListenerPolicyId(listener_policy),
-                key: None,
-            },
-            ..ask(1, 1)
+        let by = |listener| {
+            let from = [10, 0, 0, 1].into();
+            let grant = UnverifiedGrant::unchecked(ListenerPolicyId(listener), from);
+            AnnounceRequest { grant, ..ask(1, 1) }
         };
         [0, 1, 2]
             .map(|listener_policy| announce(&tracker, &[by(listener_policy)]).answers[0].1.err())
@@ -529,8 +538,7 @@ fn live_entries_count_at_every_door_from_the_next_announce_on() {
     tracker.denied().insert(&[torrent]);
     assert_eq!(refusals(), [None, None, bad]);
     let mut counts = [SwarmCounts::default()];
-    let pass = Grant(UnverifiedGrant { listener_policy: ListenerPolicyId(2), key: None });
-    assert_eq!(tracker.scrape(pass, &[torrent], &mut counts), Err(Refusal::Denied));
+    assert_eq!(scrape(&tracker, 2, &[torrent], &mut counts), Err(Refusal::Denied));
     tracker.allowed().remove(&[torrent]);
     tracker.denied().remove(&[torrent]);
     assert_eq!(refusals(), [None, no, None]);
@@ -544,9 +552,9 @@ fn download_counts_outlive_torrents_where_they_are_durable() {
         let mut seen = Seen::default();
         let mut ask = ask(1, 1);
         ask.announce.event = event;
-        tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut seen);
+        tracker.view(Tick(now)).announce(&mut Random::new(1), &[ask], &mut seen);
         let mut counts = [SwarmCounts::default()];
-        tracker.scrape(Grant(CLAIM), &[torrent], &mut counts).unwrap();
+        scrape(&tracker, 0, &[torrent], &mut counts).unwrap();
         let [SwarmCounts { downloads, .. }] = counts;
         assert_eq!(seen.answers[0].1.unwrap().chosen.counts.downloads, downloads);
         downloads
@@ -578,13 +586,14 @@ fn the_exempt_are_not_banned_by_themselves() {
     tracker.bans().set_rules(BanRules { malformed_per_min: 1, time_s: 60, ..BanRules::default() });
     let [monitor, stranger] = ["10.0.0.1", "8.8.8.8"].map(|ip| ip.parse::<IpAddr>().unwrap());
     for from in [monitor, stranger] {
-        (0..5).for_each(|_| tracker.report_offence(Tick(0), from, BanReason::Garbage));
+        (0..5).for_each(|_| tracker.view(Tick(0)).report_offence(from, BanReason::Garbage));
     }
     tracker.sweep(Tick(0), 1);
+    let view = tracker.view(Tick(0));
     let admits =
-        |from| tracker.admit(ListenerPolicyId(0), Tick(0), from, RequestKind::Announce, None).err();
+        |from| view.authorize(ListenerPolicyId(0), from, RequestKind::Announce, None).err();
     assert_eq!([admits(monitor), admits(stranger)], [None, Some(Refusal::Banned)]);
-    assert_eq!(tracker.admit_connect(Tick(0), stranger), Err(Refusal::Banned));
+    assert_eq!(view.authorize_connect(stranger), Err(Refusal::Banned));
     assert_eq!(admits("8.8.8.9".parse().unwrap()), Some(Refusal::Banned), "the prefix is");
     assert_eq!(admits("8.8.9.8".parse().unwrap()), None);
 }

@@ -78,7 +78,8 @@ fn tracker() -> Tracker {
 /// What a peer asks in a round.
 fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> AnnounceRequest {
     let from = IpAddr::from((0x0800_0000 + number).to_be_bytes());
-    let claim = tracker.claim(ListenerPolicyId(0), Tick(now), from, Some(user.as_bytes()));
+    let (view, key) = (tracker.view(Tick(now)), Some(user.as_bytes()));
+    let grant = view.authorize_unverified(ListenerPolicyId(0), from, RequestKind::Announce, key);
     let mut peer_id = [0; 20];
     peer_id[..4].copy_from_slice(&number.to_be_bytes());
     let announce = Announce {
@@ -97,13 +98,7 @@ fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> AnnounceRequ
         with_ids: false,
         with_downloads: true,
     };
-    AnnounceRequest {
-        claim: claim.expect("a claim"),
-        from,
-        via_local_address: false,
-        announce,
-        policy,
-    }
+    AnnounceRequest { grant: grant.expect("a grant"), via_local_address: false, announce, policy }
 }
 
 #[test]
@@ -114,19 +109,19 @@ fn known_peers_of_key_holders_allocate_nothing() {
     let mut round = |now: u32| {
         for number in 0..PEERS {
             let ask = ask(&tracker, &users[(number % KEYS) as usize], number, now);
-            tracker.announce(Tick(now), &mut random, &[ask], &mut count);
+            tracker.view(Tick(now)).announce(&mut random, &[ask], &mut count);
         }
         let user = users[0];
-        let pass = tracker.admit(
+        let view = tracker.view(Tick(now));
+        let grant = view.authorize(
             ListenerPolicyId(0),
-            Tick(now),
             [8, 0, 0, 1].into(),
             RequestKind::Scrape,
             Some(user.as_bytes()),
         );
         let mut counts = [SwarmCounts::default(); 2];
         let hashes = [InfoHash([1; 20]), InfoHash([2; 20])];
-        assert_eq!(tracker.scrape(pass.expect("a pass"), &hashes, &mut counts), Ok(()));
+        assert_eq!(view.scrape(grant.expect("a grant"), &hashes, &mut counts), Ok(()));
         tracker.passkeys().take_totals(&mut totals);
         tracker.downloads().take_changed(&mut changed);
         totals.clear();

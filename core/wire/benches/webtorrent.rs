@@ -37,7 +37,7 @@ fn main() {
     let mut input = frame.clone();
     show("copy and read a frame of 10 offers", || {
         input.copy_from_slice(&frame);
-        let event = ws::Reader::of_client().read(&mut input, usize::MAX).event;
+        let event = ws::Reader::for_client_frames().read(&mut input, usize::MAX).event;
         assert!(matches!(black_box(event), ws::Event::Text(_)));
     });
 }

@@ -16,6 +16,6 @@ mod tests;
 mod write;
 
 pub use message::{
-    Action, Announce, Answer, BadMessage, Message, Offer, Offers, Scrape, read, read_binary,
+    Action, Announce, Answer, Message, MessageError, Offer, Offers, Scrape, read, read_binary,
 };
 pub use write::{Relay, announce_reply, failure, scrape_reply};

@@ -16,7 +16,7 @@ mod read;
 mod tests;
 mod write;
 
-pub use close::{CloseCode, Fault};
+pub use close::{CloseCode, ProtocolError};
 pub use handshake::{accept_key, switching_protocols};
-pub use read::{Event, Read, Reader};
+pub use read::{Event, ReadEvent, Reader};
 pub use write::{close, ping, pong, text, text_with};

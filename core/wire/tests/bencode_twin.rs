@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tidegate_wire::bencode::{DEPTH_MAX, Reason, Value, parse};
+use tidegate_wire::bencode::{BencodeErrorKind, DEPTH_MAX, Value, parse};
 
 /// A small generator: the runs are the same everywhere, and a failure names its text.
 struct Random(u64);
@@ -174,5 +174,5 @@ fn nesting_stops_at_the_same_depth() {
         assert_eq!(agree(text.as_bytes()), depth <= DEPTH_MAX + 1, "{depth}");
     }
     let endless = parse(&[b'd'; 100_000]).unwrap_err();
-    assert_eq!((endless.at, endless.reason), (1, Reason::NoValue));
+    assert_eq!((endless.at, endless.kind), (1, BencodeErrorKind::UnexpectedByte));
 }

@@ -37,7 +37,7 @@ fn answer(datagram: &[u8], slot: &mut [u8]) -> usize {
     match udp::decode(datagram) {
         Err(_) => 0,
         Ok(Request::Connect { transaction_id }) => udp::connect_reply(slot, transaction_id, 1),
-        Ok(Request::Connected { transaction_id, call, .. }) => match call {
+        Ok(Request::Connected { transaction_id, request, .. }) => match request {
             VerifiedRequest::Announce { options, .. } => {
                 let mut room = [0; limits::URL_DATA_MAX];
                 let leechers = u32::from(options.is_malformed());

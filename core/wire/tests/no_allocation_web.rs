@@ -50,7 +50,7 @@ fn frames() -> Vec<u8> {
 
 /// Answers every frame of `input`.
 fn answer_all(input: &mut [u8], out: &mut Vec<u8>) {
-    let (mut reader, mut rest) = (ws::Reader::of_client(), input);
+    let (mut reader, mut rest) = (ws::Reader::for_client_frames(), input);
     loop {
         let read = reader.read(rest, limits::WS_MESSAGE_MAX);
         let consumed = read.consumed;
@@ -102,7 +102,7 @@ fn messages_allocate_nothing_and_answers_only_once() {
     assert_eq!(warm.count_total, 0);
     assert_eq!(out, first);
     // The reply, ten offers and an answer, the scrape's two torrents, the refusal, four pongs.
-    let (mut reader, mut events) = (ws::Reader::of_server(), Vec::new());
+    let (mut reader, mut events) = (ws::Reader::for_server_frames(), Vec::new());
     let mut rest = out.as_mut_slice();
     loop {
         let read = reader.read(rest, limits::WS_MESSAGE_MAX);

@@ -36,6 +36,7 @@ use axum::serve::IncomingStream;
 use tokio::sync::{Semaphore, watch};
 use tracker::Tracker;
 use tracker::counters::MetricsRegistry;
+use types::Tick;
 
 pub use api::{Api, ApiOptions, Deliver, Means, Post, is_token};
 pub use control::{Command, Reloaded, Setting};
@@ -58,6 +59,8 @@ pub struct Figures {
     pub status: Status,
     /// What the process has used; asked at each look.
     pub process: fn() -> Process,
+    /// The tracker's time, which goes on across upgrades; uptime does not.
+    pub clock: Box<dyn Fn() -> Tick + Send + Sync>,
     /// Every host name with the end of its certificate; asked at each look.
     pub certificates: Box<dyn Fn() -> BTreeMap<String, SystemTime> + Send + Sync>,
     /// What came of asking an ACME authority for certificates.

@@ -7,9 +7,9 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use tracker::ListenerPolicyId;
-use tracker::counters::{Counters, DropReason, Kind, Listener};
-use types::{Family, Refusal, Tick};
+use tracker::counters::{Counters, DropReason, Listener};
+use tracker::{ListenerPolicyId, RequestKind};
+use types::{Family, Refusal};
 
 use super::Figures;
 use super::api::{Api, Refused};
@@ -24,7 +24,7 @@ pub(super) fn render(figures: &Figures, api: Option<&Api>) -> String {
     looks::render_latency(&mut page, &listeners);
     looks::render_clients(&mut page, &listeners);
     render_totals(&mut page, figures);
-    looks::render_store(&mut page, figures, api.map_or_else(|| uptime(figures), Api::tick));
+    looks::render_store(&mut page, figures, (figures.clock)());
     render_lists(&mut page, figures, &listeners);
     render_limits(&mut page, figures);
     render_certificates(&mut page, figures);
@@ -37,7 +37,7 @@ pub(super) fn render(figures: &Figures, api: Option<&Api>) -> String {
 }
 
 fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
-    type Table = fn(&Counters) -> &[[u64; Kind::ALL.len()]; 2];
+    type Table = fn(&Counters) -> &[[u64; RequestKind::ALL.len()]; 2];
     let tables: [(&str, &str, Table); 2] = [
         ("requests_total", "Requests received.", |counters| &counters.requests),
         ("responses_total", "Responses sent; refusals are of kind other.", |c| &c.responses),
@@ -46,7 +46,7 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         page.head(name, "counter", help);
         for (listener, counters) in listeners {
             for (family, row) in [Family::V4, Family::V6].into_iter().zip(table(counters)) {
-                for (kind, value) in Kind::ALL.into_iter().zip(row) {
+                for (kind, value) in RequestKind::ALL.into_iter().zip(row) {
                     let own = [("family", label(family)), ("kind", kind.label())];
                     page.line(name, listener, &own, value);
                 }
@@ -135,7 +135,7 @@ fn render_lists(page: &mut Page, figures: &Figures, listeners: &[(Listener, Coun
 }
 
 fn render_limits(page: &mut Page, figures: &Figures) {
-    let table_usages = figures.tracker.limiter().table_usages(uptime(figures));
+    let table_usages = figures.tracker.limiter().table_usages((figures.clock)());
     page.head("limit_buckets", "gauge", "Prefixes whose requests can be remembered.");
     for fill in &table_usages {
         page.plain("limit_buckets", &format!("kind=\"{}\"", fill.label), fill.buckets);
@@ -245,11 +245,6 @@ fn render_api(page: &mut Page, api: &Api) {
     }
 }
 
-/// The tracker's time, as far as the process itself knows it.
-fn uptime(figures: &Figures) -> Tick {
-    Tick((figures.process)().uptime_s as u32)
-}
-
 fn label(family: Family) -> &'static str {
     match family {
         Family::V4 => "v4",
@@ -299,6 +294,8 @@ pub(super) mod tests {
     use tracker::counters::{MetricsRegistry, Protocol};
     use tracker::{Limits, Options, Policy, Rate, Secrets, Tracker};
 
+    use types::Tick;
+
     use super::*;
     use crate::{AcmeAttempts, Process, Status};
 
@@ -328,6 +325,7 @@ pub(super) mod tests {
             board: Arc::default(),
             status: Status::default(),
             process: Process::default,
+            clock: Box::new(|| Tick(100_000)),
             certificates: Box::new(|| {
                 let names = ["t.example", "a\"b"].map(String::from);
                 names.map(|name| (name, SystemTime::UNIX_EPOCH + Duration::from_secs(7))).into()
@@ -335,6 +333,20 @@ pub(super) mod tests {
             acme: AcmeAttempts::default(),
             version: "1.2.3",
         }
+    }
+
+    /// A new process inherits the tracker's clock, and its uptime starts at 0.
+    #[test]
+    fn limit_buckets_in_use_are_counted_by_the_inherited_clock() {
+        let figures = figures();
+        let scrapes = Rate { per_s: 5, burst: 9 };
+        figures.tracker.limiter().replace(Limits { scrapes, ..Limits::default() });
+        let view = figures.tracker.view(Tick(100_000));
+        let from = [192, 0, 2, 1].into();
+        view.authorize(ListenerPolicyId(0), from, RequestKind::Scrape, None).unwrap();
+        let page = render(&figures, None);
+        let used = "tidegate_limit_buckets_used{kind=\"scrape\"} 1";
+        assert!(page.lines().any(|line| line == used), "{page}");
     }
 
     #[test]
@@ -349,7 +361,7 @@ pub(super) mod tests {
             address,
             listener_policy: ListenerPolicyId(0),
         });
-        metrics.counters.request(Family::V6, Kind::Announce);
+        metrics.counters.request(Family::V6, RequestKind::Announce);
         metrics.counters.drop(DropReason::BadConnectionId);
         metrics.counters.latency.observe(Duration::from_micros(15), 3);
         let id = Some(types::PeerId(*b"-qB5010-abcdefghijkl"));

@@ -287,8 +287,7 @@ fn rounded(sample: &Sample) -> Value {
 mod tests {
     use std::time::Duration;
 
-    use tracker::ListenerPolicyId;
-    use tracker::counters::Kind;
+    use tracker::{ListenerPolicyId, RequestKind};
     use types::Family;
 
     use super::*;
@@ -307,7 +306,7 @@ mod tests {
         let history: Value = serde_json::from_str(&history[0].data).unwrap();
         assert_eq!(history["fields"].as_array().unwrap().len(), FIELDS.len());
         assert_eq!(history["seconds"], json!([]), "there is nothing to compare with yet");
-        metrics.counters.request(Family::V4, Kind::Announce);
+        metrics.counters.request(Family::V4, RequestKind::Announce);
         metrics.counters.latency.observe(Duration::from_micros(15), 1);
         metrics.publish();
         recorder.record(&figures);

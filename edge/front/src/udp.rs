@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use net::{Batch, Handler};
-use tracker::counters::{Counters, DropReason, Kind, WorkerMetrics};
+use tracker::counters::{Counters, DropReason, WorkerMetrics};
 use tracker::{
     AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, HeavyHitters, IpPrefix,
-    ListenerPolicyId, Networks, Random, RequestKind, Tracker, UnverifiedGrant,
+    ListenerPolicyId, Networks, Random, RequestKind, Tracker, UnverifiedGrant, View,
 };
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
-    SwarmCounts, Tick, limits,
+    SwarmCounts, limits,
 };
 use wire::proxy::simple;
 use wire::udp::{self, AnnounceHead, DecodeError, InfoHashes, Options, Request, VerifiedRequest};
@@ -55,6 +55,14 @@ const _: () = assert!(net::REPLY_MAX == limits::UDP_PAYLOAD_V4_MAX);
 const _: () = assert!(Place::V4.peers_max() == limits::PEERS_UDP_V4_MAX);
 const _: () = assert!(Place::V6.peers_max() == limits::PEERS_UDP_V6_MAX);
 
+/// What the datagrams of one batch share.
+struct BatchContext<'a> {
+    view: View<'a>,
+    listener: &'a mut UdpListener,
+    random: &'a mut Random,
+    heavy_hitters: &'a mut HeavyHitters,
+}
+
 /// An announce that waits for the rest of its batch.
 #[derive(Clone, Copy)]
 struct Pending {
@@ -87,19 +95,15 @@ impl UdpFront {
         let (random, heavy_hitters) = (Random::new(seed), HeavyHitters::default());
         Self { tracker, clock, random, listeners, heavy_hitters }
     }
+}
 
+impl BatchContext<'_> {
     /// Answers datagram `slot`, or gives its announce and where the answer goes.
-    fn read(
-        &mut self,
-        socket: usize,
-        batch: &mut Batch,
-        slot: usize,
-        now: Tick,
-    ) -> Option<(AnnounceRequest, Pending)> {
+    fn read(&mut self, batch: &mut Batch, slot: usize) -> Option<(AnnounceRequest, Pending)> {
         let from = batch.from(slot).ip();
         let truncated = batch.is_truncated(slot);
         let (request, reply) = batch.exchange(slot);
-        let UdpListener { metrics, listener_policy, proxies } = &mut self.listeners[socket];
+        let UdpListener { metrics, listener_policy, proxies } = &mut *self.listener;
         let counters = &mut metrics.counters;
         counters.bytes_in += request.len() as u64;
         if truncated {
@@ -108,7 +112,7 @@ impl UdpFront {
         }
         let (mut ip, mut request, mut place) = (from, request, Place::new(from));
         let mut reached = None;
-        let mut heavy_hitters = Some(&mut self.heavy_hitters);
+        let mut heavy_hitters = Some(&mut *self.heavy_hitters);
         if proxies.as_ref().is_some_and(|proxies| proxies.contains(from)) {
             let Some(wrapped) = simple::unwrap(request) else {
                 counters.drop(DropReason::BadProxyHeader);
@@ -122,42 +126,31 @@ impl UdpFront {
         }
         let room = reply.get_mut(place.start..place.end).unwrap_or_default();
         let mut turn = Turn {
-            tracker: &self.tracker,
+            view: &self.view,
             counters,
             heavy_hitters,
             listener_policy: *listener_policy,
             ip,
-            now,
             len: 0,
         };
         let asked = turn.take(request, room);
         batch.set_reply(slot, place.whole(turn.len));
-        let (claim, announce, transaction_id) = asked?;
+        let (grant, announce, transaction_id) = asked?;
         let via_local_address = is_via_local_address(ip, || reached.or_else(|| batch.to(slot)));
         let pending = Pending { slot, transaction_id, place, len: 0 };
-        Some((
-            AnnounceRequest {
-                claim,
-                from: ip,
-                via_local_address,
-                announce,
-                policy: place.policy(),
-            },
-            pending,
-        ))
+        let policy = place.policy();
+        Some((AnnounceRequest { grant, via_local_address, announce, policy }, pending))
     }
 
     /// Serves the announces of a batch.
     fn serve(
         &mut self,
-        socket: usize,
         batch: &mut Batch,
         (requests, pending): (&[AnnounceRequest], &mut [Pending]),
-        now: Tick,
     ) {
-        let counters = &mut self.listeners[socket].metrics.counters;
+        let counters = &mut self.listener.metrics.counters;
         let mut replies = Replies { batch, pending, counters, accepted: 0, last: None };
-        self.tracker.announce(now, &mut self.random, requests, &mut replies);
+        self.view.announce(self.random, requests, &mut replies);
         let (accepted, last) = (replies.accepted, replies.last);
         for done in pending {
             batch.set_reply(done.slot, done.place.whole(done.len));
@@ -170,18 +163,20 @@ impl UdpFront {
 impl Handler for UdpFront {
     fn batch(&mut self, socket: usize, batch: &mut Batch) {
         let begun = self.clock.moment();
-        let now = begun.tick();
+        let Self { tracker, random, listeners, heavy_hitters, .. } = self;
+        let (view, listener) = (tracker.view(begun.tick()), &mut listeners[socket]);
+        let mut context = BatchContext { view, listener, random, heavy_hitters };
         let mut requests: ArrayVec<AnnounceRequest, { limits::BATCH_MAX }> = ArrayVec::new();
         let mut pending: ArrayVec<Pending, { limits::BATCH_MAX }> = ArrayVec::new();
         for slot in 0..batch.len() {
-            if let Some((ask, asker)) = self.read(socket, batch, slot, now) {
+            if let Some((ask, asker)) = context.read(batch, slot) {
                 requests.push(ask);
                 pending.push(asker);
             }
         }
-        self.serve(socket, batch, (&requests, &mut pending), now);
+        context.serve(batch, (&requests, &mut pending));
         let sent: usize = (0..batch.len()).map(|slot| batch.reply_len(slot)).sum();
-        let counters = &mut self.listeners[socket].metrics.counters;
+        let counters = &mut context.listener.metrics.counters;
         counters.bytes_out += sent as u64;
         counters.latency.observe(begun.elapsed(), batch.len() as u64);
     }
@@ -255,7 +250,7 @@ impl Place {
 
 /// One datagram on its way.
 struct Turn<'a> {
-    tracker: &'a Tracker,
+    view: &'a View<'a>,
     counters: &'a mut Counters,
     /// Whom to shut out, if the client can be.
     heavy_hitters: Option<&'a mut HeavyHitters>,
@@ -263,7 +258,6 @@ struct Turn<'a> {
     listener_policy: ListenerPolicyId,
     /// The client's address.
     ip: IpAddr,
-    now: Tick,
     /// Bytes of reply.
     len: usize,
 }
@@ -278,82 +272,87 @@ impl Turn<'_> {
         let family = Family::of(self.ip);
         let (connection_id, transaction_id, call) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
-                self.counters.request(family, Kind::Connect);
-                if let Err(refusal) = self.tracker.admit_connect(self.now, self.ip) {
+                self.counters.request(family, RequestKind::Connect);
+                if let Err(refusal) = self.view.authorize_connect(self.ip) {
                     self.counters.drop(match refusal {
                         Refusal::Banned => DropReason::Banned,
                         _ => DropReason::ConnectRate,
                     });
                     return None;
                 }
-                let id = self.tracker.issue_connection_id(self.now, self.ip);
+                let id = self.view.issue_connection_id(self.ip);
                 self.len = udp::connect_reply(reply, transaction_id, id);
-                self.counters.response(family, Kind::Connect);
+                self.counters.response(family, RequestKind::Connect);
                 return None;
             }
-            Ok(Request::Connected { connection_id, transaction_id, call }) => {
+            Ok(Request::Connected { connection_id, transaction_id, request: call }) => {
                 (connection_id, transaction_id, call)
             }
             Err(noise) => {
                 let reason = match noise {
                     DecodeError::TooShort => DropReason::TooShort,
-                    DecodeError::NotATracker => DropReason::NotATracker,
+                    DecodeError::WrongMagic => DropReason::NotATracker,
                 };
                 self.drop(reason, request);
                 return None;
             }
         };
         //= bep15#connection-id-verified
-        if !self.tracker.verify_connection_id(self.now, self.ip, connection_id) {
+        if !self.view.verify_connection_id(self.ip, connection_id) {
             self.drop(DropReason::BadConnectionId, request);
             return None;
         }
         match call {
             VerifiedRequest::Announce { announce, options } => {
-                self.counters.request(family, Kind::Announce);
+                self.counters.request(family, RequestKind::Announce);
                 // The announce is served all the same: what counts stands before the options.
                 if options.is_malformed() {
                     self.counters.drop(DropReason::MalformedOptions);
                 }
-                match self.claim(&options) {
-                    Ok(claim) => return Some((claim, announce, transaction_id)),
+                match self.authorize(&options) {
+                    Ok(grant) => return Some((grant, announce, transaction_id)),
                     Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
             }
             VerifiedRequest::Scrape(hashes) => {
-                self.counters.request(family, Kind::Scrape);
+                self.counters.request(family, RequestKind::Scrape);
                 match self.scrape(hashes, transaction_id, reply) {
-                    Ok(()) => self.counters.response(family, Kind::Scrape),
+                    Ok(()) => self.counters.response(family, RequestKind::Scrape),
                     Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
             }
             VerifiedRequest::Malformed(refusal) => {
-                self.counters.request(family, Kind::Other);
-                let claim = self.tracker.claim(self.listener_policy, self.now, self.ip, None);
-                if claim.is_ok() && self.heavy_hitters.is_some() {
-                    self.tracker.report_offence(self.now, self.ip, BanReason::Garbage);
+                self.counters.request(family, RequestKind::Other);
+                let grant = self.authorize_key(None);
+                if grant.is_ok() && self.heavy_hitters.is_some() {
+                    self.view.report_offence(self.ip, BanReason::Garbage);
                 }
-                self.refuse(claim.err().unwrap_or(refusal), transaction_id, reply);
+                self.refuse(grant.err().unwrap_or(refusal), transaction_id, reply);
             }
         }
         None
     }
 
-    /// Asks for leave by the key in the client's URL, which clients send if it says more than
-    /// `/announce` (BEP 41). What comes of the key is heard when all of the batch have asked.
+    /// Authorizes an announce by the key in the client's URL, which clients send if it says more than
+    /// `/announce` (BEP 41). The key itself is verified with the rest of the batch.
     //= bep41#url-data-use
-    fn claim(&self, options: &Options<'_>) -> Result<UnverifiedGrant, Refusal> {
-        match options.sole_url_data() {
-            Some(url) => self.claim_by(url),
-            None if options.is_empty() => self.claim_by(b""),
-            None => self.claim_by(options.url_data(&mut [0; limits::URL_DATA_MAX])),
+    fn authorize(&self, options: &Options<'_>) -> Result<UnverifiedGrant, Refusal> {
+        match options.single_url_data() {
+            Some(url) => self.authorize_url(url),
+            None if options.is_empty() => self.authorize_url(b""),
+            None => self.authorize_url(options.url_data(&mut [0; limits::URL_DATA_MAX])),
         }
     }
 
-    fn claim_by(&self, url: &[u8]) -> Result<UnverifiedGrant, Refusal> {
+    fn authorize_url(&self, url: &[u8]) -> Result<UnverifiedGrant, Refusal> {
         let url = url::read(url);
-        let key = user_key(self.tracker, self.listener_policy, url.key, url.query);
-        self.tracker.claim(self.listener_policy, self.now, self.ip, key)
+        let is_private = self.view.is_private(self.listener_policy);
+        self.authorize_key(user_key(is_private, url.key, url.query))
+    }
+
+    fn authorize_key(&self, key: Option<&[u8]>) -> Result<UnverifiedGrant, Refusal> {
+        let kind = RequestKind::Announce;
+        self.view.authorize_unverified(self.listener_policy, self.ip, kind, key)
     }
 
     fn scrape(
@@ -363,18 +362,13 @@ impl Turn<'_> {
         reply: &mut [u8],
     ) -> Result<(), Refusal> {
         // A scrape carries no options, so no key either: private doors refuse it.
-        let pass = self.tracker.admit(
-            self.listener_policy,
-            self.now,
-            self.ip,
-            RequestKind::Scrape,
-            None,
-        )?;
+        let (listener, kind) = (self.listener_policy, RequestKind::Scrape);
+        let grant = self.view.authorize(listener, self.ip, kind, None)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let hashes = hashes.copy_to(&mut room);
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let counts = counts.get_mut(..hashes.len()).unwrap_or_default();
-        self.tracker.scrape(pass, hashes, counts)?;
+        self.view.scrape(grant, hashes, counts)?;
         self.len = udp::scrape_reply(reply, transaction_id, counts);
         Ok(())
     }
@@ -387,14 +381,14 @@ impl Turn<'_> {
         }
         if refusal == Refusal::TooManyRequests {
             if let Some(heavy_hitters) = &mut self.heavy_hitters {
-                let is_too_far = self.tracker.limiter().note(heavy_hitters, self.now, self.ip);
+                let is_too_far = self.view.note_refusal(heavy_hitters, self.ip);
                 self.counters.kernel_blocks += u64::from(is_too_far);
             }
             return self.counters.drop(DropReason::RequestRate);
         }
         self.len = udp::error_reply(reply, transaction_id, refusal.text());
         self.counters.refuse(refusal);
-        self.counters.response(Family::of(self.ip), Kind::Other);
+        self.counters.response(Family::of(self.ip), RequestKind::Other);
     }
 
     /// Counts a datagram that is met with silence. A header of a proxy looks like anything but a
@@ -405,7 +399,7 @@ impl Turn<'_> {
         reject_log::dropped("udp", self.ip, reason);
         self.counters.drop(reason);
         if self.heavy_hitters.is_some() {
-            self.tracker.report_offence(self.now, self.ip, BanReason::BadConnectionIds);
+            self.view.report_offence(self.ip, BanReason::BadConnectionIds);
         }
     }
 }
@@ -446,7 +440,7 @@ impl AnnounceSink for Replies<'_> {
         let Some(Pending { place, .. }) = self.find(slot) else { return };
         let chosen = accepted.chosen;
         (self.accepted, self.last) = (self.accepted + 1, Some(slot));
-        self.counters.response(place.family, Kind::Announce);
+        self.counters.response(place.family, RequestKind::Announce);
         self.counters.peers_sent += u64::from(chosen.v4) + u64::from(chosen.v6);
         self.go_on(slot, |buffer, pending| {
             let head = AnnounceHead {
@@ -463,7 +457,7 @@ impl AnnounceSink for Replies<'_> {
         let Some(pending) = self.find(slot) else { return };
         reject_log::refused("udp", self.batch.from(pending.slot).ip(), refusal);
         self.counters.refuse(refusal);
-        self.counters.response(pending.place.family, Kind::Other);
+        self.counters.response(pending.place.family, RequestKind::Other);
         self.go_on(slot, |buffer, pending| {
             udp::error_reply(buffer, pending.transaction_id, refusal.text())
         });

@@ -33,9 +33,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tools/client",
             "tools/load",
             "tools/compare",
+            "testing/harness",
         ],
     ),
-    ("xtask", &[]),
+    ("testing/harness", &[]),
+    ("xtask", &["testing/harness"]),
 ];
 
 const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];

@@ -70,6 +70,7 @@ impl Workers {
             board: Arc::clone(board),
             status: Status::default(),
             process,
+            clock: Box::new(move || clock.now()),
             certificates: Box::new(move || certificates.expiries()),
             acme: AcmeAttempts::default(),
             version: env!("CARGO_PKG_VERSION"),

@@ -83,7 +83,7 @@ impl HashList {
 
     /// Asks for the memory that [`HashList::contains`] will need first.
     #[inline]
-    pub(crate) fn approach(&self, hash: &InfoHash) {
+    pub(crate) fn prefetch(&self, hash: &InfoHash) {
         let bucket = leading_bits(hash).checked_shr(self.shift).unwrap_or(0) as usize;
         self.starts.get(bucket).into_iter().for_each(prefetch);
     }

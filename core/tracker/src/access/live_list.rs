@@ -82,7 +82,7 @@ impl LiveList {
 
     /// Asks for the memory that [`LiveList::contains`] will need, most of the time.
     #[inline]
-    pub(crate) fn approach(&self, hash: &InfoHash) {
+    pub(crate) fn prefetch(&self, hash: &InfoHash) {
         self.piece(hash).into_iter().for_each(|piece| prefetch(piece.third_bytes));
     }
 

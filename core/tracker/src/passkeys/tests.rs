@@ -15,7 +15,7 @@ fn ring() -> PasskeyStore {
 impl PasskeyStore {
     /// Both halves.
     fn enter(&self, now: Tick, text: &[u8], kind: RequestKind) -> Result<KeyHash, Refusal> {
-        let name = self.seek(text);
+        let name = self.hash_and_prefetch(text);
         self.admit(now, name, kind).map(|_| name)
     }
 }
@@ -60,8 +60,8 @@ impl Said {
 }
 
 fn announce(ring: &PasskeyStore, now: Tick, key: &UserKey, said: &Said) -> Result<(), Refusal> {
-    let name = ring.seek(key.as_bytes());
-    let tag = ring.approach(name, &said.torrent, &said.peer);
+    let name = ring.hash_and_prefetch(key.as_bytes());
+    let tag = ring.prefetch_session(name, &said.torrent, &said.peer);
     ring.admit(now, name, RequestKind::Announce)?.account(now, tag, &said.report())
 }
 

@@ -1,25 +1,25 @@
-//! What stands behind the `?`.
+//! The queries of announces and scrapes.
 //!
-//! Names come in any order; those that are not known are skipped without being decoded, because
-//! clients put raw bytes there (aria2's `key`). Of a repeated name the first counts. A `+` is a
-//! plus: clients write bytes as `%XX`, never as forms do.
+//! Parameters come in any order. Unknown ones are skipped without decoding, because clients put raw
+//! bytes there (aria2's `key`). If a name repeats, its first value counts. A `+` is a plus sign:
+//! clients write bytes as `%XX`, never as HTML forms do.
 
 use types::{Announce, Event, InfoHash, NumWant, PeerId, Refusal, limits};
 
 use crate::url::parameters;
 
-/// An announce as HTTP asks it.
+/// The parameters of an HTTP announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnounceQuery {
-    /// What it says.
+    /// The announce itself.
     pub announce: Announce,
-    /// Whether the answer may be compact (BEP 23); only `compact=0` asks for the dict model.
+    /// Whether the response may list peers compactly (BEP 23). False only for `compact=0`.
     pub compact: bool,
-    /// Whether the dict model shall do without peer ids.
+    /// Whether peers in dictionaries come without peer ids.
     pub no_peer_id: bool,
 }
 
-/// The parameters of an announce, as they stand in the query.
+/// The raw values of an announce's parameters.
 #[derive(Default)]
 struct Raw<'a> {
     info_hash: Option<&'a [u8]>,
@@ -34,7 +34,7 @@ struct Raw<'a> {
     no_peer_id: Option<&'a [u8]>,
 }
 
-/// Reads an announce's query.
+/// Parses an announce's query. Returns the refusal for the first missing or malformed parameter.
 //= bep3#announce-request
 pub fn announce_query(query: &[u8]) -> Result<AnnounceQuery, Refusal> {
     let raw = Raw::read(query);
@@ -66,7 +66,7 @@ impl<'a> Raw<'a> {
     fn read(query: &'a [u8]) -> Self {
         let mut raw = Self::default();
         for (name, value) in parameters(query) {
-            let place = match name {
+            let slot = match name {
                 b"info_hash" => &mut raw.info_hash,
                 b"peer_id" => &mut raw.peer_id,
                 b"port" => &mut raw.port,
@@ -79,38 +79,39 @@ impl<'a> Raw<'a> {
                 b"no_peer_id" => &mut raw.no_peer_id,
                 //= bep3#announce-ip
                 //= bep7#foreign-address
-                // ip, ipv4, ipv6 would let anyone aim traffic at others; key and trackerid say
-                // nothing to us.
+                // Skipped: ip, ipv4 and ipv6 would let a client aim traffic at a victim; key and
+                // trackerid are not used.
                 _ => continue,
             };
-            place.get_or_insert(value);
+            slot.get_or_insert(value);
         }
         raw
     }
 }
 
-/// The torrents that a scrape names: at most [`limits::SCRAPE_HASHES_HTTP_MAX`].
+/// A scrape's query, which names at most [`limits::SCRAPE_HASHES_HTTP_MAX`] torrents.
 #[derive(Clone, Copy, Debug)]
 pub struct ScrapeQuery<'a> {
     query: &'a [u8],
 }
 
 impl<'a> ScrapeQuery<'a> {
-    /// A scrape's query.
+    /// Wraps a scrape's query; nothing is parsed yet.
     pub fn new(query: &'a [u8]) -> Self {
         Self { query }
     }
 
-    /// Puts the named torrents into `room`, sorted and without repeats, since they become the keys
-    /// of a dictionary, and gives that slice. One that is malformed refuses the scrape.
+    /// Writes the requested info hashes to `buffer` and returns the filled part. Hashes are sorted and
+    /// distinct, because they become the keys of a dictionary. Returns a refusal if a hash is
+    /// malformed or if there is none.
     //= bep48#scrape-request
     pub fn read_into<'b>(
         &self,
-        room: &'b mut [InfoHash; limits::SCRAPE_HASHES_HTTP_MAX],
+        buffer: &'b mut [InfoHash; limits::SCRAPE_HASHES_HTTP_MAX],
     ) -> Result<&'b [InfoHash], Refusal> {
         let mut len = 0;
         let named = parameters(self.query).filter(|(name, _)| *name == b"info_hash");
-        for ((_, value), slot) in named.zip(room.iter_mut()) {
+        for ((_, value), slot) in named.zip(buffer.iter_mut()) {
             *slot = InfoHash(twenty_bytes(value).ok_or(Refusal::InfoHashMalformed)?);
             len += 1;
         }
@@ -118,14 +119,14 @@ impl<'a> ScrapeQuery<'a> {
         if len == 0 {
             return Err(Refusal::FullScrape);
         }
-        let named = room.get_mut(..len).unwrap_or_default();
+        let named = buffer.get_mut(..len).unwrap_or_default();
         //= bep3#bencode-sorted-keys
         named.sort_unstable();
         Ok(dedup(named))
     }
 }
 
-/// Moves the distinct ones of a sorted slice to its front.
+/// Moves the distinct hashes of a sorted slice to its front and returns them.
 fn dedup(hashes: &mut [InfoHash]) -> &[InfoHash] {
     let mut kept = 0_usize;
     for at in 0..hashes.len() {
@@ -141,7 +142,7 @@ fn dedup(hashes: &mut [InfoHash]) -> &[InfoHash] {
     hashes.get(..kept).unwrap_or_default()
 }
 
-/// Percent-decodes exactly 20 bytes.
+/// Percent-decodes exactly 20 bytes. Returns `None` for any other length or a bad escape.
 //= bep3#percent-encoding
 fn twenty_bytes(text: &[u8]) -> Option<[u8; 20]> {
     let mut bytes = [0; 20];
@@ -167,7 +168,7 @@ fn hex(digit: u8) -> Option<u8> {
     }
 }
 
-/// A decimal number of at most 64 bits, digits only.
+/// Parses a decimal number of at most 64 bits, digits only.
 fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -178,7 +179,8 @@ fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Bytes left. Clients that do not know yet send -1 or all ones: more than nothing, then.
+/// Parses the number of bytes left. Clients that do not know it yet send -1 or all ones; both count
+/// as "more than 0".
 fn left(text: &[u8]) -> Option<u64> {
     let unsigned = text.strip_prefix(b"-").unwrap_or(text);
     let value = number(unsigned).or_else(|| {

@@ -10,16 +10,16 @@ fn route(client: &str, server: &str) -> Route {
     Route { client: client.parse().unwrap(), server: server.parse().unwrap() }
 }
 
-fn whole(input: &[u8]) -> Header {
+fn whole(input: &[u8]) -> ProxyHeader {
     match read(input) {
-        Opening::Whole(header) => header,
+        ParsedProxyHeader::Complete(header) => header,
         other => panic!("{other:?} of {}", input.escape_ascii()),
     }
 }
 
-fn fault(input: &[u8]) -> Fault {
+fn fault(input: &[u8]) -> ProxyHeaderError {
     match read(input) {
-        Opening::Fault(fault) => fault,
+        ParsedProxyHeader::Invalid(fault) => fault,
         other => panic!("{other:?} of {}", input.escape_ascii()),
     }
 }
@@ -87,7 +87,7 @@ fn headers() -> Vec<(Vec<u8>, Option<Route>)> {
 #[test]
 fn headers_say_whose_the_connection_is() {
     for (mut bytes, route) in headers() {
-        let header = Header { route, len: bytes.len() };
+        let header = ProxyHeader { route, len: bytes.len() };
         assert_eq!(whole(&bytes), header, "{}", bytes.escape_ascii());
         bytes.extend(b"GET / HTTP/1.1\r\n\r\n");
         assert_eq!(whole(&bytes), header, "with a request behind it");
@@ -100,7 +100,7 @@ fn headers_say_whose_the_connection_is() {
 fn a_header_cut_anywhere_waits_for_the_rest() {
     for (bytes, _) in headers() {
         for cut in 0..bytes.len() {
-            let Opening::Partial { missing } = read(&bytes[..cut]) else {
+            let ParsedProxyHeader::Partial { missing } = read(&bytes[..cut]) else {
                 panic!("{cut} bytes of {}", bytes.escape_ascii())
             };
             assert!((1..=bytes.len() - cut).contains(&missing), "{missing} after {cut}");
@@ -108,7 +108,7 @@ fn a_header_cut_anywhere_waits_for_the_rest() {
     }
     // The length once read, no byte more is asked for.
     let bytes = binary(0x21, 0x21, &block_v6());
-    assert_eq!(read(&bytes[..20]), Opening::Partial { missing: 32 });
+    assert_eq!(read(&bytes[..20]), ParsedProxyHeader::Partial { missing: 32 });
 }
 
 //= proxy#versions
@@ -118,11 +118,11 @@ fn what_does_not_speak_the_protocol_is_told_by_its_first_bytes() {
     for bytes in
         [b"G".as_slice(), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"PROXi", b"\r\n\r\n\r"]
     {
-        assert_eq!(fault(bytes), Fault::Absent, "{}", bytes.escape_ascii());
-        assert!(!begins(bytes));
+        assert_eq!(fault(bytes), ProxyHeaderError::Absent, "{}", bytes.escape_ascii());
+        assert!(!is_proxy_header(bytes));
     }
     for (bytes, _) in headers() {
-        assert!(begins(&bytes));
+        assert!(is_proxy_header(&bytes));
     }
 }
 
@@ -155,25 +155,25 @@ fn a_line_that_is_not_exact_is_none() {
         "PROXY \r\n",
         "PROXY TCP4 192.0.2.1 198.51.100.2 4711 44\u{663}\r\n",
     ] {
-        assert_eq!(fault(text.as_bytes()), Fault::Malformed, "{text}");
+        assert_eq!(fault(text.as_bytes()), ProxyHeaderError::Malformed, "{text}");
     }
-    assert_eq!(fault(b"PROXY TCP4 192.0.2.1 \xff 4711 443\r\n"), Fault::Malformed);
+    assert_eq!(fault(b"PROXY TCP4 192.0.2.1 \xff 4711 443\r\n"), ProxyHeaderError::Malformed);
 }
 
 //= proxy#line-end
 //= type=test
 #[test]
 fn a_line_ends_in_time_and_with_both_bytes() {
-    assert_eq!(fault(b"PROXY UNKNOWN\n"), Fault::Malformed);
-    assert_eq!(fault(b"PROXY UNKNOWN\rx"), Fault::Malformed);
-    assert_eq!(fault(b"PROXY UNKNOWN\r\r\n"), Fault::Malformed);
+    assert_eq!(fault(b"PROXY UNKNOWN\n"), ProxyHeaderError::Malformed);
+    assert_eq!(fault(b"PROXY UNKNOWN\rx"), ProxyHeaderError::Malformed);
+    assert_eq!(fault(b"PROXY UNKNOWN\r\r\n"), ProxyHeaderError::Malformed);
     let line = |len: usize| [b"PROXY UNKNOWN ".as_slice(), &vec![b'x'; len - 16], b"\r\n"].concat();
     assert_eq!(whole(&line(107)).len, 107);
-    assert_eq!(fault(&line(108)), Fault::Malformed);
+    assert_eq!(fault(&line(108)), ProxyHeaderError::Malformed);
     // Neither does one have to wait for the end that comes too late.
-    assert_eq!(read(&line(200)[..105]), Opening::Partial { missing: 2 });
+    assert_eq!(read(&line(200)[..105]), ParsedProxyHeader::Partial { missing: 2 });
     for cut in [106, 107, 150] {
-        assert_eq!(fault(&line(200)[..cut]), Fault::Malformed);
+        assert_eq!(fault(&line(200)[..cut]), ProxyHeaderError::Malformed);
     }
 }
 
@@ -183,13 +183,17 @@ fn a_line_ends_in_time_and_with_both_bytes() {
 #[test]
 fn binary_headers_with_unknown_parts_are_none() {
     for command in (0..=255).filter(|command| !matches!(command, 0x20 | 0x21)) {
-        assert_eq!(fault(&binary(command, 0x11, &BLOCK_V4)), Fault::Malformed, "{command:x}");
+        assert_eq!(
+            fault(&binary(command, 0x11, &BLOCK_V4)),
+            ProxyHeaderError::Malformed,
+            "{command:x}"
+        );
     }
     for family in 0..=255_u8 {
         let is_known = family >> 4 <= 3 && family & 15 <= 2;
         let is_tcp = matches!(family, 0x11 | 0x21);
         match read(&binary(0x21, family, &block_v6())) {
-            Opening::Whole(header) => {
+            ParsedProxyHeader::Complete(header) => {
                 assert!(is_known, "{family:x}");
                 assert_eq!(header.route.is_some(), is_tcp, "{family:x}");
             }
@@ -206,8 +210,10 @@ fn addresses_must_be_within_the_length() {
         for len in 0..=40 {
             let bytes = [binary(0x21, family, &vec![1; len]), vec![1; 40]].concat();
             match read(&bytes) {
-                Opening::Whole(header) => assert!(len >= due && header.len == 16 + len),
-                Opening::Fault(Fault::Malformed) => assert!(len < due),
+                ParsedProxyHeader::Complete(header) => {
+                    assert!(len >= due && header.len == 16 + len)
+                }
+                ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed) => assert!(len < due),
                 other => panic!("{other:?}"),
             }
         }
@@ -220,8 +226,8 @@ fn endless_headers_are_given_up_at_their_length() {
     let bytes = binary(0x21, 0x11, &longest);
     assert_eq!(whole(&bytes).len, limits::PROXY_HEADER_MAX);
     let bytes = binary(0x21, 0x11, &[longest.as_slice(), &[0]].concat());
-    assert_eq!(fault(&bytes[..16]), Fault::TooLong);
-    assert_eq!(fault(&binary(0x20, 0, &[0; 65535])), Fault::TooLong);
+    assert_eq!(fault(&bytes[..16]), ProxyHeaderError::TooLong);
+    assert_eq!(fault(&binary(0x20, 0, &[0; 65535])), ProxyHeaderError::TooLong);
 }
 
 /// Two random addresses of a family each.
@@ -249,19 +255,19 @@ fn what_is_written_reads_back() {
         line(&mut text, route);
         relayed(&mut long, route, &[4, 0, 0]);
         simple::header(&mut simple, route);
-        assert_eq!(whole(&text), Header { route: Some(route), len: text.len() });
-        assert_eq!(whole(&long), Header { route: Some(route), len: long.len() });
+        assert_eq!(whole(&text), ProxyHeader { route: Some(route), len: text.len() });
+        assert_eq!(whole(&long), ProxyHeader { route: Some(route), len: long.len() });
         assert_eq!(simple::unwrap(&simple).unwrap().route, route);
         // One byte changed: another header, or none; never a longer one than there is.
         let at = random() as usize % long.len();
         long[at] = random() as u8;
-        if let Opening::Whole(header) = read(&long) {
+        if let ParsedProxyHeader::Complete(header) = read(&long) {
             assert!(header.len <= long.len());
         }
     }
     let mut own = Vec::new();
     local(&mut own);
-    assert_eq!(whole(&own), Header { route: None, len: 16 });
+    assert_eq!(whole(&own), ProxyHeader { route: None, len: 16 });
 }
 
 //= spp#header

@@ -29,7 +29,7 @@ fn announce_bytes(announce: &Announce, url: &[u8]) -> Vec<u8> {
 fn read(datagram: &[u8]) -> (Announce, Options<'_>) {
     match decode(datagram) {
         Ok(Request::Connected {
-            call: VerifiedRequest::Announce { announce, options }, ..
+            request: VerifiedRequest::Announce { announce, options }, ..
         }) => (announce, options),
         other => panic!("{other:?}"),
     }
@@ -58,7 +58,7 @@ fn connect_needs_the_magic_and_takes_extra_bytes() {
     bytes.extend([1, 2, 3]);
     assert_eq!(decode(&bytes), Ok(Request::Connect { transaction_id: 9 }));
     bytes[7] ^= 1;
-    assert_eq!(decode(&bytes), Err(DecodeError::NotATracker));
+    assert_eq!(decode(&bytes), Err(DecodeError::WrongMagic));
 }
 
 //= bep15#announce-request
@@ -78,8 +78,8 @@ fn announce_fields_are_where_they_should_be() {
     assert_eq!((connection_id, transaction_id), (0x0102_0304_0506_0708, 9));
     for len in 16..98 {
         let cut = decode(&bytes[..len]);
-        let Ok(Request::Connected { call, .. }) = cut else { panic!("{cut:?}") };
-        assert_eq!(call, VerifiedRequest::Malformed(Refusal::Truncated), "{len}");
+        let Ok(Request::Connected { request, .. }) = cut else { panic!("{cut:?}") };
+        assert_eq!(request, VerifiedRequest::Malformed(Refusal::Truncated), "{len}");
     }
 }
 
@@ -129,10 +129,10 @@ fn connect_and_error_replies() {
     assert_eq!(slot[..16], [0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8]);
     let len = error_reply(&mut slot, 9, "no");
     assert_eq!(slot[..len], [0, 0, 0, 3, 0, 0, 0, 9, b'n', b'o']);
-    for room in 0..20 {
-        let len = error_reply(&mut slot[..room], 9, "a longer text");
-        assert!(len <= room && (len == 0) == (room < 8));
-        assert_eq!(connect_reply(&mut slot[..room], 9, 1), if room < 16 { 0 } else { 16 });
+    for buffer in 0..20 {
+        let len = error_reply(&mut slot[..buffer], 9, "a longer text");
+        assert!(len <= buffer && (len == 0) == (buffer < 8));
+        assert_eq!(connect_reply(&mut slot[..buffer], 9, 1), if buffer < 16 { 0 } else { 16 });
     }
 }
 
@@ -151,26 +151,26 @@ fn peers_are_packed_as_a_naive_loop_would() {
         (0..40).map(|n| PackedV4([n, n ^ 0x55, 3, 4, 5, n, 0xee, 0xee])).collect();
     let v6: Vec<PackedV6> = (0..40).map(|n| PackedV6([n; 20])).collect();
     for count in 0..40 {
-        for room in (0..300).chain([500, 800]) {
+        for buffer in (0..300).chain([500, 800]) {
             let (mut fast, mut slow) = (vec![0xaa; 800], vec![0xaa; 800]);
-            let head = announce_reply(&mut fast[..room], &HEAD);
-            assert_eq!(head, if room < 20 { 0 } else { 20 });
+            let head = announce_reply(&mut fast[..buffer], &HEAD);
+            assert_eq!(head, if buffer < 20 { 0 } else { 20 });
             if head == 0 {
                 assert_eq!(fast, slow, "nothing is written that does not fit");
                 continue;
             }
             slow[..20].copy_from_slice(&fast[..20]);
-            let len = append_peers_v4(&mut fast[..room], head, &v4[..count]);
-            let fits = count.min((room - 20) / 6);
+            let len = append_peers_v4(&mut fast[..buffer], head, &v4[..count]);
+            let fits = count.min((buffer - 20) / 6);
             for (at, peer) in v4[..fits].iter().enumerate() {
                 slow[20 + at * 6..26 + at * 6].copy_from_slice(&peer.wire());
             }
             assert_eq!((len, &fast), (20 + fits * 6, &slow));
 
             let mut fast = vec![0xaa; 800];
-            let head = announce_reply(&mut fast[..room], &HEAD);
-            let len = append_peers_v6(&mut fast[..room], head, &v6[..count]);
-            let fits = count.min((room - 20) / 18);
+            let head = announce_reply(&mut fast[..buffer], &HEAD);
+            let len = append_peers_v6(&mut fast[..buffer], head, &v6[..count]);
+            let fits = count.min((buffer - 20) / 18);
             let naive: Vec<u8> = v6[..fits].iter().flat_map(PackedV6::wire).collect();
             assert_eq!((len, &fast[20..len]), (20 + fits * 18, &naive[..]));
             assert!(fast[len..].iter().all(|byte| *byte == 0xaa));
@@ -193,21 +193,21 @@ fn scrape_names_torrents_in_order_and_is_cut_at_the_limit() {
     for count in [1, 2, 74, limits::SCRAPE_HASHES_UDP_MAX, 200] {
         let mut bytes = Vec::new();
         client::scrape(&mut bytes, 1, 9, &hashes[..count]);
-        let Ok(Request::Connected { call: VerifiedRequest::Scrape(named), .. }) = decode(&bytes)
+        let Ok(Request::Connected { request: VerifiedRequest::Scrape(named), .. }) = decode(&bytes)
         else {
             panic!("a scrape of {count}")
         };
         let served = count.min(limits::SCRAPE_HASHES_UDP_MAX);
         assert!(named.iter().eq(hashes[..served].iter().copied()));
-        let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
-        assert_eq!(named.copy_to(&mut room), &hashes[..served]);
+        let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
+        assert_eq!(named.copy_to(&mut buffer), &hashes[..served]);
     }
     for (len, refusal) in [(0, Refusal::FullScrape), (19, Refusal::Truncated)] {
         let mut bytes = Vec::new();
         client::scrape(&mut bytes, 1, 9, &[]);
         bytes.extend(vec![7; len]);
-        let Ok(Request::Connected { call, .. }) = decode(&bytes) else { panic!("{len}") };
-        assert_eq!(call, VerifiedRequest::Malformed(refusal));
+        let Ok(Request::Connected { request, .. }) = decode(&bytes) else { panic!("{len}") };
+        assert_eq!(request, VerifiedRequest::Malformed(refusal));
     }
 }
 
@@ -247,9 +247,9 @@ fn options_one_by_one() {
         let (announce, options) = read(&bytes);
         assert_eq!(announce, ANNOUNCE);
         let listed = options.iter().map(|option| match option {
-            Ok(Option41::UrlData(data)) => format!("url {}", data.escape_ascii()),
-            Ok(Option41::Unknown { kind, data }) => format!("{kind} {}", data.escape_ascii()),
-            Err(OptionCutShort) => "cut".to_owned(),
+            Ok(UdpOption::UrlData(data)) => format!("url {}", data.escape_ascii()),
+            Ok(UdpOption::Unknown { kind, data }) => format!("{kind} {}", data.escape_ascii()),
+            Err(TruncatedOption) => "cut".to_owned(),
         });
         (listed.collect::<Vec<_>>().join(", "), options.is_malformed())
     };
@@ -266,15 +266,15 @@ fn options_one_by_one() {
 fn url_pieces_are_put_together() {
     let url: Vec<u8> = (0..600).map(|n| b'a' + (n % 26) as u8).collect();
     let bytes = announce_bytes(&ANNOUNCE, &url);
-    let mut room = [0; limits::URL_DATA_MAX];
-    assert_eq!(read(&bytes).1.url_data(&mut room), url);
-    assert_eq!(read(&bytes).1.url_data(&mut room[..300]), &url[..300]);
+    let mut buffer = [0; limits::URL_DATA_MAX];
+    assert_eq!(read(&bytes).1.url_data(&mut buffer), url);
+    assert_eq!(read(&bytes).1.url_data(&mut buffer[..300]), &url[..300]);
     let short = announce_bytes(&ANNOUNCE, b"/announce?passkey=x");
-    assert_eq!(read(&short).1.url_data(&mut room), b"/announce?passkey=x");
-    assert_eq!(read(&short).1.sole_url_data(), Some(b"/announce?passkey=x".as_slice()));
-    assert_eq!(read(&bytes).1.sole_url_data(), None, "several pieces");
-    assert_eq!(read(&announce_bytes(&ANNOUNCE, b"")).1.sole_url_data(), None);
-    assert!(read(&announce_bytes(&ANNOUNCE, b"")).1.url_data(&mut room).is_empty());
+    assert_eq!(read(&short).1.url_data(&mut buffer), b"/announce?passkey=x");
+    assert_eq!(read(&short).1.single_url_data(), Some(b"/announce?passkey=x".as_slice()));
+    assert_eq!(read(&bytes).1.single_url_data(), None, "several pieces");
+    assert_eq!(read(&announce_bytes(&ANNOUNCE, b"")).1.single_url_data(), None);
+    assert!(read(&announce_bytes(&ANNOUNCE, b"")).1.url_data(&mut buffer).is_empty());
 }
 
 /// Numbers that are the same in every run.
@@ -290,7 +290,7 @@ fn numbers() -> impl FnMut() -> u64 {
 fn announces_arrive_as_they_were_sent() {
     let mut random = numbers();
     let events = [Event::None, Event::Completed, Event::Started, Event::Stopped];
-    let mut room = [0; limits::URL_DATA_MAX];
+    let mut buffer = [0; limits::URL_DATA_MAX];
     for _ in 0..5_000 {
         let mut amount = || (random() << 32 | random()) >> (random() % 64);
         let announce = Announce {
@@ -317,7 +317,7 @@ fn announces_arrive_as_they_were_sent() {
         };
         assert_eq!((connection_id, transaction_id), (id, transaction));
         assert_eq!(read(&bytes).0, announce);
-        assert_eq!(read(&bytes).1.url_data(&mut room), url);
+        assert_eq!(read(&bytes).1.url_data(&mut buffer), url);
     }
 }
 
@@ -375,11 +375,12 @@ fn random_bytes_never_panic() {
         if bytes.len() > 12 && random().is_multiple_of(2) {
             bytes[8..12].copy_from_slice(&[0, 0, 0, (random() % 4) as u8]);
         }
-        if let Ok(Request::Connected { call: VerifiedRequest::Announce { options, .. }, .. }) =
-            decode(&bytes)
+        if let Ok(Request::Connected {
+            request: VerifiedRequest::Announce { options, .. }, ..
+        }) = decode(&bytes)
         {
-            let mut room = [0; 64];
-            let _ = (options.is_malformed(), options.url_data(&mut room).len());
+            let mut buffer = [0; 64];
+            let _ = (options.is_malformed(), options.url_data(&mut buffer).len());
         }
         let _ = decode_reply(&bytes);
     }
@@ -394,6 +395,6 @@ fn a_key_and_a_url_stand_in_their_places() {
     request.write(&mut out);
     assert_eq!(out[84..92], [0, 0, 0, 0, 3, 4, 5, 6]);
     let (announce, options) = read(&out);
-    let mut room = [0; limits::URL_DATA_MAX];
-    assert_eq!((announce, options.url_data(&mut room)), (ANNOUNCE, url));
+    let mut buffer = [0; limits::URL_DATA_MAX];
+    assert_eq!((announce, options.url_data(&mut buffer)), (ANNOUNCE, url));
 }

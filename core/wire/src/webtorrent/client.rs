@@ -2,7 +2,7 @@
 
 use types::{Event, InfoHash, NumWant, OfferId, PeerId};
 
-use super::json::{Scanner, Text, Value};
+use super::json::{JsonString, JsonValue, Scanner};
 use super::message::{number, twenty_bytes, word};
 use super::write::binary;
 use super::{Action, Announce, Answer, Offer};
@@ -84,9 +84,9 @@ fn start(out: &mut Vec<u8>, info_hash: &InfoHash, peer_id: &PeerId) {
 
 /// A message of a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply<'a> {
+pub enum TrackerMessage<'a> {
     /// The answer to an announce.
-    Announced {
+    AnnounceReply {
         /// The torrent.
         info_hash: InfoHash,
         /// Its seeders.
@@ -117,7 +117,7 @@ pub enum Reply<'a> {
         json: &'a str,
     },
     /// The answer to a scrape.
-    Scraped(Vec<File>),
+    ScrapeReply(Vec<WebScrapeEntry>),
     /// The tracker refuses.
     Failure {
         /// What it refuses, if it says so.
@@ -131,7 +131,7 @@ pub enum Reply<'a> {
 
 /// A torrent's figures in a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct WebScrapeEntry {
     /// The torrent.
     pub info_hash: InfoHash,
     /// Its seeders.
@@ -143,7 +143,7 @@ pub struct File {
 }
 
 /// Reads a tracker's message; `None` if it is none.
-pub fn read(text: &str) -> Option<Reply<'_>> {
+pub fn read(text: &str) -> Option<TrackerMessage<'_>> {
     let mut scanner = Scanner::new(text);
     let members = members(
         &mut scanner,
@@ -181,25 +181,25 @@ pub fn read(text: &str) -> Option<Reply<'_>> {
         _ => None,
     };
     let info_hash = twenty_bytes(info_hash).map(InfoHash);
-    if let Value::String(Text { raw: reason, .. }) = reason {
+    if let JsonValue::String(JsonString { raw: reason, .. }) = reason {
         let reason = std::str::from_utf8(reason).ok()?;
-        return Some(Reply::Failure { action, info_hash, reason });
+        return Some(TrackerMessage::Failure { action, info_hash, reason });
     }
-    if let (Some(Action::Scrape), Value::Object(files)) = (action, files) {
-        return files_of(files).map(Reply::Scraped);
+    if let (Some(Action::Scrape), JsonValue::Object(files)) = (action, files) {
+        return files_of(files).map(TrackerMessage::ScrapeReply);
     }
     let (Some(Action::Announce), Some(info_hash)) = (action, info_hash) else { return None };
     let ids = || Some((PeerId(twenty_bytes(peer_id)?), OfferId(twenty_bytes(offer_id)?)));
     match (offer, answer) {
-        (Value::Object(json), _) => {
+        (JsonValue::Object(json), _) => {
             let (peer_id, id) = ids()?;
-            Some(Reply::Offer { info_hash, peer_id, offer: Offer { id, json } })
+            Some(TrackerMessage::Offer { info_hash, peer_id, offer: Offer { id, json } })
         }
-        (_, Value::Object(json)) => {
+        (_, JsonValue::Object(json)) => {
             let (peer_id, offer_id) = ids()?;
-            Some(Reply::Answer { info_hash, peer_id, offer_id, json })
+            Some(TrackerMessage::Answer { info_hash, peer_id, offer_id, json })
         }
-        _ => Some(Reply::Announced {
+        _ => Some(TrackerMessage::AnnounceReply {
             info_hash,
             complete: number(complete)?,
             incomplete: number(incomplete)?,
@@ -210,16 +210,16 @@ pub fn read(text: &str) -> Option<Reply<'_>> {
 
 /// Reads the string that stands for 20 bytes at the start of `text`, behind whitespace. With it, who
 /// has found a key by itself need not read the rest of a message.
-pub fn identifier(text: &str) -> Option<[u8; 20]> {
+pub fn read_binary_string(text: &str) -> Option<[u8; 20]> {
     twenty_bytes(Scanner::new(text).value()?)
 }
 
-fn files_of(text: &str) -> Option<Vec<File>> {
+fn files_of(text: &str) -> Option<Vec<WebScrapeEntry>> {
     let mut files = Vec::new();
     Scanner::new(text).members(|scanner, hash| {
         let [complete, incomplete, downloaded] =
             members(scanner, ["complete", "incomplete", "downloaded"])?;
-        files.push(File {
+        files.push(WebScrapeEntry {
             info_hash: InfoHash(hash.twenty_bytes()?),
             complete: number(complete)?,
             incomplete: number(incomplete)?,
@@ -234,12 +234,12 @@ fn files_of(text: &str) -> Option<Vec<File>> {
 fn members<'a, const N: usize>(
     scanner: &mut Scanner<'a>,
     names: [&str; N],
-) -> Option<[Value<'a>; N]> {
-    let mut values = [Value::Null; N];
+) -> Option<[JsonValue<'a>; N]> {
+    let mut values = [JsonValue::Null; N];
     scanner.members(|scanner, key| {
         let value = scanner.value()?;
-        let mut room = [0; 16];
-        let key = key.word(&mut room);
+        let mut buffer = [0; 16];
+        let key = key.word(&mut buffer);
         let named = values.iter_mut().zip(names).filter(|(_, name)| name.as_bytes() == key);
         named.for_each(|(slot, _)| *slot = value);
         Some(())
@@ -258,9 +258,9 @@ mod tests {
         binary(&mut text, &bytes);
         text.extend_from_slice(b",\"offer\":{}}");
         let text = String::from_utf8(text).unwrap();
-        assert_eq!(identifier(&text), Some(bytes));
+        assert_eq!(read_binary_string(&text), Some(bytes));
         for bad in ["", "7", "\"19 characters, alas\"", "\"20 characters, no end"] {
-            assert_eq!(identifier(bad), None, "{bad}");
+            assert_eq!(read_binary_string(bad), None, "{bad}");
         }
     }
 }

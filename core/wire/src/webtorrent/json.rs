@@ -7,18 +7,18 @@ use types::limits;
 
 /// A value of which strings, numbers, arrays and objects are still text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(super) enum JsonValue<'a> {
     Null,
     Bool,
     Number(&'a str),
-    String(Text<'a>),
+    String(JsonString<'a>),
     Array(&'a str),
     Object(&'a str),
 }
 
 /// A string without its quotes, whose escapes are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Text<'a> {
+pub(super) struct JsonString<'a> {
     /// In UTF-8.
     pub(super) raw: &'a [u8],
     escaped: bool,
@@ -57,7 +57,7 @@ impl<'a> Scanner<'a> {
     #[inline]
     pub(super) fn members(
         &mut self,
-        mut member: impl FnMut(&mut Self, Text<'a>) -> Option<()>,
+        mut member: impl FnMut(&mut Self, JsonString<'a>) -> Option<()>,
     ) -> Option<()> {
         self.list(b'{', b'}', |scanner| {
             scanner.take(b'"')?;
@@ -120,28 +120,28 @@ impl<'a> Scanner<'a> {
     }
 
     /// Any value.
-    pub(super) fn value(&mut self) -> Option<Value<'a>> {
+    pub(super) fn value(&mut self) -> Option<JsonValue<'a>> {
         let first = self.peek()?;
         let start = self.at;
         match first {
             b'"' => {
                 self.at += 1;
-                self.string().map(Value::String)
+                self.string().map(JsonValue::String)
             }
             b'{' => {
                 self.members(|scanner, _| scanner.value().map(drop))?;
-                self.since(start).map(Value::Object)
+                self.since(start).map(JsonValue::Object)
             }
             b'[' => {
                 self.elements(|scanner| scanner.value().map(drop))?;
-                self.since(start).map(Value::Array)
+                self.since(start).map(JsonValue::Array)
             }
-            b'n' => self.word("null").map(|()| Value::Null),
-            b't' => self.word("true").map(|()| Value::Bool),
-            b'f' => self.word("false").map(|()| Value::Bool),
+            b'n' => self.word("null").map(|()| JsonValue::Null),
+            b't' => self.word("true").map(|()| JsonValue::Bool),
+            b'f' => self.word("false").map(|()| JsonValue::Bool),
             _ => {
                 self.number()?;
-                self.since(start).map(Value::Number)
+                self.since(start).map(JsonValue::Number)
             }
         }
     }
@@ -193,16 +193,16 @@ impl<'a> Scanner<'a> {
 
     /// A string, from behind the opening quote to behind the closing one.
     #[inline]
-    fn string(&mut self) -> Option<Text<'a>> {
+    fn string(&mut self) -> Option<JsonString<'a>> {
         let rest = self.text.as_bytes().get(self.at..)?;
-        let mut len = special(rest)?;
+        let mut len = find_special(rest)?;
         let escaped = rest.get(len) == Some(&b'\\');
         if escaped {
             len = end_of_escaped(rest, len)?;
         }
         let (raw, end) = rest.split_at_checked(len)?;
         self.at += len + 1;
-        (end.first() == Some(&b'"')).then_some(Text { raw, escaped })
+        (end.first() == Some(&b'"')).then_some(JsonString { raw, escaped })
     }
 }
 
@@ -218,7 +218,7 @@ fn end_of_escaped(string: &[u8], mut at: usize) -> Option<usize> {
     }
     while string.get(at) == Some(&b'\\') {
         at += escape(string.get(at + 1..)?)?;
-        at += special(string.get(at..)?)?;
+        at += find_special(string.get(at..)?)?;
     }
     Some(at)
 }
@@ -247,10 +247,10 @@ fn escape(rest: &[u8]) -> Option<usize> {
 
 /// Where the first quote, backslash or control character is. Eight bytes at a time.
 #[inline]
-fn special(bytes: &[u8]) -> Option<usize> {
+fn find_special(bytes: &[u8]) -> Option<usize> {
     let (eights, rest) = bytes.as_chunks();
     for (at, eight) in eights.iter().enumerate() {
-        let flags = special_flags(u64::from_le_bytes(*eight));
+        let flags = special_byte_flags(u64::from_le_bytes(*eight));
         if flags != 0 {
             return Some(8 * at + flags.trailing_zeros() as usize / 8);
         }
@@ -261,7 +261,7 @@ fn special(bytes: &[u8]) -> Option<usize> {
 
 /// The highest bit of each special byte, up to the first one: a borrow may flag others behind it.
 #[inline]
-fn special_flags(eight: u64) -> u64 {
+fn special_byte_flags(eight: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     // A byte below the limit wraps around and gets its highest bit so. Bytes that had it are no ASCII.
     let below = |bytes: u64, limit: u64| bytes.wrapping_sub(ONES * limit);
@@ -271,18 +271,18 @@ fn special_flags(eight: u64) -> u64 {
     (quote | backslash | control) & !eight & (ONES * 0x80)
 }
 
-impl<'a> Text<'a> {
+impl<'a> JsonString<'a> {
     /// The string itself if it is ASCII of at most 16 characters, as all words of the protocol are;
-    /// else something that is no word. `room` is for what is written with escapes.
+    /// else something that is no word. `buffer` is for what is written with escapes.
     #[inline]
-    pub(super) fn word<'b>(self, room: &'b mut [u8; 16]) -> &'b [u8]
+    pub(super) fn word<'b>(self, buffer: &'b mut [u8; 16]) -> &'b [u8]
     where
         'a: 'b,
     {
         if !self.escaped {
             return self.raw;
         }
-        self.latin1(room).and_then(|len| room.get(..len)).unwrap_or_default()
+        self.latin1(buffer).and_then(|len| buffer.get(..len)).unwrap_or_default()
     }
 
     /// The bytes that a string of 20 characters up to U+00FF stands for.
@@ -294,16 +294,16 @@ impl<'a> Text<'a> {
     }
 
     #[inline]
-    fn latin1(self, room: &mut [u8]) -> Option<usize> {
-        latin1(&mut self.raw.iter(), room).map(|(len, _)| len)
+    fn latin1(self, buffer: &mut [u8]) -> Option<usize> {
+        latin1(&mut self.raw.iter(), buffer).map(|(len, _)| len)
     }
 }
 
-/// Puts the bytes that characters stand for into `room`, up to a quote or the end, and says how many
+/// Puts the bytes that characters stand for into `buffer`, up to a quote or the end, and says how many
 /// they are and whether a quote ended them. `None` if they are more, one is above U+00FF, or this is
 /// no string's inside.
 #[inline]
-fn latin1(text: &mut Iter<'_, u8>, room: &mut [u8]) -> Option<(usize, bool)> {
+fn latin1(text: &mut Iter<'_, u8>, buffer: &mut [u8]) -> Option<(usize, bool)> {
     let (mut len, mut bit_6) = (0, 0);
     while let Some(&byte) = text.next() {
         // Of random bytes half are above U+007F: 0xc2 or 0xc3, and another byte, in UTF-8. Which are,
@@ -314,7 +314,7 @@ fn latin1(text: &mut Iter<'_, u8>, room: &mut [u8]) -> Option<(usize, bool)> {
             ..0x20 | 0xc4.. => return None,
             _ => byte | bit_6,
         };
-        *room.get_mut(len)? = value;
+        *buffer.get_mut(len)? = value;
         len += usize::from(byte < 0xc2);
         bit_6 = u8::from(byte == 0xc3) << 6;
     }

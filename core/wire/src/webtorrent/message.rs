@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use types::{Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, limits};
 
-use super::json::{Scanner, Value};
+use super::json::{JsonValue, Scanner};
 
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub struct Answer<'a> {
 /// A question for torrents' figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scrape<'a> {
-    info_hash: Value<'a>,
+    info_hash: JsonValue<'a>,
 }
 
 /// What a message is about, as far as that can be told.
@@ -85,7 +85,7 @@ pub enum Action {
 
 /// A message that is refused, with what its [`super::failure`] needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadMessage {
+pub struct MessageError {
     /// What is wrong.
     pub refusal: Refusal,
     /// What it is about, if that is known.
@@ -95,8 +95,8 @@ pub struct BadMessage {
 }
 
 /// Reads a client's message.
-pub fn read(text: &str) -> Result<Message<'_>, BadMessage> {
-    let bad = |refusal| Err(BadMessage { refusal, action: None, info_hash: None });
+pub fn read(text: &str) -> Result<Message<'_>, MessageError> {
+    let bad = |refusal| Err(MessageError { refusal, action: None, info_hash: None });
     let mut members = Members::new();
     if members.read(text).is_none() {
         return bad(Refusal::NotJson);
@@ -110,9 +110,9 @@ pub fn read(text: &str) -> Result<Message<'_>, BadMessage> {
 
 /// Reads a client's message that came as bytes, which some clients send.
 //= webtorrent#json
-pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, BadMessage> {
+pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, MessageError> {
     let text = simdutf8::basic::from_utf8(bytes);
-    read(text.map_err(|_| BadMessage {
+    read(text.map_err(|_| MessageError {
         refusal: Refusal::NotJson,
         action: None,
         info_hash: None,
@@ -141,17 +141,17 @@ impl Announce<'_> {
 }
 
 impl Scrape<'_> {
-    /// Puts the named torrents into `room`, in their order and without repeats, since they become the
+    /// Puts the named torrents into `buffer`, in their order and without repeats, since they become the
     /// keys of an object, and gives that slice. One that is malformed refuses the scrape.
     pub fn read_into<'b>(
         &self,
-        room: &'b mut [InfoHash; limits::SCRAPE_HASHES_WEB_MAX],
+        buffer: &'b mut [InfoHash; limits::SCRAPE_HASHES_WEB_MAX],
     ) -> Result<&'b [InfoHash], Refusal> {
         let mut named = 0;
         let mut add = |value| {
             let hash = InfoHash(twenty_bytes(value).ok_or(Refusal::InfoHashString)?);
-            let known = room.get(..named).unwrap_or_default().contains(&hash);
-            if let (false, Some(slot)) = (known, room.get_mut(named)) {
+            let known = buffer.get(..named).unwrap_or_default().contains(&hash);
+            if let (false, Some(slot)) = (known, buffer.get_mut(named)) {
                 *slot = hash;
                 named += 1;
             }
@@ -159,8 +159,8 @@ impl Scrape<'_> {
         };
         //= webtorrent#scrape
         match self.info_hash {
-            Value::Null => {}
-            Value::Array(text) => {
+            JsonValue::Null => {}
+            JsonValue::Array(text) => {
                 let mut result = Ok(());
                 // It was read before, so it ends only where it ends, or at a bad member.
                 let _ = Scanner::new(text).elements(|scanner| {
@@ -171,7 +171,7 @@ impl Scrape<'_> {
             }
             value => add(value)?,
         }
-        match room.get(..named) {
+        match buffer.get(..named) {
             None | Some([]) => Err(Refusal::FullScrape),
             Some(named) => Ok(named),
         }
@@ -180,17 +180,17 @@ impl Scrape<'_> {
 
 /// The members of a message that have a meaning; those that are absent are as if null.
 struct Members<'a> {
-    action: Value<'a>,
-    info_hash: Value<'a>,
-    peer_id: Value<'a>,
-    to_peer_id: Value<'a>,
-    offer_id: Value<'a>,
-    answer: Value<'a>,
-    event: Value<'a>,
-    left: Value<'a>,
-    uploaded: Value<'a>,
-    downloaded: Value<'a>,
-    numwant: Value<'a>,
+    action: JsonValue<'a>,
+    info_hash: JsonValue<'a>,
+    peer_id: JsonValue<'a>,
+    to_peer_id: JsonValue<'a>,
+    offer_id: JsonValue<'a>,
+    answer: JsonValue<'a>,
+    event: JsonValue<'a>,
+    left: JsonValue<'a>,
+    uploaded: JsonValue<'a>,
+    downloaded: JsonValue<'a>,
+    numwant: JsonValue<'a>,
     offers: Offers<'a>,
     /// Whether `offers` is something else than offers.
     offers_malformed: bool,
@@ -199,17 +199,17 @@ struct Members<'a> {
 impl<'a> Members<'a> {
     fn new() -> Self {
         Self {
-            action: Value::Null,
-            info_hash: Value::Null,
-            peer_id: Value::Null,
-            to_peer_id: Value::Null,
-            offer_id: Value::Null,
-            answer: Value::Null,
-            event: Value::Null,
-            left: Value::Null,
-            uploaded: Value::Null,
-            downloaded: Value::Null,
-            numwant: Value::Null,
+            action: JsonValue::Null,
+            info_hash: JsonValue::Null,
+            peer_id: JsonValue::Null,
+            to_peer_id: JsonValue::Null,
+            offer_id: JsonValue::Null,
+            answer: JsonValue::Null,
+            event: JsonValue::Null,
+            left: JsonValue::Null,
+            uploaded: JsonValue::Null,
+            downloaded: JsonValue::Null,
+            numwant: JsonValue::Null,
             offers: Offers::new(),
             offers_malformed: false,
         }
@@ -246,7 +246,7 @@ impl<'a> Members<'a> {
         self.offers.clear();
         self.offers_malformed = false;
         if scanner.peek()? != b'[' {
-            self.offers_malformed = scanner.value()? != Value::Null;
+            self.offers_malformed = scanner.value()? != JsonValue::Null;
             return Some(());
         }
         scanner.elements(|scanner| {
@@ -263,18 +263,18 @@ impl<'a> Members<'a> {
 
     /// An announce, or the answer that clients send under the same name.
     //= webtorrent#announce
-    fn announce(self) -> Result<Message<'a>, BadMessage> {
+    fn announce(self) -> Result<Message<'a>, MessageError> {
         let known = twenty_bytes(self.info_hash).map(InfoHash);
         let bad =
-            |refusal| BadMessage { refusal, action: Some(Action::Announce), info_hash: known };
+            |refusal| MessageError { refusal, action: Some(Action::Announce), info_hash: known };
         let info_hash = known.ok_or_else(|| match self.info_hash {
-            Value::Null => bad(Refusal::InfoHashMissing),
+            JsonValue::Null => bad(Refusal::InfoHashMissing),
             _ => bad(Refusal::InfoHashString),
         })?;
         let peer_id = twenty_bytes(self.peer_id).ok_or_else(|| bad(Refusal::PeerIdString))?;
         let peer_id = PeerId(peer_id);
         //= webtorrent#answer
-        if self.answer != Value::Null {
+        if self.answer != JsonValue::Null {
             let answer = self.answer(info_hash, peer_id);
             return answer.map(Message::Answer).ok_or_else(|| bad(Refusal::AnswerMalformed));
         }
@@ -298,7 +298,7 @@ impl<'a> Members<'a> {
     }
 
     fn answer(&self, info_hash: InfoHash, peer_id: PeerId) -> Option<Answer<'a>> {
-        let Value::Object(json) = self.answer else { return None };
+        let JsonValue::Object(json) = self.answer else { return None };
         Some(Answer {
             info_hash,
             peer_id,
@@ -315,7 +315,7 @@ fn offer<'a>(scanner: &mut Scanner<'a>) -> Option<Option<Offer<'a>>> {
         scanner.value()?;
         return Some(None);
     }
-    let (mut id, mut json) = (None, Value::Null);
+    let (mut id, mut json) = (None, JsonValue::Null);
     scanner.members(|scanner, key| {
         match key.word(&mut [0; 16]) {
             b"offer_id" => {
@@ -330,29 +330,29 @@ fn offer<'a>(scanner: &mut Scanner<'a>) -> Option<Option<Offer<'a>>> {
         Some(())
     })?;
     Some(match (id, json) {
-        (Some(id), Value::Object(json)) => Some(Offer { id: OfferId(id), json }),
+        (Some(id), JsonValue::Object(json)) => Some(Offer { id: OfferId(id), json }),
         _ => None,
     })
 }
 
 #[inline]
-pub(super) fn twenty_bytes(value: Value<'_>) -> Option<[u8; 20]> {
+pub(super) fn twenty_bytes(value: JsonValue<'_>) -> Option<[u8; 20]> {
     match value {
-        Value::String(text) => text.twenty_bytes(),
+        JsonValue::String(text) => text.twenty_bytes(),
         _ => None,
     }
 }
 
 /// The word that a value is; empty if it is none of the protocol.
-pub(super) fn word<'b>(value: Value<'b>, room: &'b mut [u8; 16]) -> &'b [u8] {
+pub(super) fn word<'b>(value: JsonValue<'b>, buffer: &'b mut [u8; 16]) -> &'b [u8] {
     match value {
-        Value::String(text) => text.word(room),
+        JsonValue::String(text) => text.word(buffer),
         _ => b"",
     }
 }
 
 //= webtorrent#events
-fn event(value: Value<'_>) -> Event {
+fn event(value: JsonValue<'_>) -> Event {
     match word(value, &mut [0; 16]) {
         b"started" => Event::Started,
         b"completed" => Event::Completed,
@@ -364,8 +364,8 @@ fn event(value: Value<'_>) -> Event {
 
 /// A number of bytes or peers. A fraction counts as a whole, so that only 0 is 0; what is negative or
 /// no number is unknown.
-pub(super) fn number(value: Value<'_>) -> Option<u64> {
-    let Value::Number(text) = value else { return None };
+pub(super) fn number(value: JsonValue<'_>) -> Option<u64> {
+    let JsonValue::Number(text) = value else { return None };
     if let Ok(number) = text.parse() {
         return Some(number);
     }

@@ -1,6 +1,6 @@
-use super::client::{self, File, Reply};
+use super::client::{self, TrackerMessage, WebScrapeEntry};
 use super::{
-    Action, Announce, Answer, BadMessage, Message, Offer, Relay, announce_reply, failure, read,
+    Action, Announce, Answer, Message, MessageError, Offer, Relay, announce_reply, failure, read,
     read_binary, scrape_reply,
 };
 use types::{
@@ -109,7 +109,7 @@ fn every_byte_is_written_as_a_browser_would_and_read_again() {
         let chars: Vec<char> = json["info_hash"].as_str().unwrap().chars().collect();
         assert_eq!(chars, bytes.map(char::from), "{text}");
         assert!(text.contains(&stringified(&bytes)), "{text}");
-        let Some(Reply::Announced { info_hash, .. }) = client::read(&text) else {
+        let Some(TrackerMessage::AnnounceReply { info_hash, .. }) = client::read(&text) else {
             panic!("{text}")
         };
         assert_eq!(info_hash, hash);
@@ -121,7 +121,7 @@ fn every_byte_is_written_as_a_browser_would_and_read_again() {
         let relay = Relay::new(&hash, &PeerId(bytes));
         let offer = Offer { id: OfferId(bytes), json: "{}" };
         let text = written(|out| relay.offer(out, &offer));
-        let expected = Reply::Offer { info_hash: hash, peer_id: PeerId(bytes), offer };
+        let expected = TrackerMessage::Offer { info_hash: hash, peer_id: PeerId(bytes), offer };
         assert_eq!(client::read(&text), Some(expected), "{text}");
         assert_eq!(text.matches(&stringified(&bytes)).count(), 3, "{text}");
     }
@@ -394,7 +394,7 @@ fn malformed_offers_are_refused() {
         &format!("[null,{{{ID},\"offer\":{{}}}}]"),
     ] {
         let text = with(&format!("\"offers\":{offers}"));
-        let expected = BadMessage {
+        let expected = MessageError {
             refusal: Refusal::OfferMalformed,
             action: Some(Action::Announce),
             info_hash: Some(HASH),
@@ -447,7 +447,7 @@ fn offers_and_answers_pass_byte_for_byte() {
         let relay = Relay::new(&announce.info_hash, &announce.peer_id);
         let passed = written(|out| relay.offer(out, &announce.offers[0]));
         let offer = Offer { id: OFFER, json };
-        let expected = Reply::Offer { info_hash: HASH, peer_id: PEER, offer };
+        let expected = TrackerMessage::Offer { info_hash: HASH, peer_id: PEER, offer };
         assert_eq!(client::read(&passed), Some(expected));
 
         let text = with(&format!(
@@ -457,7 +457,8 @@ fn offers_and_answers_pass_byte_for_byte() {
         assert_eq!(answer.json, json);
         let relay = Relay::new(&answer.info_hash, &answer.peer_id);
         let passed = written(|out| relay.answer(out, &answer.offer_id, answer.json));
-        let expected = Reply::Answer { info_hash: HASH, peer_id: PEER, offer_id: OFFER, json };
+        let expected =
+            TrackerMessage::Answer { info_hash: HASH, peer_id: PEER, offer_id: OFFER, json };
         assert_eq!(client::read(&passed), Some(expected));
     }
 }
@@ -505,7 +506,7 @@ fn what_a_client_writes_is_read_and_a_part_of_it_is_not() {
         let bytes = text.as_bytes();
         assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
         assert!(read_binary(bytes).is_ok(), "{text}");
-        let bad = BadMessage { refusal: Refusal::NotJson, action: None, info_hash: None };
+        let bad = MessageError { refusal: Refusal::NotJson, action: None, info_hash: None };
         for cut in 0..bytes.len() {
             assert_eq!(read_binary(&bytes[..cut]), Err(bad), "{cut} of {text}");
             if let Some(part) = text.get(..cut) {
@@ -525,7 +526,7 @@ fn what_is_no_object_is_refused() {
         assert_eq!(refusal(text), Refusal::NotJson, "{text}");
     }
     for bytes in [&b"\xff"[..], b"{\"\xff\":0}", b"{\"\xed\xa0\x80\":0}", b"{\"\xc0\x80\":0}"] {
-        let bad = BadMessage { refusal: Refusal::NotJson, action: None, info_hash: None };
+        let bad = MessageError { refusal: Refusal::NotJson, action: None, info_hash: None };
         assert_eq!(read_binary(bytes), Err(bad));
     }
     for inside in [
@@ -560,7 +561,7 @@ fn what_is_no_object_is_refused() {
 //= type=test
 #[test]
 fn refusals_say_what_they_are_about() {
-    let bad = |refusal, action, info_hash| Err(BadMessage { refusal, action, info_hash });
+    let bad = |refusal, action, info_hash| Err(MessageError { refusal, action, info_hash });
     let action = Some(Action::Announce);
     assert_eq!(read("{}"), bad(Refusal::UnknownAction, None, None));
     for other in ["null", "1", "\"\"", "\"Announce\"", "\"announce \"", "[\"announce\"]"] {
@@ -643,7 +644,7 @@ fn what_the_tracker_says_is_what_clients_read() {
             "complete": seeders, "incomplete": leechers, "interval": interval_s,
         });
         assert_eq!(json, expected);
-        let expected = Reply::Announced {
+        let expected = TrackerMessage::AnnounceReply {
             info_hash: HASH,
             complete: seeders.into(),
             incomplete: leechers.into(),
@@ -658,13 +659,13 @@ fn what_the_tracker_says_is_what_clients_read() {
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(json["action"], "scrape");
         assert_eq!(json["files"].as_object().unwrap().len(), len);
-        let files = hashes[..len].iter().zip(&all).map(|(hash, counts)| File {
+        let files = hashes[..len].iter().zip(&all).map(|(hash, counts)| WebScrapeEntry {
             info_hash: *hash,
             complete: counts.seeders().into(),
             incomplete: counts.leechers().into(),
             downloaded: counts.downloads.into(),
         });
-        assert_eq!(client::read(&text), Some(Reply::Scraped(files.collect())));
+        assert_eq!(client::read(&text), Some(TrackerMessage::ScrapeReply(files.collect())));
     }
 }
 
@@ -685,7 +686,7 @@ fn every_refusal_is_a_sentence_without_escapes() {
                 };
                 assert_eq!(json["action"], name);
                 let reason = refusal.text();
-                let expected = Reply::Failure { action, info_hash, reason };
+                let expected = TrackerMessage::Failure { action, info_hash, reason };
                 assert_eq!(client::read(&text), Some(expected));
             }
         }
@@ -696,12 +697,16 @@ fn every_refusal_is_a_sentence_without_escapes() {
 fn other_trackers_replies_are_read_and_nonsense_is_none() {
     // bittorrent-tracker's server has the action last, and its counts may be floats elsewhere.
     let text = r#"{"complete":1,"incomplete":0,"action":"announce","interval":120,"info_hash":"aaaaaaaaaaaaaaaaaaaa","warning message":"w"}"#;
-    let expected =
-        Reply::Announced { info_hash: HASH, complete: 1, incomplete: 0, interval_s: Some(120) };
+    let expected = TrackerMessage::AnnounceReply {
+        info_hash: HASH,
+        complete: 1,
+        incomplete: 0,
+        interval_s: Some(120),
+    };
     assert_eq!(client::read(text), Some(expected));
     let text = r#"{"action":"scrape","files":{"aaaaaaaaaaaaaaaaaaaa":{"complete":1,"incomplete":2,"downloaded":3,"x":[]}},"flags":{"min_request_interval":600}}"#;
-    let file = File { info_hash: HASH, complete: 1, incomplete: 2, downloaded: 3 };
-    assert_eq!(client::read(text), Some(Reply::Scraped(vec![file])));
+    let file = WebScrapeEntry { info_hash: HASH, complete: 1, incomplete: 2, downloaded: 3 };
+    assert_eq!(client::read(text), Some(TrackerMessage::ScrapeReply(vec![file])));
     for bad in [
         "",
         "[]",

@@ -33,16 +33,16 @@ pub struct Relay {
 }
 
 /// Three texts, and two identifiers of which every byte is an escape.
-const START_MAX: usize = 33 + IDENTIFIER_MAX + 11 + IDENTIFIER_MAX + 12;
+const START_MAX: usize = 33 + BINARY_STRING_MAX + 11 + BINARY_STRING_MAX + 12;
 
 impl Relay {
     /// For messages from the peer `from` of a torrent.
     pub fn new(info_hash: &InfoHash, from: &PeerId) -> Self {
         let mut relay = Self { start: ArrayVec::new() };
         relay.append(b"{\"action\":\"announce\",\"info_hash\":");
-        relay.append(Identifier::of(&info_hash.0).text());
+        relay.append(BinaryString::of(&info_hash.0).text());
         relay.append(b",\"peer_id\":");
-        relay.append(Identifier::of(&from.0).text());
+        relay.append(BinaryString::of(&from.0).text());
         relay.append(b",\"offer_id\":");
         relay
     }
@@ -61,7 +61,7 @@ impl Relay {
 
     //= webtorrent#opaque
     fn finish(&self, out: &mut Vec<u8>, id: &OfferId, key: &[u8], json: &str) {
-        out.reserve(self.start.len() + IDENTIFIER_MAX + key.len() + json.len() + 1);
+        out.reserve(self.start.len() + BINARY_STRING_MAX + key.len() + json.len() + 1);
         out.extend_from_slice(&self.start);
         binary(out, &id.0);
         out.extend_from_slice(key);
@@ -136,42 +136,42 @@ pub fn failure(
 //= webtorrent#binary-strings
 #[inline]
 pub(super) fn binary(out: &mut Vec<u8>, bytes: &[u8; 20]) {
-    out.extend_from_slice(Identifier::of(bytes).text());
+    out.extend_from_slice(BinaryString::of(bytes).text());
 }
 
 /// The longest string that stands for 20 bytes, with its quotes: all control characters.
-const IDENTIFIER_MAX: usize = 20 * 6 + 2;
+const BINARY_STRING_MAX: usize = 20 * 6 + 2;
 
 /// A string that stands for 20 bytes.
-struct Identifier {
+struct BinaryString {
     // Room for a whole entry of the table at the last byte.
-    room: [u8; IDENTIFIER_MAX + 8],
+    buffer: [u8; BINARY_STRING_MAX + 8],
     len: usize,
 }
 
-impl Identifier {
+impl BinaryString {
     #[inline]
     fn of(bytes: &[u8; 20]) -> Self {
-        let mut identifier = Self { room: [b'"'; _], len: 1 };
+        let mut string = Self { buffer: [b'"'; _], len: 1 };
         for byte in bytes {
             // Every byte has its entry.
             let (text, len) = TABLE.get(usize::from(*byte)).unwrap_or(&([0; 8], 0));
-            let room = identifier.room.get_mut(identifier.len..).unwrap_or_default();
-            if let Some(room) = room.first_chunk_mut() {
-                *room = *text;
-                identifier.len += len;
+            let buffer = string.buffer.get_mut(string.len..).unwrap_or_default();
+            if let Some(buffer) = buffer.first_chunk_mut() {
+                *buffer = *text;
+                string.len += len;
             }
         }
-        if let Some(end) = identifier.room.get_mut(identifier.len) {
+        if let Some(end) = string.buffer.get_mut(string.len) {
             *end = b'"';
-            identifier.len += 1;
+            string.len += 1;
         }
-        identifier
+        string
     }
 
     #[inline]
     fn text(&self) -> &[u8] {
-        self.room.get(..self.len).unwrap_or_default()
+        self.buffer.get(..self.len).unwrap_or_default()
     }
 }
 

@@ -1,10 +1,10 @@
 //! The client's side: its handshake and its frames, for tests, load testers and trackers' clients.
-//! [`super::Reader::of_server`] reads what comes back.
+//! [`super::Reader::for_server_frames`] reads what comes back.
 //!
 //! Keys and masks are arguments: entropy is the caller's business.
 
 use super::frame::{Opcode, header, mask as apply};
-use super::write::{close_payload, cut, framed};
+use super::write::{close_payload, text_frame, truncate};
 use super::{CloseCode, accept_key};
 
 /// Appends the request that asks `host` for a WebSocket. `target` is path and query, `key` 16 random
@@ -23,7 +23,7 @@ pub fn request(out: &mut Vec<u8>, host: &str, target: &str, key: &[u8; 24]) {
 
 /// What a server says to a request for a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum HandshakeReply {
     /// More must come.
     Partial,
     /// Frames follow, so many bytes from the start.
@@ -34,26 +34,26 @@ pub enum Answer {
     /// It has this status.
     Refused(u16),
     /// It is none, or one to another key.
-    Broken,
+    Invalid,
 }
 
 /// Reads the answer at the start of `input`, which holds all that has come so far.
-pub fn answer(input: &[u8], key: &[u8; 24]) -> Answer {
+pub fn read_handshake_reply(input: &[u8], key: &[u8; 24]) -> HandshakeReply {
     let mut headers = [httparse::EMPTY_HEADER; types::limits::HTTP_HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     let consumed = match response.parse(input) {
         Ok(httparse::Status::Complete(consumed)) => consumed,
-        Ok(httparse::Status::Partial) => return Answer::Partial,
-        Err(_) => return Answer::Broken,
+        Ok(httparse::Status::Partial) => return HandshakeReply::Partial,
+        Err(_) => return HandshakeReply::Invalid,
     };
     let accepts = |header: &httparse::Header<'_>| {
         header.name.eq_ignore_ascii_case("sec-websocket-accept")
             && header.value.trim_ascii() == accept_key(key)
     };
     match response.code {
-        Some(101) if response.headers.iter().any(accepts) => Answer::Accepted { consumed },
-        Some(101) | None => Answer::Broken,
-        Some(code) => Answer::Refused(code),
+        Some(101) if response.headers.iter().any(accepts) => HandshakeReply::Accepted { consumed },
+        Some(101) | None => HandshakeReply::Invalid,
+        Some(code) => HandshakeReply::Refused(code),
     }
 }
 
@@ -65,7 +65,7 @@ pub fn text(out: &mut Vec<u8>, mask: [u8; 4], body: &str) {
 /// Appends a text message, masked with `mask`, whose body `write` appends. It must be UTF-8, and
 /// `write` must leave what was there.
 pub fn text_with(out: &mut Vec<u8>, mask: [u8; 4], write: impl FnOnce(&mut Vec<u8>)) {
-    framed(out, Some(mask), write);
+    text_frame(out, Some(mask), write);
 }
 
 /// Appends a binary message, masked with `mask`.
@@ -75,12 +75,12 @@ pub fn binary(out: &mut Vec<u8>, mask: [u8; 4], body: &[u8]) {
 
 /// Appends a ping. Of the payload, at most 125 bytes go.
 pub fn ping(out: &mut Vec<u8>, mask: [u8; 4], payload: &[u8]) {
-    frame(out, mask, Opcode::Ping, cut(payload));
+    frame(out, mask, Opcode::Ping, truncate(payload));
 }
 
 /// Appends the answer to a ping, with the ping's payload.
 pub fn pong(out: &mut Vec<u8>, mask: [u8; 4], payload: &[u8]) {
-    frame(out, mask, Opcode::Pong, cut(payload));
+    frame(out, mask, Opcode::Pong, truncate(payload));
 }
 
 /// Appends a close frame; see [`super::close`].

@@ -22,14 +22,14 @@ impl CloseCode {
 
     /// Whether a close frame may hold it: 1004 to 1006 and 1015 are kept for other uses, 1012 to
     /// 1014 are registered since, 3000 to 4999 are for libraries and applications.
-    pub(super) fn may_be_sent(self) -> bool {
+    pub(super) fn is_sendable(self) -> bool {
         matches!(self.0, 1000..=1003 | 1007..=1014 | 3000..=4999)
     }
 }
 
 /// How a peer broke the protocol. The connection ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ProtocolError {
     /// A client's frame without a mask, or a server's with one.
     Mask,
     /// A reserved bit: no extension was agreed on.
@@ -56,7 +56,7 @@ pub enum Fault {
     Fragments,
 }
 
-impl Fault {
+impl ProtocolError {
     /// The code for the close frame that answers it.
     pub fn code(self) -> CloseCode {
         match self {

@@ -1,7 +1,9 @@
 use super::frame::{Opcode, mask};
-use super::read::Read;
-use super::{CloseCode, Event, Fault, Reader, accept_key, client, switching_protocols};
-use crate::http::{BrokenUpgrade, Head, Upgrade, broken_upgrade, forbidden_origin, read_head};
+use super::read::ReadEvent;
+use super::{CloseCode, Event, ProtocolError, Reader, accept_key, client, switching_protocols};
+use crate::http::{
+    ParsedRequest, Upgrade, UpgradeError, forbidden_origin, read_head, upgrade_error,
+};
 use types::limits;
 
 const MAX: usize = 1000;
@@ -15,13 +17,13 @@ enum Said {
     Ping(Vec<u8>),
     Pong(Vec<u8>),
     Close(Option<u16>),
-    Fault(Fault),
+    ProtocolError(ProtocolError),
 }
 
 /// Takes all events there are off the front of `input`, and says how many bytes are missing then.
 fn events(reader: &mut Reader, input: &mut Vec<u8>, said: &mut Vec<Said>) -> usize {
     loop {
-        let Read { consumed, event } = reader.read(input, MAX);
+        let ReadEvent { consumed, event } = reader.read(input, MAX);
         said.push(match event {
             Event::Partial { missing } => {
                 input.drain(..consumed);
@@ -32,7 +34,7 @@ fn events(reader: &mut Reader, input: &mut Vec<u8>, said: &mut Vec<Said>) -> usi
             Event::Ping(payload) => Said::Ping(payload.into()),
             Event::Pong(payload) => Said::Pong(payload.into()),
             Event::Close(code) => Said::Close(code.map(|code| code.0)),
-            Event::Fault(fault) => Said::Fault(fault),
+            Event::Error(fault) => Said::ProtocolError(fault),
         });
         input.drain(..consumed);
     }
@@ -40,13 +42,13 @@ fn events(reader: &mut Reader, input: &mut Vec<u8>, said: &mut Vec<Said>) -> usi
 
 fn all(bytes: &[u8]) -> Vec<Said> {
     let mut said = Vec::new();
-    events(&mut Reader::of_client(), &mut bytes.to_vec(), &mut said);
+    events(&mut Reader::for_client_frames(), &mut bytes.to_vec(), &mut said);
     said
 }
 
-fn fault(bytes: &[u8]) -> Fault {
+fn fault(bytes: &[u8]) -> ProtocolError {
     match all(bytes).last() {
-        Some(Said::Fault(fault)) => *fault,
+        Some(Said::ProtocolError(fault)) => *fault,
         other => panic!("{other:?}"),
     }
 }
@@ -126,7 +128,7 @@ fn frames_say_the_same_wherever_the_stream_is_cut() {
     let (bytes, expected) = conversation();
     assert_eq!(all(&bytes), expected);
     for cut in 0..=bytes.len() {
-        let (mut reader, mut said) = (Reader::of_client(), Vec::new());
+        let (mut reader, mut said) = (Reader::for_client_frames(), Vec::new());
         let mut input = bytes[..cut].to_vec();
         events(&mut reader, &mut input, &mut said);
         input.extend(&bytes[cut..]);
@@ -138,7 +140,8 @@ fn frames_say_the_same_wherever_the_stream_is_cut() {
 #[test]
 fn what_is_missing_is_never_too_much_and_ends_a_frame() {
     let (bytes, expected) = conversation();
-    let (mut reader, mut said, mut given, mut calls) = (Reader::of_client(), Vec::new(), 0, 0);
+    let (mut reader, mut said, mut given, mut calls) =
+        (Reader::for_client_frames(), Vec::new(), 0, 0);
     let mut input = Vec::new();
     loop {
         let missing = events(&mut reader, &mut input, &mut said);
@@ -160,7 +163,7 @@ fn what_is_missing_is_never_too_much_and_ends_a_frame() {
 fn a_message_of_one_frame_is_lent_from_the_input() {
     let mut bytes = frame(FIN | TEXT, b"hello");
     let place = bytes.as_ptr_range();
-    let event = Reader::of_client().read(&mut bytes, MAX).event;
+    let event = Reader::for_client_frames().read(&mut bytes, MAX).event;
     let Event::Text(std::borrow::Cow::Borrowed(text)) = event else { panic!("{event:?}") };
     assert!(place.contains(&text.as_ptr()));
 }
@@ -204,7 +207,8 @@ fn random_conversations_say_what_was_written() {
                 }
             }
         }
-        let (mut reader, mut said, mut input) = (Reader::of_client(), Vec::new(), Vec::new());
+        let (mut reader, mut said, mut input) =
+            (Reader::for_client_frames(), Vec::new(), Vec::new());
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             let (now, later) = rest.split_at(1 + random(rest.len()));
@@ -227,23 +231,23 @@ fn random_conversations_say_what_was_written() {
 #[test]
 fn broken_headers_are_protocol_errors_at_once() {
     for (bytes, expected) in [
-        ([FIN | TEXT, 5], Fault::Mask),
-        ([FIN | 0x40 | TEXT, 0x80], Fault::ReservedBits),
-        ([FIN | 0x20 | TEXT, 0x80], Fault::ReservedBits),
-        ([FIN | 0x10 | TEXT, 0x80], Fault::ReservedBits),
-        ([0x09, 0x80], Fault::ControlFragmented),
-        ([CLOSE, 0xfe], Fault::ControlTooLong),
-        ([PING, 0xff], Fault::ControlTooLong),
+        ([FIN | TEXT, 5], ProtocolError::Mask),
+        ([FIN | 0x40 | TEXT, 0x80], ProtocolError::ReservedBits),
+        ([FIN | 0x20 | TEXT, 0x80], ProtocolError::ReservedBits),
+        ([FIN | 0x10 | TEXT, 0x80], ProtocolError::ReservedBits),
+        ([0x09, 0x80], ProtocolError::ControlFragmented),
+        ([CLOSE, 0xfe], ProtocolError::ControlTooLong),
+        ([PING, 0xff], ProtocolError::ControlTooLong),
     ] {
         assert_eq!(fault(&bytes), expected, "{bytes:?}");
         assert_eq!(expected.code(), CloseCode(1002));
     }
     for opcode in (3..=7).chain(11..=15) {
-        assert_eq!(fault(&[FIN | opcode, 0x80]), Fault::ReservedOpcode, "{opcode}");
+        assert_eq!(fault(&[FIN | opcode, 0x80]), ProtocolError::ReservedOpcode, "{opcode}");
     }
     let mut masked = frame(FIN | TEXT, b"hello");
-    let event = Reader::of_server().read(&mut masked, MAX).event;
-    assert_eq!(event, Event::Fault(Fault::Mask));
+    let event = Reader::for_server_frames().read(&mut masked, MAX).event;
+    assert_eq!(event, Event::Error(ProtocolError::Mask));
 }
 
 //= rfc6455#length-minimal
@@ -254,28 +258,34 @@ fn lengths_have_one_form() {
         let second = if length.len() == 2 { 0xfe } else { 0xff };
         let bytes = [&[FIN | BINARY, second], length, &KEY].concat();
         let mut said = Vec::new();
-        let missing = events(&mut Reader::of_client(), &mut bytes.to_vec(), &mut said);
+        let missing = events(&mut Reader::for_client_frames(), &mut bytes.to_vec(), &mut said);
         said.pop().ok_or(missing)
     };
-    assert_eq!(long(&125_u16.to_be_bytes()), Ok(Said::Fault(Fault::Length)));
+    assert_eq!(long(&125_u16.to_be_bytes()), Ok(Said::ProtocolError(ProtocolError::Length)));
     assert_eq!(long(&126_u16.to_be_bytes()), Err(126));
-    assert_eq!(long(&0xffff_u64.to_be_bytes()), Ok(Said::Fault(Fault::Length)));
-    assert_eq!(long(&0x1_0000_u64.to_be_bytes()), Ok(Said::Fault(Fault::TooBig)));
-    assert_eq!(long(&(u64::MAX >> 1).to_be_bytes()), Ok(Said::Fault(Fault::TooBig)));
-    assert_eq!(long(&(1_u64 << 63).to_be_bytes()), Ok(Said::Fault(Fault::Length)));
+    assert_eq!(long(&0xffff_u64.to_be_bytes()), Ok(Said::ProtocolError(ProtocolError::Length)));
+    assert_eq!(long(&0x1_0000_u64.to_be_bytes()), Ok(Said::ProtocolError(ProtocolError::TooBig)));
+    assert_eq!(
+        long(&(u64::MAX >> 1).to_be_bytes()),
+        Ok(Said::ProtocolError(ProtocolError::TooBig))
+    );
+    assert_eq!(long(&(1_u64 << 63).to_be_bytes()), Ok(Said::ProtocolError(ProtocolError::Length)));
 }
 
 //= rfc6455#fragmentation
 //= type=test
 #[test]
 fn messages_do_not_mix() {
-    assert_eq!(fault(&frame(CONTINUED, b"x")), Fault::Continuation);
-    assert_eq!(fault(&frame(FIN | CONTINUED, b"x")), Fault::Continuation);
+    assert_eq!(fault(&frame(CONTINUED, b"x")), ProtocolError::Continuation);
+    assert_eq!(fault(&frame(FIN | CONTINUED, b"x")), ProtocolError::Continuation);
     for second in [TEXT, FIN | TEXT, BINARY, FIN | BINARY] {
-        assert_eq!(fault(&[frame(TEXT, b"x"), frame(second, b"y")].concat()), Fault::Interleaved);
+        assert_eq!(
+            fault(&[frame(TEXT, b"x"), frame(second, b"y")].concat()),
+            ProtocolError::Interleaved
+        );
     }
     let done = [frame(TEXT, b"x"), frame(FIN | CONTINUED, b"y"), frame(FIN | CONTINUED, b"z")];
-    assert_eq!(fault(&done.concat()), Fault::Continuation);
+    assert_eq!(fault(&done.concat()), ProtocolError::Continuation);
 }
 
 //= rfc6455#message-limit
@@ -285,11 +295,11 @@ fn messages_above_the_limit_are_known_by_a_header() {
     let most = vec![b'x'; MAX];
     assert_eq!(all(&frame(FIN | BINARY, &most)), [Said::Binary(most.clone())]);
     let more = frame(FIN | TEXT, &[b'x'; MAX + 1]);
-    assert_eq!(fault(&more[..8]), Fault::TooBig);
+    assert_eq!(fault(&more[..8]), ProtocolError::TooBig);
     let rest = frame(CONTINUED, b"yz");
     let bytes = [&frame(TEXT, &most[1..]), &rest[..6]].concat();
-    assert_eq!(fault(&bytes), Fault::TooBig);
-    assert_eq!(Fault::TooBig.code(), CloseCode(1009));
+    assert_eq!(fault(&bytes), ProtocolError::TooBig);
+    assert_eq!(ProtocolError::TooBig.code(), CloseCode(1009));
 }
 
 #[test]
@@ -298,8 +308,8 @@ fn endless_fragments_end() {
         [frame(BINARY, b""), frame(CONTINUED, b"").repeat(limits::WS_FRAGMENTS_MAX as usize - 1)];
     assert_eq!(all(&few.concat()), []);
     let many = [few.concat(), frame(CONTINUED, b"")].concat();
-    assert_eq!(fault(&many), Fault::Fragments);
-    assert_eq!(Fault::Fragments.code(), CloseCode(1008));
+    assert_eq!(fault(&many), ProtocolError::Fragments);
+    assert_eq!(ProtocolError::Fragments.code(), CloseCode(1008));
 }
 
 //= rfc6455#text-utf8
@@ -307,14 +317,17 @@ fn endless_fragments_end() {
 #[test]
 fn text_is_utf8_and_what_cannot_become_it_is_noticed_early() {
     for bad in [&b"\xc0\xaf"[..], b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\xff", b"\xe2\x82"] {
-        assert_eq!(fault(&frame(FIN | TEXT, bad)), Fault::NotUtf8, "{bad:?}");
+        assert_eq!(fault(&frame(FIN | TEXT, bad)), ProtocolError::NotUtf8, "{bad:?}");
         let halves = [frame(TEXT, &bad[..1]), frame(FIN | CONTINUED, &bad[1..])];
-        assert_eq!(fault(&halves.concat()), Fault::NotUtf8, "{bad:?}");
+        assert_eq!(fault(&halves.concat()), ProtocolError::NotUtf8, "{bad:?}");
     }
-    assert_eq!(fault(&frame(TEXT, b"\xed\xa0")), Fault::NotUtf8);
-    assert_eq!(fault(&[frame(TEXT, b"\xed"), frame(CONTINUED, b"\xa0")].concat()), Fault::NotUtf8);
+    assert_eq!(fault(&frame(TEXT, b"\xed\xa0")), ProtocolError::NotUtf8);
+    assert_eq!(
+        fault(&[frame(TEXT, b"\xed"), frame(CONTINUED, b"\xa0")].concat()),
+        ProtocolError::NotUtf8
+    );
     assert_eq!(all(&frame(TEXT, b"\xf0\x9f\x98")), []);
-    assert_eq!(Fault::NotUtf8.code(), CloseCode(1007));
+    assert_eq!(ProtocolError::NotUtf8.code(), CloseCode(1007));
 }
 
 //= rfc6455#close-payload
@@ -326,23 +339,27 @@ fn close_frames_hold_a_code_that_may_be_sent() {
         all(&frame(CLOSE, &payload)).pop()
     };
     assert_eq!(all(&frame(CLOSE, b"")), [Said::Close(None)]);
-    assert_eq!(fault(&frame(CLOSE, b"\x03")), Fault::CloseCode);
+    assert_eq!(fault(&frame(CLOSE, b"\x03")), ProtocolError::CloseCode);
     for code in 0..=u16::MAX {
         let fine = matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999);
-        let expected = if fine { Said::Close(Some(code)) } else { Said::Fault(Fault::CloseCode) };
+        let expected = if fine {
+            Said::Close(Some(code))
+        } else {
+            Said::ProtocolError(ProtocolError::CloseCode)
+        };
         assert_eq!(close(code, b""), Some(expected), "{code}");
     }
-    assert_eq!(close(1000, b"\xff"), Some(Said::Fault(Fault::NotUtf8)));
+    assert_eq!(close(1000, b"\xff"), Some(Said::ProtocolError(ProtocolError::NotUtf8)));
     assert_eq!(close(1000, "grüß".as_bytes()), Some(Said::Close(Some(1000))));
 }
 
 #[test]
 fn nothing_is_read_after_a_fault() {
-    let mut reader = Reader::of_client();
+    let mut reader = Reader::for_client_frames();
     let mut said = Vec::new();
     let mut input = [frame(FIN | CONTINUED, b""), frame(FIN | TEXT, b"hello")].concat();
     events(&mut reader, &mut input, &mut said);
-    assert_eq!((said, input), (vec![Said::Fault(Fault::Continuation)], Vec::new()));
+    assert_eq!((said, input), (vec![Said::ProtocolError(ProtocolError::Continuation)], Vec::new()));
 }
 
 /// What a client reads of what `write` appends to a buffer.
@@ -352,10 +369,10 @@ fn server_says(write: impl Fn(&mut Vec<u8>)) -> Vec<Said> {
     assert_eq!(&out[..6], b"before");
     out.drain(..6);
     let mut said = Vec::new();
-    let mut reader = Reader::of_server();
+    let mut reader = Reader::for_server_frames();
     loop {
         let len = out.len();
-        let Read { consumed, event } = reader.read(&mut out, usize::MAX);
+        let ReadEvent { consumed, event } = reader.read(&mut out, usize::MAX);
         said.push(match event {
             Event::Partial { .. } => break,
             Event::Text(text) => Said::Text(text.into()),
@@ -439,7 +456,7 @@ const NONCE: &[u8; 24] = b"dGhlIHNhbXBsZSBub25jZQ==";
 
 fn upgrade(request: &str) -> Upgrade<'_> {
     match read_head(request.as_bytes()) {
-        Head::Whole(request) => request.upgrade,
+        ParsedRequest::Complete(request) => request.upgrade,
         other => panic!("{other:?}"),
     }
 }
@@ -450,7 +467,7 @@ fn upgrade(request: &str) -> Upgrade<'_> {
 //= type=test
 #[test]
 fn a_request_for_a_websocket_is_known_in_any_case_and_list() {
-    let Head::Whole(request) = read_head(REQUEST.as_bytes()) else { panic!() };
+    let ParsedRequest::Complete(request) = read_head(REQUEST.as_bytes()) else { panic!() };
     assert_eq!(request.path, b"/any/path");
     let plain = Upgrade::WebSocket { key: NONCE, origin: Some(b"http://example.com") };
     assert_eq!(request.upgrade, plain);
@@ -475,25 +492,25 @@ fn a_request_for_a_websocket_is_known_in_any_case_and_list() {
 //= type=test
 #[test]
 fn other_requests_are_plain_or_broken() {
-    use BrokenUpgrade::{Connection, Key, Request, Version};
+    use UpgradeError::{Connection, Key, Request, Version};
     for (from, to, expected) in [
         ("Upgrade: websocket", "Upgrade: h2c", Upgrade::None),
         ("Upgrade: websocket", "Upgrade: websockets", Upgrade::None),
-        ("GET ", "HEAD ", Upgrade::Broken(Request)),
-        ("HTTP/1.1", "HTTP/1.0", Upgrade::Broken(Request)),
-        ("Host", "Hast", Upgrade::Broken(Request)),
-        ("Connection: Upgrade", "Connection: keep-alive", Upgrade::Broken(Connection)),
-        ("Version: 13", "Version: 8", Upgrade::Broken(Version)),
-        ("Version: 13", "Version: 130", Upgrade::Broken(Version)),
-        ("Sec-WebSocket-Version: 13", "a: b", Upgrade::Broken(Version)),
-        ("dGhl", "dGh", Upgrade::Broken(Key)),
-        ("dGhl", "dG-l", Upgrade::Broken(Key)),
-        ("jZQ==", "jZQQ=", Upgrade::Broken(Key)),
-        ("Sec-WebSocket-Key", "Key", Upgrade::Broken(Key)),
+        ("GET ", "HEAD ", Upgrade::Invalid(Request)),
+        ("HTTP/1.1", "HTTP/1.0", Upgrade::Invalid(Request)),
+        ("Host", "Hast", Upgrade::Invalid(Request)),
+        ("Connection: Upgrade", "Connection: keep-alive", Upgrade::Invalid(Connection)),
+        ("Version: 13", "Version: 8", Upgrade::Invalid(Version)),
+        ("Version: 13", "Version: 130", Upgrade::Invalid(Version)),
+        ("Sec-WebSocket-Version: 13", "a: b", Upgrade::Invalid(Version)),
+        ("dGhl", "dGh", Upgrade::Invalid(Key)),
+        ("dGhl", "dG-l", Upgrade::Invalid(Key)),
+        ("jZQ==", "jZQQ=", Upgrade::Invalid(Key)),
+        ("Sec-WebSocket-Key", "Key", Upgrade::Invalid(Key)),
         (
             "Origin: http://example.com",
             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-            Upgrade::Broken(Key),
+            Upgrade::Invalid(Key),
         ),
     ] {
         assert_eq!(upgrade(&REQUEST.replacen(from, to, 1)), expected, "{to}");
@@ -508,7 +525,7 @@ fn other_requests_are_plain_or_broken() {
         ),
     ] {
         let mut out = Vec::new();
-        broken_upgrade(&mut out, broken);
+        upgrade_error(&mut out, broken);
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
     }
@@ -528,15 +545,24 @@ fn the_handshakes_halves_fit() {
     assert!(text.starts_with("HTTP/1.1 101 ") && text.ends_with("\r\n\r\n"));
     assert!(!text.contains("Extensions") && !text.contains("Protocol:"));
     for cut in 0..out.len() {
-        assert_eq!(client::answer(&out[..cut], NONCE), client::Answer::Partial);
+        assert_eq!(
+            client::read_handshake_reply(&out[..cut], NONCE),
+            client::HandshakeReply::Partial
+        );
     }
     let consumed = out.len();
     out.extend(frame(FIN | TEXT, b"hello"));
-    assert_eq!(client::answer(&out, NONCE), client::Answer::Accepted { consumed });
-    assert_eq!(client::answer(&out, &[b'A'; 24]), client::Answer::Broken);
-    assert_eq!(client::answer(b"\x16\x03\x01", NONCE), client::Answer::Broken);
+    assert_eq!(
+        client::read_handshake_reply(&out, NONCE),
+        client::HandshakeReply::Accepted { consumed }
+    );
+    assert_eq!(client::read_handshake_reply(&out, &[b'A'; 24]), client::HandshakeReply::Invalid);
+    assert_eq!(
+        client::read_handshake_reply(b"\x16\x03\x01", NONCE),
+        client::HandshakeReply::Invalid
+    );
     let refused = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
-    assert_eq!(client::answer(refused, NONCE), client::Answer::Refused(403));
+    assert_eq!(client::read_handshake_reply(refused, NONCE), client::HandshakeReply::Refused(403));
     let mut request = Vec::new();
     client::request(&mut request, "server.example.com", "/any/path", NONCE);
     let request = String::from_utf8(request).unwrap();

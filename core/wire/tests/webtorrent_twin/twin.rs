@@ -11,9 +11,9 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use types::{Event, InfoHash, NumWant, OfferId, PeerId, Refusal, limits};
-use wire::webtorrent::client::{self, Reply};
+use wire::webtorrent::client::{self, TrackerMessage};
 use wire::webtorrent::{
-    Action, Announce, Answer, BadMessage, Message, Offer, Offers, Relay, failure, read_binary,
+    Action, Announce, Answer, Message, MessageError, Offer, Offers, Relay, failure, read_binary,
 };
 
 /// A message of which nothing is left to be read.
@@ -26,7 +26,7 @@ pub(crate) enum Said<'a> {
 
 /// Both twins say the same of `bytes`; and what they say is read again from what is written of it, by
 /// a tracker and by a client. Gives what they say.
-pub(crate) fn check(bytes: &[u8]) -> Result<Said<'_>, BadMessage> {
+pub(crate) fn check(bytes: &[u8]) -> Result<Said<'_>, MessageError> {
     let fast = read_fast(bytes);
     assert_eq!(fast, read_slowly(bytes), "{}", bytes.escape_ascii());
     let mut out = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Said<'_>, BadMessage> {
             assert_eq!(read_fast(&out), fast);
         }
         Ok(Said::Scrape(Err(refusal))) => refused(*refusal, Some(Action::Scrape), None),
-        Err(BadMessage { refusal, action, info_hash }) => refused(*refusal, *action, *info_hash),
+        Err(MessageError { refusal, action, info_hash }) => refused(*refusal, *action, *info_hash),
     }
     // What a client takes is at least JSON.
     if let Ok(text) = std::str::from_utf8(bytes)
@@ -61,7 +61,7 @@ fn passes(announce: &Announce<'_>, offer: &Offer<'_>) {
     let (info_hash, peer_id) = (announce.info_hash, announce.peer_id);
     let mut out = Vec::new();
     Relay::new(&info_hash, &peer_id).offer(&mut out, offer);
-    let expected = Reply::Offer { info_hash, peer_id, offer: *offer };
+    let expected = TrackerMessage::Offer { info_hash, peer_id, offer: *offer };
     assert_eq!(client::read(text(&out)), Some(expected));
 }
 
@@ -69,14 +69,14 @@ fn passes_back(answer: &Answer<'_>) {
     let Answer { info_hash, peer_id, offer_id, json, .. } = *answer;
     let mut out = Vec::new();
     Relay::new(&info_hash, &peer_id).answer(&mut out, &offer_id, json);
-    let expected = Reply::Answer { info_hash, peer_id, offer_id, json };
+    let expected = TrackerMessage::Answer { info_hash, peer_id, offer_id, json };
     assert_eq!(client::read(text(&out)), Some(expected));
 }
 
 fn refused(refusal: Refusal, action: Option<Action>, info_hash: Option<InfoHash>) {
     let mut out = Vec::new();
     failure(&mut out, refusal, action, info_hash.as_ref());
-    let expected = Reply::Failure { action, info_hash, reason: refusal.text() };
+    let expected = TrackerMessage::Failure { action, info_hash, reason: refusal.text() };
     assert_eq!(client::read(text(&out)), Some(expected));
 }
 
@@ -84,7 +84,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-fn read_fast(bytes: &[u8]) -> Result<Said<'_>, BadMessage> {
+fn read_fast(bytes: &[u8]) -> Result<Said<'_>, MessageError> {
     Ok(match read_binary(bytes)? {
         Message::Announce(announce) => Said::Announce(announce.into()),
         Message::Answer(answer) => Said::Answer(answer),
@@ -95,8 +95,8 @@ fn read_fast(bytes: &[u8]) -> Result<Said<'_>, BadMessage> {
     })
 }
 
-fn read_slowly(bytes: &[u8]) -> Result<Said<'_>, BadMessage> {
-    let bad = |refusal, action, info_hash| BadMessage { refusal, action, info_hash };
+fn read_slowly(bytes: &[u8]) -> Result<Said<'_>, MessageError> {
+    let bad = |refusal, action, info_hash| MessageError { refusal, action, info_hash };
     let text = std::str::from_utf8(bytes).ok().filter(|text| is_object(text));
     let text = text.ok_or_else(|| bad(Refusal::NotJson, None, None))?;
     let Members(members) = serde_json::from_str(text).unwrap();

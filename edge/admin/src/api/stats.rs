@@ -8,9 +8,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tracker::ListenerPolicyId;
 use tracker::access::Mode;
-use tracker::counters::{Counters, DropReason, Kind, Listener as Known};
+use tracker::counters::{Counters, DropReason, Listener as Known};
+use tracker::{ListenerPolicyId, RequestKind};
 use types::Refusal;
 use utoipa::ToSchema;
 
@@ -200,9 +200,11 @@ fn records(durable: bool, health: &RecordsHealth) -> Records {
 
 impl Traffic {
     fn add(&mut self, counters: &Counters) {
-        let kinds = |into: &mut BTreeMap<String, u64>, table: &[[u64; Kind::ALL.len()]; 2]| {
-            for (kind, [v4, v6]) in
-                Kind::ALL.into_iter().zip(std::iter::zip(table[0], table[1]).map(|(a, b)| [a, b]))
+        let kinds = |into: &mut BTreeMap<String, u64>,
+                     table: &[[u64; RequestKind::ALL.len()]; 2]| {
+            for (kind, [v4, v6]) in RequestKind::ALL
+                .into_iter()
+                .zip(std::iter::zip(table[0], table[1]).map(|(a, b)| [a, b]))
             {
                 *into.entry(kind.label().into()).or_default() += v4 + v6;
             }

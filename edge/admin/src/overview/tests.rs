@@ -1,6 +1,6 @@
 //! Pages beside a list that is sorted anew for each.
 
-use tracker::{AnnouncePolicy, AnnounceRequest, ListenerPolicyId, Random};
+use tracker::{AnnouncePolicy, AnnounceRequest, ListenerPolicyId, Random, RequestKind};
 use types::{Announce, Event, Families, NumWant, PeerId};
 
 use super::*;
@@ -23,8 +23,9 @@ impl types::PeerSink for Silent {
 
 /// A peer comes to the torrent.
 fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event) {
-    let from = [10, 0, 0, host].into();
-    let claim = tracker.claim(ListenerPolicyId(0), Tick(now), from, None).unwrap();
+    let (view, from, kind) =
+        (tracker.view(Tick(now)), [10, 0, 0, host].into(), RequestKind::Announce);
+    let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, None).unwrap();
     let announce = Announce {
         info_hash,
         peer_id: PeerId::default(),
@@ -41,8 +42,8 @@ fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event
         with_ids: false,
         with_downloads: false,
     };
-    let ask = AnnounceRequest { claim, from, via_local_address: true, announce, policy };
-    tracker.announce(Tick(now), &mut Random::new(1), &[ask], &mut Silent);
+    let ask = AnnounceRequest { grant, via_local_address: true, announce, policy };
+    view.announce(&mut Random::new(1), &[ask], &mut Silent);
 }
 
 /// A tracker with so many torrents, with few values that all differ.

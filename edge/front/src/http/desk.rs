@@ -7,18 +7,18 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tracker::counters::{DropReason, Kind, WorkerMetrics};
+use tracker::counters::{DropReason, WorkerMetrics};
 use tracker::{
     AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, ConnectionPermit,
-    ListenerPolicyId, Random, RequestKind, Tracker,
+    ListenerPolicyId, Random, RequestKind, Tracker, View,
 };
 use types::{
     Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
     SwarmCounts, UserKey, limits,
 };
 use wire::http::{
-    self, AnnounceReply, Fault, Head, PeerModel, Request, Response, ScrapeQuery, Status, Target,
-    Upgrade,
+    self, AnnounceReply, ParsedRequest, PeerFormat, RequestError, RequestHead, ResponseFraming,
+    ScrapeQuery, Status, Target, Upgrade,
 };
 use wire::proxy;
 use wire::ws::switching_protocols;
@@ -42,7 +42,8 @@ const WEB_PATH: &str = "this is a BitTorrent tracker: WebTorrent clients connect
 /// What a worker answers with. One for all its connections.
 pub(super) struct Desk {
     pub(super) clock: Clock,
-    tracker: Arc<Tracker>,
+    /// Cloned for each turn, so that a view of it does not borrow the desk.
+    tracker: Rc<Arc<Tracker>>,
     random: Random,
     sampling: Sampling,
     listeners: Vec<DeskListener>,
@@ -118,7 +119,7 @@ impl Desk {
     ) -> Self {
         Self {
             clock,
-            tracker,
+            tracker: Rc::new(tracker),
             random,
             sampling: Sampling::default(),
             listeners,
@@ -154,11 +155,6 @@ impl Desk {
             return Err(DropReason::Banned);
         }
         self.tracker.limiter().permit(ip).ok_or(DropReason::PrefixConnectionLimit)
-    }
-
-    /// The key that a request has for a listener's door.
-    fn user_key<'a>(&self, options: &HttpOptions, request: &Request<'a>) -> Option<&'a [u8]> {
-        user_key(&self.tracker, options.listener_policy, request.key, request.query)
     }
 
     /// Lets others see the figures.
@@ -216,16 +212,18 @@ impl Desk {
     /// Answers the requests in `input`, into `self.out`; what is left of it is appended to `rest`.
     fn answer_all(&mut self, client: Client, input: &[u8], mut rest: Vec<u8>) -> Turn {
         self.out.clear();
+        let tracker = Rc::clone(&self.tracker);
+        let view = tracker.view(self.clock.now());
         let (mut left, mut next, mut answered) = (input, Next::Read, 0);
         while next == Next::Read && !left.is_empty() && self.out.len() < OUT_MAX {
             match http::read_head(left) {
-                Head::Partial => break,
-                Head::Whole(request) => {
-                    next = self.answer(client, &request);
+                ParsedRequest::Partial => break,
+                ParsedRequest::Complete(request) => {
+                    next = self.answer(client, &request, &view);
                     left = left.get(request.consumed..).unwrap_or_default();
                     answered += 1;
                 }
-                Head::Fault(fault) => {
+                ParsedRequest::Invalid(fault) => {
                     self.reject(client, fault, left);
                     next = Next::Drain;
                 }
@@ -264,55 +262,54 @@ impl Desk {
     }
 
     /// Answers what is no request.
-    fn reject(&mut self, client: Client, fault: Fault, input: &[u8]) {
+    fn reject(&mut self, client: Client, fault: RequestError, input: &[u8]) {
         let family = Family::of(client.caller.ip());
         let counters = &mut self.metrics(client.listener).counters;
-        counters.request(family, Kind::Other);
-        counters.response(family, Kind::Other);
+        counters.request(family, RequestKind::Other);
+        counters.response(family, RequestKind::Other);
         let reason = match fault {
-            _ if proxy::begins(input) => DropReason::UntrustedProxy,
-            Fault::UriTooLong | Fault::HeadersTooLarge => DropReason::HeadTooLarge,
-            Fault::BadRequest | Fault::MethodNotAllowed | Fault::Tls => DropReason::BadHttp,
+            _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
+            RequestError::UriTooLong | RequestError::HeadersTooLarge => DropReason::HeadTooLarge,
+            RequestError::BadRequest | RequestError::MethodNotAllowed | RequestError::Tls => {
+                DropReason::BadHttp
+            }
         };
         counters.drop(reason);
-        http::fault(&mut self.out, fault);
+        http::request_error(&mut self.out, fault);
         let ip = client.caller.ip();
         reject_log::dropped("http", ip, reason);
         if !self.listeners[client.listener].options.trusted_proxies.contains(ip) {
-            self.tracker.report_offence(self.clock.now(), ip, BanReason::Garbage);
+            self.tracker.view(self.clock.now()).report_offence(ip, BanReason::Garbage);
         }
     }
 
     /// Answers a request.
-    fn answer(&mut self, client: Client, request: &Request<'_>) -> Next {
+    fn answer(&mut self, client: Client, request: &RequestHead<'_>, view: &View<'_>) -> Next {
         let options = Rc::clone(&self.listeners[client.listener].options);
         let proxies = &options.trusted_proxies;
         let ip = client.caller.client(request, proxies, options.forwarded_header);
-        let is_private = self.tracker.listener_policies().is_private(options.listener_policy);
+        let is_private = view.is_private(options.listener_policy);
         let takes_upgrades =
             options.web.as_ref().is_some_and(|web| web.serves(request, is_private));
         if takes_upgrades && request.upgrade != Upgrade::None {
-            return self.upgrade(client, &options, request, ip);
+            return self.upgrade(client, view, request, ip);
         }
         let keep_alive = request.keep_alive && client.may_stay;
-        let response = Response { method: request.method, keep_alive };
+        let response = ResponseFraming { method: request.method, keep_alive };
         let next = if keep_alive { Next::Read } else { Next::Close };
         let kind = match request.target {
-            Target::Announce(_) => Kind::Announce,
-            Target::Scrape(_) => Kind::Scrape,
-            Target::Unknown => Kind::Other,
+            Target::Announce(_) => RequestKind::Announce,
+            Target::Scrape(_) => RequestKind::Scrape,
+            Target::Unknown => RequestKind::Other,
         };
         self.metrics(client.listener).counters.request(Family::of(ip), kind);
         self.body.clear();
+        let key = user_key(is_private, request.key, request.query);
         let answered = match request.target {
-            Target::Announce(query) => {
-                self.announce(client, self.user_key(&options, request), query, ip)
-            }
-            Target::Scrape(query) => {
-                self.scrape(options.listener_policy, self.user_key(&options, request), query, ip)
-            }
+            Target::Announce(query) => self.announce(client, view, (key, query), ip),
+            Target::Scrape(query) => self.scrape(options.listener_policy, view, (key, query), ip),
             Target::Unknown => {
-                self.metrics(client.listener).counters.response(Family::of(ip), Kind::Other);
+                self.metrics(client.listener).counters.response(Family::of(ip), RequestKind::Other);
                 if let Some(answer) = options.challenges.answer(request.path) {
                     response.ok(&mut self.out, answer.as_bytes());
                 } else if options.web.as_ref().is_some_and(|web| web.names(request, is_private)) {
@@ -330,7 +327,7 @@ impl Desk {
             // Status 200: clients read the reason only then.
             Err(refusal) => {
                 reject_log::refused("http", ip, refusal);
-                counters.response(Family::of(ip), Kind::Other);
+                counters.response(Family::of(ip), RequestKind::Other);
                 counters.refuse(refusal);
                 self.body.clear();
                 http::failure(&mut self.body, refusal);
@@ -344,36 +341,33 @@ impl Desk {
     fn upgrade(
         &mut self,
         client: Client,
-        options: &HttpOptions,
-        request: &Request<'_>,
+        view: &View<'_>,
+        request: &RequestHead<'_>,
         ip: IpAddr,
     ) -> Next {
+        let options = Rc::clone(&self.listeners[client.listener].options);
         let counters = &mut self.listeners[client.listener].metrics.counters;
-        counters.request(Family::of(ip), Kind::Other);
-        counters.response(Family::of(ip), Kind::Other);
+        counters.request(Family::of(ip), RequestKind::Other);
+        counters.response(Family::of(ip), RequestKind::Other);
         let (key, origin) = match request.upgrade {
             Upgrade::WebSocket { key, origin } => (key, origin),
-            Upgrade::Broken(broken) => {
+            Upgrade::Invalid(broken) => {
                 counters.drop(DropReason::BadUpgrade);
-                http::broken_upgrade(&mut self.out, broken);
+                http::upgrade_error(&mut self.out, broken);
                 return Next::Drain;
             }
             Upgrade::None => return Next::Close,
         };
-        let last = Response { method: request.method, keep_alive: false };
-        let is_private = self.tracker.listener_policies().is_private(options.listener_policy);
+        let last = ResponseFraming { method: request.method, keep_alive: false };
+        let is_private = view.is_private(options.listener_policy);
         let user = options.web.as_ref().and_then(|web| web.user_key(request, is_private));
         if !options.web.as_ref().is_some_and(|web| web.admits(origin)) {
             //= rfc6455#origin
             counters.drop(DropReason::ForbiddenOrigin);
             http::forbidden_origin(&mut self.out);
-        } else if let Err(refusal) = self.tracker.admit(
-            options.listener_policy,
-            self.clock.now(),
-            ip,
-            RequestKind::Socket,
-            user,
-        ) {
+        } else if let Err(refusal) =
+            view.authorize(options.listener_policy, ip, RequestKind::Other, user)
+        {
             reject_log::refused("ws", ip, refusal);
             counters.refuse(refusal);
             last.text(&mut self.out, Status::Forbidden, refusal.text());
@@ -394,43 +388,34 @@ impl Desk {
     fn announce(
         &mut self,
         client: Client,
-        key: Option<&[u8]>,
-        query: &[u8],
+        view: &View<'_>,
+        (key, query): (Option<&[u8]>, &[u8]),
         ip: IpAddr,
     ) -> Result<(), Refusal> {
-        let now = self.clock.now();
         let HttpOptions { listener_policy, non_compact, .. } =
             *self.listeners[client.listener].options;
-        let claim = self.tracker.claim(listener_policy, now, ip, key)?;
+        let grant = view.authorize_unverified(listener_policy, ip, RequestKind::Announce, key)?;
         let query = match http::announce_query(query) {
             Ok(query) => query,
             // Who has no good key hears of that, and is counted for it, whatever else is wrong.
-            Err(fault) => {
-                return self.tracker.verify(now, ip, RequestKind::Announce, claim).and(Err(fault));
-            }
+            Err(fault) => return view.verify(grant).and(Err(fault)),
         };
         let model = match (query.compact || !non_compact, query.no_peer_id) {
-            (true, _) => PeerModel::Compact,
-            (false, true) => PeerModel::DictNoIds,
-            (false, false) => PeerModel::Dict,
+            (true, _) => PeerFormat::Compact,
+            (false, true) => PeerFormat::DictNoIds,
+            (false, false) => PeerFormat::Dict,
         };
         let policy = AnnouncePolicy {
             peers_max: limits::PEERS_HTTP_MAX,
             families: Families::Both,
-            with_ids: model == PeerModel::Dict,
+            with_ids: model == PeerFormat::Dict,
             with_downloads: true,
         };
         let via_local_address = client.caller.via_local_address;
-        let ask = AnnounceRequest {
-            claim,
-            from: ip,
-            via_local_address,
-            announce: query.announce,
-            policy,
-        };
+        let ask = AnnounceRequest { grant, via_local_address, announce: query.announce, policy };
         let body = &mut self.body;
         let mut answer = Answer { body, model, ip, state: Err(Refusal::Truncated), v4_left: 0 };
-        self.tracker.announce(now, &mut self.random, &[ask], &mut answer);
+        view.announce(&mut self.random, &[ask], &mut answer);
         let reply = answer.state?;
         reply.finish(&mut self.body);
         let peers = u64::from(reply.v4) + u64::from(reply.v6);
@@ -443,17 +428,16 @@ impl Desk {
     fn scrape(
         &mut self,
         listener_policy: ListenerPolicyId,
-        key: Option<&[u8]>,
-        query: &[u8],
+        view: &View<'_>,
+        (key, query): (Option<&[u8]>, &[u8]),
         ip: IpAddr,
     ) -> Result<(), Refusal> {
-        let pass =
-            self.tracker.admit(listener_policy, self.clock.now(), ip, RequestKind::Scrape, key)?;
+        let grant = view.authorize(listener_policy, ip, RequestKind::Scrape, key)?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let hashes = ScrapeQuery::new(query).read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let counts = counts.get_mut(..hashes.len()).unwrap_or_default();
-        self.tracker.scrape(pass, hashes, counts)?;
+        view.scrape(grant, hashes, counts)?;
         http::scrape(&mut self.body, hashes, counts);
         Ok(())
     }
@@ -462,7 +446,7 @@ impl Desk {
 /// Writes the one answer of an announce.
 struct Answer<'a> {
     body: &'a mut Vec<u8>,
-    model: PeerModel,
+    model: PeerFormat,
     ip: IpAddr,
     /// The reply, once the tracker has accepted.
     state: Result<AnnounceReply<'static>, Refusal>,
@@ -489,7 +473,7 @@ impl AnnounceSink for Answer<'_> {
             return;
         }
         let reply = AnnounceReply {
-            model: self.model,
+            peer_format: self.model,
             counts: accepted.chosen.counts,
             v4: accepted.chosen.v4,
             v6: accepted.chosen.v6,

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 
 use net::{TcpOptions, bind_tcp};
-use tracker::counters::{Counters, Kind, Listener, MetricsRegistry, Protocol};
-use tracker::{Options, Policy, Secrets, StoreOptions};
+use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
+use tracker::{Options, Policy, RequestKind, Secrets, StoreOptions};
 use types::Refusal;
 use wire::bencode::{Value, parse};
 
@@ -118,8 +118,8 @@ fn closes_when_asked_and_keeps_otherwise() {
     let head = server.talk(&announce(1, "", CLOSE).replace("GET", "HEAD"));
     assert!(body(&head).is_empty() && !head.contains("Content-Length: 0"));
     let counters = server.end();
-    assert_eq!(counters.requests[0][Kind::Announce.index()], 5);
-    assert_eq!(counters.responses[0][Kind::Announce.index()], 5);
+    assert_eq!(counters.requests[0][RequestKind::Announce.index()], 5);
+    assert_eq!(counters.responses[0][RequestKind::Announce.index()], 5);
     assert_eq!(counters.connections_opened, counters.connections_closed);
 }
 
@@ -224,7 +224,7 @@ fn both_families_and_forwarded_addresses() {
     assert_eq!(bytes("peers"), [192, 0, 2, 2, 0, 2]);
     assert_eq!(bytes("peers6").len(), 18);
     let counters = server.end();
-    assert_eq!(counters.requests.map(|row| row[Kind::Announce.index()]), [2, 1]);
+    assert_eq!(counters.requests.map(|row| row[RequestKind::Announce.index()]), [2, 1]);
 }
 
 #[test]

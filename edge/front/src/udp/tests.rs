@@ -14,7 +14,7 @@ use std::time::Duration;
 use tracker::access::{AccessLists, HashList, Mode};
 use tracker::counters::{Clients, Listener, MetricsRegistry, Protocol};
 use tracker::{BanRules, KeyId, KeyRules, ListenerPolicy, Options, Policy, Secrets, StoreOptions};
-use types::UserKey;
+use types::{Tick, UserKey};
 
 const HASH: [u8; 20] = [0xab; 20];
 const CONNECT: u32 = 0;
@@ -233,7 +233,7 @@ fn populate(tracker: &Arc<Tracker>, family: Family, count: u16) {
             Family::V4 => [10, 1, high, low].into(),
             Family::V6 => [0x2001, 0xdb8, 0, 0, 0, 0, 0, number].into(),
         };
-        let id = tracker.issue_connection_id(Tick(0), ip);
+        let id = tracker.view(Tick(0)).issue_connection_id(ip);
         let packet = announce(id, Say { want: 0, ..LEECHER });
         let replies = sim::exchange(&mut front, 0, &[(SocketAddr::new(ip, 5), &packet)]);
         assert_eq!(replies[0].1.len(), 20);
@@ -299,7 +299,7 @@ fn port_zero_and_unknown_actions_are_refused() {
     let counters = server.finish();
     assert_eq!(counters.refusals[Refusal::PortZero.index()], 1);
     assert_eq!(counters.refusals[Refusal::UnknownAction.index()], 2);
-    assert_eq!(counters.responses[0][Kind::Other.index()], 3);
+    assert_eq!(counters.responses[0][RequestKind::Other.index()], 3);
 }
 
 //= bep15#announce-event
@@ -360,7 +360,7 @@ fn an_id_is_worth_nothing_from_another_address() {
         // v6 loopback has one address only: there the id of another is forged by hand.
         let (thief, stolen) = if other.is_empty() {
             let elsewhere = "2001:db8::1".parse().unwrap();
-            (Client::new(own, &server), server.tracker.issue_connection_id(Tick(0), elsewhere))
+            (Client::new(own, &server), server.tracker.view(Tick(0)).issue_connection_id(elsewhere))
         } else {
             (Client::new(other, &server), id)
         };
@@ -598,7 +598,7 @@ fn mixed_batches_keep_every_answer_with_its_request() {
         .map(|number| {
             let [.., high, low] = number.to_be_bytes();
             let from = SocketAddr::from(([10, 0, high, low], 1000 + number as u16));
-            let id = tracker.issue_connection_id(Tick(0), from.ip());
+            let id = tracker.view(Tick(0)).issue_connection_id(from.ip());
             let port = if number % 10 == 3 { 0 } else { 6881 };
             let mut packet = match number % 5 {
                 0 => connect(0),

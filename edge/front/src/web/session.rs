@@ -3,14 +3,14 @@
 use std::mem::take;
 use std::net::IpAddr;
 
-use tracker::counters::{DropReason, Kind};
+use tracker::counters::DropReason;
 use tracker::{BanReason, RelayTargets, RequestKind, WebAnnounceRequest};
 use types::{
     ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer,
     limits,
 };
-use wire::webtorrent::{self, Announce, Answer, BadMessage, Message, Relay, Scrape};
-use wire::ws::{self, CloseCode, Fault, Reader};
+use wire::webtorrent::{self, Announce, Answer, Message, MessageError, Relay, Scrape};
+use wire::ws::{self, CloseCode, ProtocolError, Reader};
 
 use super::exchange::Content;
 use super::{Newcomer, Worker};
@@ -76,7 +76,7 @@ impl Session {
             listener,
             ip,
             user,
-            reader: Reader::of_client(),
+            reader: Reader::for_client_frames(),
             rest,
             peers: Vec::new(),
             pace: Pace::default(),
@@ -123,14 +123,14 @@ impl Session {
                 ws::Event::Close(code) => {
                     worker.hub.close(now, self.key, code.unwrap_or(CloseCode::NORMAL), "");
                 }
-                ws::Event::Fault(fault) => {
+                ws::Event::Error(fault) => {
                     let counters = worker.hub.counters(self.listener);
                     counters.drop(match fault {
-                        Fault::TooBig => DropReason::MessageTooBig,
+                        ProtocolError::TooBig => DropReason::MessageTooBig,
                         _ => DropReason::BadFrame,
                     });
                     worker.hub.close(now, self.key, fault.code(), fault.text());
-                    worker.tracker.report_offence(now, self.ip, BanReason::Garbage);
+                    worker.tracker.view(now).report_offence(self.ip, BanReason::Garbage);
                 }
             }
             if worker.hub.is_ending(self.key) {
@@ -144,28 +144,28 @@ impl Session {
         &mut self,
         worker: &mut Worker,
         now: Tick,
-        message: Result<Message<'_>, BadMessage>,
+        message: Result<Message<'_>, MessageError>,
     ) {
         let begun = worker.sampling.begin(&worker.clock);
         let done = match message {
             Ok(Message::Announce(announce)) => {
-                self.count(worker, Kind::Announce);
+                self.count(worker, RequestKind::Announce);
                 let about = (Some(webtorrent::Action::Announce), Some(announce.info_hash));
                 self.announce(worker, now, &announce).map_err(|refusal| (refusal, about))
             }
             Ok(Message::Answer(answer)) => {
-                self.count(worker, Kind::Answer);
+                self.count(worker, RequestKind::Answer);
                 self.answer(worker, now, &answer);
                 Ok(())
             }
             Ok(Message::Scrape(scrape)) => {
-                self.count(worker, Kind::Scrape);
+                self.count(worker, RequestKind::Scrape);
                 let about = (Some(webtorrent::Action::Scrape), None);
                 self.scrape(worker, now, &scrape).map_err(|refusal| (refusal, about))
             }
             Err(bad) => {
-                self.count(worker, Kind::Other);
-                worker.tracker.report_offence(now, self.ip, BanReason::Garbage);
+                self.count(worker, RequestKind::Other);
+                worker.tracker.view(now).report_offence(self.ip, BanReason::Garbage);
                 Err((bad.refusal, (bad.action, bad.info_hash)))
             }
         };
@@ -173,7 +173,7 @@ impl Session {
             let counters = worker.hub.counters(self.listener);
             reject_log::refused("ws", self.ip, refusal);
             counters.refuse(refusal);
-            counters.response(Family::of(self.ip), Kind::Other);
+            counters.response(Family::of(self.ip), RequestKind::Other);
             worker.hub.put(now, self.key, |out| {
                 ws::text_with(out, |out| {
                     webtorrent::failure(out, refusal, action, info_hash.as_ref());
@@ -203,25 +203,22 @@ impl Session {
         {
             return Err(Refusal::TooManyTorrents);
         }
+        let view = worker.tracker.view(now);
+        let (listener_policy, kind) =
+            (worker.hub.listener_policy(self.listener), RequestKind::Announce);
         let ask = WebAnnounceRequest {
-            claim: worker.tracker.claim(
-                worker.hub.listener_policy(self.listener),
-                now,
-                self.ip,
-                self.user(),
-            )?,
+            grant: view.authorize_unverified(listener_policy, self.ip, kind, self.user())?,
             info_hash,
             peer: WebPeer { connection: self.key, peer_id },
             event,
             role: announce.role(),
             want: announce.want,
             offers: announce.offers.len() as u16,
-            from: self.ip,
             uploaded: announce.uploaded,
             downloaded: announce.downloaded,
         };
         let mut chosen = RelayTargets::new();
-        let accepted = worker.tracker.announce_web(now, &mut worker.random, &ask, &mut chosen)?;
+        let accepted = view.announce_web(&mut worker.random, &ask, &mut chosen)?;
         match (place, event) {
             (Ok(at), Event::Stopped) => _ = self.peers.remove(at),
             (Err(at), event) if event != Event::Stopped => {
@@ -247,7 +244,7 @@ impl Session {
             }
         }
         let counters = worker.hub.counters(self.listener);
-        counters.response(Family::of(self.ip), Kind::Announce);
+        counters.response(Family::of(self.ip), RequestKind::Announce);
         counters.peers_sent += chosen.len() as u64;
         Ok(())
     }
@@ -264,7 +261,7 @@ impl Session {
         };
         let relay = Relay::new(info_hash, peer_id);
         worker.hub.deliver(now, from, Content::Answer, |out| relay.answer(out, offer_id, json));
-        worker.hub.counters(self.listener).response(Family::of(self.ip), Kind::Answer);
+        worker.hub.counters(self.listener).response(Family::of(self.ip), RequestKind::Answer);
     }
 
     fn scrape(
@@ -274,22 +271,17 @@ impl Session {
         scrape: &Scrape<'_>,
     ) -> Result<(), Refusal> {
         let listener_policy = worker.hub.listener_policy(self.listener);
-        let pass = worker.tracker.admit(
-            listener_policy,
-            now,
-            self.ip,
-            RequestKind::Scrape,
-            self.user(),
-        )?;
+        let view = worker.tracker.view(now);
+        let grant = view.authorize(listener_policy, self.ip, RequestKind::Scrape, self.user())?;
         let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let hashes = scrape.read_into(&mut room)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let counts = counts.get_mut(..hashes.len()).unwrap_or_default();
-        worker.tracker.scrape(pass, hashes, counts)?;
+        view.scrape(grant, hashes, counts)?;
         worker.hub.put(now, self.key, |out| {
             ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
         });
-        worker.hub.counters(self.listener).response(Family::of(self.ip), Kind::Scrape);
+        worker.hub.counters(self.listener).response(Family::of(self.ip), RequestKind::Scrape);
         Ok(())
     }
 
@@ -298,7 +290,7 @@ impl Session {
         self.user.as_deref().map(UserKey::as_bytes)
     }
 
-    fn count(&self, worker: &mut Worker, kind: Kind) {
+    fn count(&self, worker: &mut Worker, kind: RequestKind) {
         worker.hub.counters(self.listener).request(Family::of(self.ip), kind);
     }
 

@@ -118,14 +118,8 @@ impl World {
     /// What an announce by that key comes to.
     fn admit(&self, key: &str) -> Result<(), Refusal> {
         let (tracker, tick) = (self.api.tracker(), self.clocks.moment().tick);
-        let admitted = tracker.admit(
-            ListenerPolicyId(0),
-            tick,
-            HOME,
-            RequestKind::Announce,
-            Some(key.as_bytes()),
-        );
-        admitted.map(drop)
+        let (kind, key) = (RequestKind::Announce, Some(key.as_bytes()));
+        tracker.view(tick).authorize(ListenerPolicyId(0), HOME, kind, key).map(drop)
     }
 }
 

@@ -55,7 +55,7 @@ fn what_is_not_verified_is_not_held_against_anybody() {
     tracker.limiter().replace(limits);
     let mut front = front(&tracker, &registry);
     let victim = SocketAddr::from(([192, 0, 2, 1], 5));
-    let id = tracker.issue_connection_id(Tick(0), victim.ip());
+    let id = tracker.view(Tick(0)).issue_connection_id(victim.ip());
     let forged = [connect(1), announce(id ^ 1, LEECHER), scrape(id ^ 1, &[HASH])];
     let forged: Vec<(SocketAddr, &[u8])> =
         forged.iter().map(|packet| (victim, &packet[..])).cycle().take(3000).collect();

@@ -19,7 +19,10 @@ fn an_offer_and_its_answer_come_through_as_they_are() {
     drop((one, two));
     let counters = server.end();
     let requests = counters.requests[0];
-    assert_eq!((requests[Kind::Announce.index()], requests[Kind::Answer.index()]), (2, 1));
+    assert_eq!(
+        (requests[RequestKind::Announce.index()], requests[RequestKind::Answer.index()]),
+        (2, 1)
+    );
     assert_eq!(counters.responses, counters.requests);
     assert_eq!(counters.peers_sent, 1);
 }
@@ -172,9 +175,9 @@ fn scrapes_of_one_several_and_repeated_torrents() {
     let server = Server::start(WebOptions::default());
     let mut client = server.client();
     client.join(1);
-    let file = File { info_hash: HASH, complete: 0, incomplete: 1, downloaded: 0 };
+    let file = WebScrapeEntry { info_hash: HASH, complete: 0, incomplete: 1, downloaded: 0 };
     let unknown = InfoHash([b'u'; 20]);
-    let nothing = File { info_hash: unknown, incomplete: 0, ..file };
+    let nothing = WebScrapeEntry { info_hash: unknown, incomplete: 0, ..file };
     for (asked, files) in [
         (vec![HASH], vec![file]),
         (vec![unknown], vec![nothing]),

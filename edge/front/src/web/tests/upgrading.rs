@@ -172,7 +172,7 @@ fn a_trusted_proxy_says_who_connects() {
         client.expect_upgrade();
         client.join(1);
         drop(client);
-        assert_eq!(server.end().requests[1][Kind::Announce.index()], 1);
+        assert_eq!(server.end().requests[1][RequestKind::Announce.index()], 1);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Framing, answers and refusals.
 
+use tracker::RequestKind;
 use tracker::access::{AccessLists, HashList, Mode};
-use tracker::counters::Kind;
 use types::{InfoHash, Refusal};
 
 use super::*;
@@ -50,7 +50,7 @@ fn pipelined_requests_are_answered_in_order() {
         assert!(response.has(&peers), "{number}: {peers}");
     }
     assert_eq!(client.ask(get("/none", "")).status, 404);
-    assert_eq!(server.finish().requests[0][Kind::Announce.index()], 1300);
+    assert_eq!(server.finish().requests[0][RequestKind::Announce.index()], 1300);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_last_answer_survives_what_still_comes_behind_its_request() {
         assert!(response.says_close());
         client.hear_end();
     }
-    assert_eq!(server.finish().requests[0][Kind::Announce.index()], 20);
+    assert_eq!(server.finish().requests[0][RequestKind::Announce.index()], 20);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! and an answer finds its way back by the offer it answers.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
 use primitives::Random;
 use primitives::siphash::siphash;
@@ -12,15 +11,15 @@ use types::{
     WebPeer, limits,
 };
 
-use crate::passkeys::Report;
+use crate::admission::{Endpoint, PeerClaim};
 use crate::policy::too_soon;
-use crate::{Policy, RequestKind, Tracker, UnverifiedGrant};
+use crate::{Policy, Tracker, UnverifiedGrant, View};
 
 /// One WebTorrent announce.
 #[derive(Clone, Copy, Debug)]
 pub struct WebAnnounceRequest {
-    /// That the client may announce, if its key is good.
-    pub claim: UnverifiedGrant,
+    /// The client's permission to announce.
+    pub grant: UnverifiedGrant,
     /// The torrent.
     pub info_hash: InfoHash,
     /// Who announces.
@@ -33,8 +32,6 @@ pub struct WebAnnounceRequest {
     pub want: NumWant,
     /// How many offers it brings: it gets no more peers than that.
     pub offers: u16,
-    /// The client's address, as the edge established it.
-    pub from: IpAddr,
     /// Bytes it has sent since it started, by its own account.
     pub uploaded: u64,
     /// Bytes it has received since it started, by its own account.
@@ -55,58 +52,49 @@ pub struct WebAnnounceOk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferTag(u64);
 
-impl Tracker {
-    /// Serves a WebTorrent announce. The peers to which its offers should go are put into `chosen`,
-    /// each once, in random order.
+impl View<'_> {
+    /// Serves a WebTorrent announce. Replaces the contents of `chosen` with the peers to which its
+    /// offers should go, each once, in random order.
+    ///
+    /// Does what [`View::authorize_unverified`] left of the [order of checks](crate::admission).
     pub fn announce_web(
         &self,
-        now: Tick,
         random: &mut Random,
         ask: &WebAnnounceRequest,
         chosen: &mut RelayTargets,
     ) -> Result<WebAnnounceOk, Refusal> {
-        self.admit_web(now, ask)?;
-        let policy = self.policy.load();
-        let job = web_job(ask, &policy);
-        let done = self.store.announce_web(now, random, &job, chosen);
+        let (tracker, policy) = (self.tracker, &**self.policy);
+        let session = self.prefetch_torrent(&ask.grant, &ask.info_hash, &ask.peer.peer_id);
+        self.admit_torrent(&ask.grant, session, &ask.claim())?;
+        let job = web_job(ask, policy);
+        let done = tracker.store.announce_web(self.now, random, &job, chosen);
         let refusal = |soon| too_soon(policy.websocket_interval_min_s(), soon);
         let WebAnnounceSummary { mut counts, downloaded } = done.map_err(refusal)?;
-        if self.downloads.is_on() {
+        if tracker.downloads.is_on() {
             if downloaded {
-                self.downloads.count(&ask.info_hash);
+                tracker.downloads.count(&ask.info_hash);
             }
-            counts.downloads = self.downloads.of(&ask.info_hash);
+            counts.downloads = tracker.downloads.of(&ask.info_hash);
         }
         Ok(WebAnnounceOk { counts, interval_s: policy.websocket_interval_s })
     }
+}
 
-    fn admit_web(&self, now: Tick, ask: &WebAnnounceRequest) -> Result<(), Refusal> {
-        let listener_policies = self.listener_policies.load();
-        let listener_policy = ask.claim.listener_policy.of(&listener_policies);
-        // Who has no good key learns nothing else.
-        let holder = match ask.claim.key {
-            Some(key) => {
-                let tag = self.passkeys.approach(key, &ask.info_hash, &ask.peer.peer_id);
-                Some((self.admit_holder(now, ask.from, RequestKind::Announce, key)?, tag))
-            }
-            None => None,
-        };
-        listener_policy.clients.admit(&ask.peer.peer_id)?;
-        listener_policy.lists.admit(&self.live, &ask.info_hash)?;
-        self.frozen.admit(&ask.info_hash)?;
-        let Some((holder, tag)) = holder else { return Ok(()) };
-        let report = Report {
-            info_hash: &ask.info_hash,
-            prefix: self.limiter.prefix(ask.from).address(),
-            event: ask.event,
-            role: ask.role,
-            uploaded: ask.uploaded,
-            downloaded: ask.downloaded,
-            is_web: true,
-        };
-        holder.account(now, tag, &report)
+impl WebAnnounceRequest {
+    fn claim(&self) -> PeerClaim<'_> {
+        PeerClaim {
+            info_hash: &self.info_hash,
+            peer_id: &self.peer.peer_id,
+            event: self.event,
+            role: self.role,
+            uploaded: self.uploaded,
+            downloaded: self.downloaded,
+            endpoint: Endpoint::WebRtc,
+        }
     }
+}
 
+impl Tracker {
     /// Removes a WebTorrent peer whose connection has ended, if it is there.
     pub fn leave_web(&self, info_hash: &InfoHash, peer: WebPeer) {
         self.store.leave_web(info_hash, peer);
@@ -200,14 +188,13 @@ mod tests {
 
     fn ask(peer: u8, event: Event, offers: u16) -> WebAnnounceRequest {
         WebAnnounceRequest {
-            claim: UnverifiedGrant { listener_policy: ListenerPolicyId(0), key: None },
+            grant: UnverifiedGrant::unchecked(ListenerPolicyId(0), [127, 0, 0, 1].into()),
             info_hash: HASH,
             peer: peer_number(peer),
             event,
             role: Role::Leecher,
             want: NumWant::Default,
             offers,
-            from: [127, 0, 0, 1].into(),
             uploaded: 0,
             downloaded: 0,
         }
@@ -222,7 +209,7 @@ mod tests {
         ask: &WebAnnounceRequest,
     ) -> (Result<WebAnnounceOk, Refusal>, RelayTargets) {
         let mut chosen = RelayTargets::new();
-        let answer = tracker.announce_web(Tick(0), &mut Random::new(1), ask, &mut chosen);
+        let answer = tracker.view(Tick(0)).announce_web(&mut Random::new(1), ask, &mut chosen);
         (answer, chosen)
     }
 

@@ -1,0 +1,353 @@
+//! Admission: which requests are served. One path for UDP, HTTP and WebTorrent.
+//!
+//! A worker takes a [`View`] of everything the operator decides once for each batch of datagrams, or
+//! for each read of a connection, and asks it about every request.
+//!
+//! # Order of checks
+//!
+//! The first check that fails decides, so that a client without a good key learns only that, and a
+//! banned one costs nothing more. A request goes through the steps that apply to it:
+//!
+//! | step | check | refusals | applies to |
+//! |---|---|---|---|
+//! | 1 | the client's network is not banned | `Banned` | all |
+//! | 2 | its prefix is within the rate of this kind of request | `TooManyRequests` | connect, announce, scrape |
+//! | 3 | it has a key if the listener is private, and none if not | `KeyUnexpected`, `KeyMissing` | all but connect |
+//! | 4 | the key is known, has not expired, and is within its rate | `KeyUnknown`, `KeyExpired`, `KeyRate` (announces) | all with a key |
+//! | 5 | the request is well-formed | the protocol's own | all; decided by the caller |
+//! | 6 | other peers can connect to it | `PortZero`, `AddressNotPublic` | announce over UDP and HTTP |
+//! | 7 | its client software is served | `ClientRefused` | announce |
+//! | 8 | its torrent is served | `Denied`, `NotAllowed` | announce, scrape |
+//! | 9 | its torrent is not frozen | `Frozen` | announce |
+//! | 10 | the key is within its quota | `KeyPeers`, `KeyTorrents`, `KeyAddresses` | announce with a key |
+//! | 11 | it does not announce too soon | `TooSoon` | announce; decided by the store |
+//!
+//! Steps 1 to 3 need the client only; [`View::authorize_unverified`] does them and prefetches the
+//! key's record. Step 4 waits for that record: [`View::announce`] does it after all requests of a
+//! batch have had theirs prefetched, [`View::authorize`] at once. UDP decodes packets, and so does
+//! step 5, before step 1, since a packet says nothing else about itself; it answers with silence
+//! until the connection id is verified.
+
+use std::cell::OnceCell;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::Guard;
+use types::{Event, InfoHash, PeerId, Refusal, Role, SwarmCounts, Tick};
+
+use crate::bans::BansView;
+use crate::passkeys::{KeyHash, LockedKey, Report, SessionTag};
+use crate::{
+    BanReason, HeavyHitters, ListenerPolicy, ListenerPolicyId, Networks, Policy, RequestKind,
+    Tracker,
+};
+
+/// Everything the operator decides, as it is at one moment: the policy, the listeners' policies, bans
+/// and exemptions.
+///
+/// Cheap to take, but not free: take one for a batch. Drop it afterwards, since it keeps replaced
+/// settings alive.
+pub struct View<'a> {
+    pub(crate) tracker: &'a Tracker,
+    pub(crate) now: Tick,
+    pub(crate) policy: Guard<Arc<Policy>>,
+    listeners: Guard<Arc<Vec<ListenerPolicy>>>,
+    bans: BansView,
+    /// Networks without limits. Loaded on first use: only clients over a limit need it.
+    exempt: OnceCell<Guard<Arc<Networks>>>,
+}
+
+/// Permission to scrape or to open a WebSocket, given by [`View::authorize`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant(UnverifiedGrant);
+
+/// A permission that holds if the client's key is good. Given by [`View::authorize_unverified`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnverifiedGrant {
+    listener_policy: ListenerPolicyId,
+    from: IpAddr,
+    kind: RequestKind,
+    /// Present exactly on private listeners.
+    key: Option<KeyHash>,
+}
+
+/// What an announce says about one peer in one torrent, whatever the protocol.
+pub(crate) struct PeerClaim<'a> {
+    pub(crate) info_hash: &'a InfoHash,
+    pub(crate) peer_id: &'a PeerId,
+    pub(crate) event: Event,
+    pub(crate) role: Role,
+    pub(crate) uploaded: u64,
+    pub(crate) downloaded: u64,
+    pub(crate) endpoint: Endpoint,
+}
+
+/// How other peers reach a peer.
+pub(crate) enum Endpoint {
+    /// At its address and this port.
+    Socket { port: u16, via_local_address: bool },
+    /// By WebRTC, through offers that the tracker relays.
+    WebRtc,
+}
+
+impl Tracker {
+    /// Returns the operator's settings as they are now, for a batch of requests at `now`.
+    #[inline]
+    pub fn view(&self, now: Tick) -> View<'_> {
+        View {
+            tracker: self,
+            now,
+            policy: self.policy.load(),
+            listeners: self.listener_policies.load(),
+            bans: self.bans.view(),
+            exempt: OnceCell::new(),
+        }
+    }
+}
+
+impl View<'_> {
+    /// Returns the time at which the view was taken.
+    #[inline]
+    pub fn now(&self) -> Tick {
+        self.now
+    }
+
+    /// Returns whether clients of a listener need a key.
+    #[inline]
+    pub fn is_private(&self, listener_policy: ListenerPolicyId) -> bool {
+        self.listener(listener_policy).private
+    }
+
+    /// Returns a connection id for a client at `ip` (BEP 15): a keyed hash of time slice and address,
+    /// so that nothing is stored. Goes over the wire big-endian.
+    #[inline]
+    pub fn issue_connection_id(&self, ip: IpAddr) -> u64 {
+        let lifetime_s = self.policy.connection_id_lifetime_s;
+        self.tracker.connection_ids.issue(self.now, lifetime_s, ip)
+    }
+
+    /// Returns whether `id` was issued to `ip`. Ids are good for at least one lifetime and at most two.
+    #[inline]
+    pub fn verify_connection_id(&self, ip: IpAddr, id: u64) -> bool {
+        let lifetime_s = self.policy.connection_id_lifetime_s;
+        self.tracker.connection_ids.verify(self.now, lifetime_s, ip, id)
+    }
+
+    /// Checks whether a client that claims to be at `from` may have a connection id: steps 1 and 2 of
+    /// the [order of checks](self). Answer refused clients with silence: `from` may be forged.
+    #[inline]
+    pub fn authorize_connect(&self, from: IpAddr) -> Result<(), Refusal> {
+        self.check_source(from, RequestKind::Connect)
+    }
+
+    /// Checks whether a client at `from`, with the `key` of its URL, may make a request of this kind at
+    /// a listener: steps 1 to 4 of the [order of checks](self). `from` must be verified.
+    #[inline]
+    pub fn authorize(
+        &self,
+        listener_policy: ListenerPolicyId,
+        from: IpAddr,
+        kind: RequestKind,
+        key: Option<&[u8]>,
+    ) -> Result<Grant, Refusal> {
+        self.verify(self.authorize_unverified(listener_policy, from, kind, key)?)
+    }
+
+    /// Does steps 1 to 3 of the [order of checks](self), and prefetches the key's record for step 4.
+    /// `from` must be verified.
+    ///
+    /// For announces: [`View::announce`] and [`View::announce_web`] do the other steps.
+    #[inline]
+    pub fn authorize_unverified(
+        &self,
+        listener_policy: ListenerPolicyId,
+        from: IpAddr,
+        kind: RequestKind,
+        key: Option<&[u8]>,
+    ) -> Result<UnverifiedGrant, Refusal> {
+        // Steps 1 and 2.
+        self.check_source(from, kind)?;
+        // Step 3. A client that brings a key to an open listener expects a private tracker: refusing
+        // it is better than serving it in public.
+        let key = match (self.is_private(listener_policy), key) {
+            (false, None) => None,
+            (false, Some(_)) => return Err(Refusal::KeyUnexpected),
+            (true, None) => return Err(Refusal::KeyMissing),
+            (true, Some(key)) => Some(self.tracker.passkeys.hash_and_prefetch(key)),
+        };
+        Ok(UnverifiedGrant { listener_policy, from, kind, key })
+    }
+
+    /// Does step 4 of the [order of checks](self). Announces do not need it, except those that fail
+    /// step 5: they must be refused for a bad key first.
+    #[inline]
+    pub fn verify(&self, grant: UnverifiedGrant) -> Result<Grant, Refusal> {
+        self.lock_key(&grant)?;
+        Ok(Grant(grant))
+    }
+
+    /// Writes the counts of `info_hashes` to `counts`, in order. Torrents that are unknown, or that
+    /// lists refuse (step 8 of the [order of checks](self)), count as empty.
+    ///
+    /// # Errors
+    ///
+    /// If lists refuse every torrent.
+    pub fn scrape(
+        &self,
+        grant: Grant,
+        info_hashes: &[InfoHash],
+        counts: &mut [SwarmCounts],
+    ) -> Result<(), Refusal> {
+        let tracker = self.tracker;
+        let lists = &self.listener(grant.0.listener_policy).lists;
+        if lists.is_open() {
+            tracker.count(info_hashes, counts);
+            return Ok(());
+        }
+        let mut refused = None;
+        let mut admitted = 0;
+        for (hash, count) in info_hashes.iter().zip(counts.iter_mut()) {
+            match lists.admit(&tracker.live, hash) {
+                Ok(()) => {
+                    admitted += 1;
+                    tracker.count(std::slice::from_ref(hash), std::slice::from_mut(count));
+                }
+                Err(refusal) => {
+                    refused = Some(refusal);
+                    *count = SwarmCounts::default();
+                }
+            }
+        }
+        match refused {
+            Some(refusal) if admitted == 0 => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts an offence of a client at `from`, which bans its prefix if there are too many. Does
+    /// nothing if the reason is not looked for, or the client is exempt from limits.
+    ///
+    /// `from` must be the client's own address, not a proxy's, and verified unless `reason` says
+    /// otherwise.
+    #[inline]
+    pub fn report_offence(&self, from: IpAddr, reason: BanReason) {
+        let Tracker { bans, limiter, .. } = self.tracker;
+        if bans.is_enabled(reason) && !self.is_exempt(from) {
+            let prefix = limiter.prefix(from);
+            bans.note(self.now, prefix, reason);
+        }
+    }
+
+    /// Counts a request of a client at `from` that was refused as one too many. Returns whether this
+    /// makes its prefix one to drop in the kernel.
+    pub fn note_refusal(&self, heavy_hitters: &mut HeavyHitters, from: IpAddr) -> bool {
+        self.tracker.limiter.note(heavy_hitters, self.now, from)
+    }
+
+    /// Prefetches what [`View::admit_torrent`] reads. Returns the tag of the peer's session.
+    #[inline]
+    pub(crate) fn prefetch_torrent(
+        &self,
+        grant: &UnverifiedGrant,
+        info_hash: &InfoHash,
+        peer_id: &PeerId,
+    ) -> SessionTag {
+        let Tracker { live, passkeys, .. } = self.tracker;
+        self.listener(grant.listener_policy).lists.prefetch(live, info_hash);
+        match grant.key {
+            Some(key) => passkeys.prefetch_session(key, info_hash, peer_id),
+            None => SessionTag::default(),
+        }
+    }
+
+    /// Does the steps of the [order of checks](self) from 4 on, except for 5 and 11, and counts the
+    /// announce for its key. The same for peers with an address and for browsers.
+    #[inline]
+    pub(crate) fn admit_torrent(
+        &self,
+        grant: &UnverifiedGrant,
+        session: SessionTag,
+        claim: &PeerClaim<'_>,
+    ) -> Result<(), Refusal> {
+        let listener = self.listener(grant.listener_policy);
+        // Step 4: the key. It stays locked until its quota is checked.
+        let key = self.lock_key(grant)?;
+        // Step 6: the endpoint. Other peers would only waste attempts to connect to it.
+        if let Endpoint::Socket { port, via_local_address } = claim.endpoint {
+            if port == 0 {
+                return Err(Refusal::PortZero);
+            }
+            listener.admit_address(grant.from, via_local_address)?;
+        }
+        // Step 7: the client software.
+        listener.clients.admit(claim.peer_id)?;
+        // Steps 8 and 9: the torrent.
+        listener.lists.admit(&self.tracker.live, claim.info_hash)?;
+        self.tracker.frozen.admit(claim.info_hash)?;
+        // Step 10: the key's quota. Last, because it counts the announce.
+        let Some(key) = key else { return Ok(()) };
+        let report = Report {
+            info_hash: claim.info_hash,
+            prefix: self.tracker.limiter.prefix(grant.from).address(),
+            event: claim.event,
+            role: claim.role,
+            uploaded: claim.uploaded,
+            downloaded: claim.downloaded,
+            is_web: matches!(claim.endpoint, Endpoint::WebRtc),
+        };
+        key.account(self.now, session, &report)
+    }
+
+    /// Steps 1 and 2 of the [order of checks](self).
+    #[inline]
+    fn check_source(&self, from: IpAddr, kind: RequestKind) -> Result<(), Refusal> {
+        // Step 1: bans.
+        if self.bans.contains(self.now, from) {
+            return Err(Refusal::Banned);
+        }
+        // Step 2: the prefix' rate. Few clients are over it, so exemptions are looked up last.
+        if !self.tracker.limiter.take(self.now, from, kind) && !self.is_exempt(from) {
+            return Err(Refusal::TooManyRequests);
+        }
+        Ok(())
+    }
+
+    /// Step 4 of the [order of checks](self). Unknown keys may be guesses: they are reported.
+    #[inline]
+    fn lock_key(&self, grant: &UnverifiedGrant) -> Result<Option<LockedKey<'_>>, Refusal> {
+        let Some(key) = grant.key else { return Ok(None) };
+        let locked = self.tracker.passkeys.admit(self.now, key, grant.kind);
+        locked.map(Some).inspect_err(|refusal| {
+            if *refusal == Refusal::KeyUnknown {
+                self.report_offence(grant.from, BanReason::WrongKeys);
+            }
+        })
+    }
+
+    #[inline]
+    fn is_exempt(&self, from: IpAddr) -> bool {
+        self.exempt.get_or_init(|| self.tracker.limiter.exempt()).contains(from)
+    }
+
+    #[inline]
+    fn listener(&self, id: ListenerPolicyId) -> &ListenerPolicy {
+        id.of(&self.listeners)
+    }
+}
+
+impl UnverifiedGrant {
+    /// A permission to announce at a listener without keys, for tests that start behind step 3.
+    #[cfg(test)]
+    pub(crate) fn unchecked(listener_policy: ListenerPolicyId, from: IpAddr) -> Self {
+        Self { listener_policy, from, kind: RequestKind::Announce, key: None }
+    }
+
+    /// Returns the client's address, which was verified.
+    #[inline]
+    pub fn client_ip(&self) -> IpAddr {
+        self.from
+    }
+}
+
+#[cfg(test)]
+mod tests;
