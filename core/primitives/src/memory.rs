@@ -30,7 +30,7 @@ const _: () = assert!(align_of::<Line>() == LINE);
 
 /// Views lines as values of another type, as many as fit.
 #[inline(always)]
-pub fn values<T: Pod>(lines: &[Line]) -> &[T] {
+pub fn view<T: Pod>(lines: &[Line]) -> &[T] {
     const { assert!(size_of::<T>() > 0) };
     if LINE.is_multiple_of(size_of::<T>()) {
         return bytemuck::cast_slice(lines);
@@ -41,7 +41,7 @@ pub fn values<T: Pod>(lines: &[Line]) -> &[T] {
 
 /// Views lines as mutable values of another type, as many as fit.
 #[inline(always)]
-pub fn values_mut<T: Pod>(lines: &mut [Line]) -> &mut [T] {
+pub fn view_mut<T: Pod>(lines: &mut [Line]) -> &mut [T] {
     const { assert!(size_of::<T>() > 0) };
     if LINE.is_multiple_of(size_of::<T>()) {
         return bytemuck::cast_slice_mut(lines);
@@ -80,7 +80,7 @@ impl Region {
 
     /// The same in huge pages, which miss the translation buffer less, and touched already. That
     /// takes most of a millisecond for each: not for where an announce waits.
-    pub fn prepared(len: usize) -> Self {
+    pub fn huge(len: usize) -> Self {
         let mut region = Self::new(len);
         region.advise_huge();
         for line in region.lines_mut().iter_mut().step_by(4096 / LINE) {
@@ -95,11 +95,11 @@ impl Region {
         !self.is_huge
     }
 
-    /// Moves what it holds to `prepared`, which is of the same length; gives the old memory. 2 MiB
+    /// Moves what it holds to `huge`, which is of the same length; gives the old memory. 2 MiB
     /// take a quarter of a millisecond.
-    pub fn move_to(&mut self, mut prepared: Self) -> Self {
-        prepared.lines_mut().copy_from_slice(self.lines());
-        std::mem::replace(self, prepared)
+    pub fn move_to(&mut self, mut huge: Self) -> Self {
+        huge.lines_mut().copy_from_slice(self.lines());
+        std::mem::replace(self, huge)
     }
 
     /// Moves the region to huge pages in place, which blocks for half a millisecond for each. Safe while
@@ -264,9 +264,9 @@ mod tests {
     fn moving_keeps_what_was_there() {
         let mut region = Region::new(HUGE_LINES);
         region.lines_mut()[7] = Line([7; 8]);
-        let prepared = Region::prepared(HUGE_LINES);
-        assert!(prepared.lines().iter().all(|line| line.0 == [0; 8]));
-        let old = region.move_to(prepared);
+        let huge = Region::huge(HUGE_LINES);
+        assert!(huge.lines().iter().all(|line| line.0 == [0; 8]));
+        let old = region.move_to(huge);
         assert!(old.is_small() && !region.is_small());
         assert_eq!(region.lines()[7].0, [7; 8]);
     }
@@ -274,9 +274,9 @@ mod tests {
     #[test]
     fn values_fill_their_lines() {
         let mut region = Region::new(2);
-        assert_eq!(values::<[u8; 20]>(region.lines()).len(), 6);
-        values_mut::<[u8; 20]>(region.lines_mut())[5] = [9; 20];
-        values_mut::<[u8; 8]>(region.lines_mut())[15] = [7; 8];
+        assert_eq!(view::<[u8; 20]>(region.lines()).len(), 6);
+        view_mut::<[u8; 20]>(region.lines_mut())[5] = [9; 20];
+        view_mut::<[u8; 8]>(region.lines_mut())[15] = [7; 8];
         assert_eq!(region.lines()[1].0[6..], [0x0909_0909_0909_0909, 0x0707_0707_0707_0707]);
         crate::prefetch(&region.lines()[1]);
     }

@@ -10,7 +10,7 @@
 //!    again, sweeps move what they meet out of them, and an empty chunk goes back to the system.
 
 use bytemuck::{cast_mut, cast_ref};
-use primitives::memory::{HUGE_LINES, LINE, Line, Region, values, values_mut};
+use primitives::memory::{HUGE_LINES, LINE, Line, Region, view, view_mut};
 use primitives::prefetch;
 
 /// The number of a block's first line; 0 is no block.
@@ -71,7 +71,7 @@ struct Free {
 
 impl Arena {
     /// A block of `len` lines, which hold leftovers.
-    pub(crate) fn take(&mut self, len: u32) -> Block {
+    pub(crate) fn allocate(&mut self, len: u32) -> Block {
         debug_assert!(len > 0);
         debug_assert!(len <= BLOCK_MAX);
         let block = self.lists.first_from(class_for(len)).unwrap_or_else(|| self.add_chunk());
@@ -84,7 +84,7 @@ impl Arena {
     }
 
     /// Gives `len` lines from `block` on back: a whole block or the end of one.
-    pub(crate) fn give(&mut self, block: Block, len: u32) {
+    pub(crate) fn free(&mut self, block: Block, len: u32) {
         debug_assert!(block != 0);
         debug_assert!(len > 0);
         self.used -= u64::from(len);
@@ -110,12 +110,12 @@ impl Arena {
         debug_assert!((block == 0) == (old == 0));
         if new <= old {
             if new < old {
-                self.give(block + new, old - new);
+                self.free(block + new, old - new);
             }
             return if new == 0 { 0 } else { block };
         }
         if old == 0 {
-            return self.take(new);
+            return self.allocate(new);
         }
         if self.extend(block, old, new) {
             return block;
@@ -124,7 +124,7 @@ impl Arena {
     }
 
     /// Where a block should be while chunks drain: at the same place, or moved now.
-    pub(crate) fn settle(&mut self, block: Block, len: u32) -> Block {
+    pub(crate) fn relocate(&mut self, block: Block, len: u32) -> Block {
         if len > 0 && self.chunks[chunk_of(block)].drained.is_some() {
             return self.transfer(block, len, len);
         }
@@ -138,11 +138,11 @@ impl Arena {
         let (source, target) = (place(from), place(to));
         let (source_chunk, target_chunk) = (chunk_of(from.0), chunk_of(to.0));
         if source_chunk == target_chunk {
-            let bytes: &mut [u8] = values_mut(self.chunks[target_chunk].lines_mut());
+            let bytes: &mut [u8] = view_mut(self.chunks[target_chunk].lines_mut());
             bytes.copy_within(source..source + len, target);
         } else if let Ok([a, b]) = self.chunks.get_disjoint_mut([source_chunk, target_chunk]) {
-            let source = &values(a.lines())[source..source + len];
-            let bytes: &mut [u8] = values_mut(b.lines_mut());
+            let source = &view(a.lines())[source..source + len];
+            let bytes: &mut [u8] = view_mut(b.lines_mut());
             bytes[target..target + len].copy_from_slice(source);
         } else {
             debug_assert!(false, "both blocks are in chunks");
@@ -225,13 +225,13 @@ impl Arena {
     }
 
     /// A chunk that was full and is to be moved to a huge page.
-    pub(crate) fn small_chunk(&mut self) -> Option<&mut Region> {
+    pub(crate) fn full_small_chunk(&mut self) -> Option<&mut Region> {
         let full = self.chunks.iter_mut().filter(|chunk| chunk.touched == HUGE_LINES as u32);
         full.filter_map(|chunk| chunk.region.as_mut()).find(|region| region.is_small())
     }
 
     /// Memory to be dropped where nobody waits for it.
-    pub(crate) fn released(&mut self) -> Vec<Region> {
+    pub(crate) fn take_released(&mut self) -> Vec<Region> {
         std::mem::take(&mut self.released)
     }
 
@@ -244,16 +244,16 @@ impl Arena {
 
     /// Moves a block into one of `new` lines.
     fn transfer(&mut self, block: Block, old: u32, new: u32) -> Block {
-        let moved = self.take(new);
+        let moved = self.allocate(new);
         self.copy((block, 0), (moved, 0), old as usize * LINE);
-        self.give(block, old);
+        self.free(block, old);
         moved
     }
 
     /// Lengthens a block in place when what follows is free.
     fn extend(&mut self, block: Block, old: u32, new: u32) -> bool {
         let end = block + old;
-        if offset_of(end) == 0 || !self.is_marked(end) || self.free(end).len < new - old {
+        if offset_of(end) == 0 || !self.is_marked(end) || self.read_free(end).len < new - old {
             return false;
         }
         let found = self.unlink(end);
@@ -296,12 +296,12 @@ impl Arena {
         let class = class_of(len);
         let next = self.lists.heads[class];
         if next != 0 {
-            let free = Free { previous: block, ..self.free(next) };
-            self.set_free(next, free);
+            let free = Free { previous: block, ..self.read_free(next) };
+            self.write_free(next, free);
         }
         self.lists.heads[class] = block;
         self.lists.filled[class / 64] |= 1 << (class % 64);
-        self.set_free(block, Free { len, next, previous: 0 });
+        self.write_free(block, Free { len, next, previous: 0 });
         let [.., last] = &mut self.line_mut(block + len - 1).0;
         *last = len.into();
         self.mark(block, true);
@@ -310,14 +310,14 @@ impl Arena {
 
     /// Removes a free block from its list; returns its length.
     fn unlink(&mut self, block: Block) -> u32 {
-        let Free { len, next, previous } = self.free(block);
+        let Free { len, next, previous } = self.read_free(block);
         if next != 0 {
-            let free = Free { previous, ..self.free(next) };
-            self.set_free(next, free);
+            let free = Free { previous, ..self.read_free(next) };
+            self.write_free(next, free);
         }
         if previous != 0 {
-            let free = Free { next, ..self.free(previous) };
-            self.set_free(previous, free);
+            let free = Free { next, ..self.read_free(previous) };
+            self.write_free(previous, free);
         } else {
             let class = class_of(len);
             self.lists.heads[class] = next;
@@ -330,12 +330,12 @@ impl Arena {
         len
     }
 
-    fn free(&self, block: Block) -> Free {
+    fn read_free(&self, block: Block) -> Free {
         let [len, links, ..] = self.lines(block, 1)[0].0;
         Free { len: len as u32, next: links as u32, previous: (links >> 32) as u32 }
     }
 
-    fn set_free(&mut self, block: Block, free: Free) {
+    fn write_free(&mut self, block: Block, free: Free) {
         let [len, links, ..] = &mut self.line_mut(block).0;
         *len = free.len.into();
         *links = u64::from(free.previous) << 32 | u64::from(free.next);
@@ -370,7 +370,7 @@ impl Arena {
     /// The first marked line of a chunk from `line` on.
     fn next_marked(&self, line: u32) -> Option<u32> {
         let lines = self.chunks[chunk_of(line)].lines().get(..MAP_LINES as usize)?;
-        let words: &[u64] = values(lines);
+        let words: &[u64] = view(lines);
         let from = offset_of(line) as usize;
         let mut mask = u64::MAX << (from % 64);
         for (at, word) in words.iter().enumerate().skip(from / 64) {
@@ -464,13 +464,13 @@ mod tests {
                 } else {
                     1 + random.below(9)
                 };
-                let new = Held { block: arena.take(len), len, word };
+                let new = Held { block: arena.allocate(len), len, word };
                 fill(arena, &new);
                 held.push(new);
             } else if random.below(2) == 0 {
                 let old = held.swap_remove(pick);
                 check(arena, &old, old.len);
-                arena.give(old.block, old.len);
+                arena.free(old.block, old.len);
             } else {
                 let old = &mut held[pick];
                 let len = 1 + random.below(old.len + 4);
@@ -490,27 +490,27 @@ mod tests {
         let mut random = Random::new(3);
         churn(&mut arena, &mut held, &mut random, 20_000, 900);
         for old in held {
-            arena.give(old.block, old.len);
+            arena.free(old.block, old.len);
         }
         assert_eq!(arena.used(), 0);
         for at in 0..arena.chunks.len() {
             let first = (at * HUGE_LINES) as u32 + MAP_LINES;
             assert!(arena.is_marked(first));
-            assert_eq!(arena.free(first).len, BLOCK_MAX);
+            assert_eq!(arena.read_free(first).len, BLOCK_MAX);
         }
         arena.plan_drain();
         assert_eq!(arena.touched(), 0);
-        assert!(!arena.released().is_empty());
+        assert!(!arena.take_released().is_empty());
     }
 
     #[test]
     fn the_longest_block_fits_a_chunk() {
         let mut arena = Arena::default();
-        let block = arena.take(BLOCK_MAX);
-        let other = arena.take(BLOCK_MAX);
+        let block = arena.allocate(BLOCK_MAX);
+        let other = arena.allocate(BLOCK_MAX);
         assert_ne!(chunk_of(block), chunk_of(other));
-        arena.give(block, BLOCK_MAX);
-        let part = arena.take(30_720);
+        arena.free(block, BLOCK_MAX);
+        let part = arena.allocate(30_720);
         assert_eq!(part, block);
     }
 
@@ -522,13 +522,13 @@ mod tests {
         let before = arena.touched();
         while held.len() > 1000 {
             let old = held.swap_remove(random.below(held.len() as u32) as usize);
-            arena.give(old.block, old.len);
+            arena.free(old.block, old.len);
         }
         arena.plan_drain();
         for step in 0..100_000 {
             arena.drain(16);
             let at = step % held.len();
-            held[at].block = arena.settle(held[at].block, held[at].len);
+            held[at].block = arena.relocate(held[at].block, held[at].len);
         }
         held.iter().for_each(|held| check(&arena, held, held.len));
         let regions = arena.chunks.iter().filter(|chunk| chunk.region.is_some()).count();

@@ -11,7 +11,7 @@
 //!
 //! It holds 32 bits of a keyed hash for each record and compares no names: callers do.
 
-use primitives::memory::{HUGE_LINES, Line, Region, values, values_mut};
+use primitives::memory::{HUGE_LINES, Line, Region, view, view_mut};
 use primitives::prefetch;
 
 /// Slots past the last home, for entries that moved up. At the loads used here the chance that a run
@@ -26,7 +26,7 @@ const STEP: usize = 32;
 pub(crate) struct Index {
     table: Table,
     /// The table that is being left, and the first of its slots that still count.
-    leaving: Option<(Table, usize)>,
+    migrating: Option<(Table, usize)>,
     len: usize,
     /// The next larger table's memory, prepared.
     spare: Option<Region>,
@@ -41,7 +41,7 @@ struct Table {
 impl Index {
     pub(crate) fn new() -> Self {
         let table = Table { region: Region::new(lines_of(HOMES_MIN)), homes: HOMES_MIN };
-        Self { table, leaving: None, len: 0, spare: None, released: Vec::new() }
+        Self { table, migrating: None, len: 0, spare: None, released: Vec::new() }
     }
 
     /// Fetches the lines where the search for `tag` begins.
@@ -74,7 +74,7 @@ impl Index {
     /// Enters a record. False when there is no slot, which takes a table that was not allowed to
     /// grow.
     pub(crate) fn insert(&mut self, tag: u32, record: u32) -> bool {
-        self.step(STEP);
+        self.migrate(STEP);
         let is_in = self.table_of_mut(tag).insert(entry(tag, record));
         self.len += usize::from(is_in);
         is_in
@@ -85,7 +85,7 @@ impl Index {
         let was_in = self.table_of_mut(tag).remove(entry(tag, record));
         debug_assert!(was_in);
         self.len -= usize::from(was_in);
-        self.step(STEP);
+        self.migrate(STEP);
     }
 
     /// The record now has another number.
@@ -100,9 +100,9 @@ impl Index {
 
     /// Starts a change of size when one is due: at 4/5 full to half as many slots again, under 1/5
     /// to half the size. `may_grow` is false when memory is short: then it fills up to the brim.
-    pub(crate) fn fit(&mut self, may_grow: bool) {
+    pub(crate) fn resize_if_needed(&mut self, may_grow: bool) {
         let homes = self.table.homes;
-        if self.leaving.is_some() {
+        if self.migrating.is_some() {
             return;
         }
         let homes = if self.len * 5 > homes * 4 && may_grow {
@@ -116,7 +116,7 @@ impl Index {
         let region = self.spare.take_if(fits).unwrap_or_else(|| Region::new(lines_of(homes)));
         self.released.extend(self.spare.take());
         let old = std::mem::replace(&mut self.table, Table { region, homes });
-        self.leaving = Some((old, 0));
+        self.migrating = Some((old, 0));
     }
 
     /// How many prepared lines will be of use soon: those of the next larger table, if it is large.
@@ -125,7 +125,7 @@ impl Index {
         // Not much sooner than it takes a sweep to come by: it costs half as much again as what it
         // replaces, and many stores stop growing before they are so full.
         let is_soon = self.len * 40 > self.table.homes * 31 && lines >= HUGE_LINES / 2;
-        (is_soon && self.leaving.is_none() && self.spare.is_none()).then_some(lines)
+        (is_soon && self.migrating.is_none() && self.spare.is_none()).then_some(lines)
     }
 
     /// Takes prepared lines for later.
@@ -134,8 +134,8 @@ impl Index {
     }
 
     /// Moves `slots` slots, and on to the next gap, into the new table if there are two.
-    pub(crate) fn step(&mut self, slots: usize) {
-        let Some((old, cursor)) = &mut self.leaving else { return };
+    pub(crate) fn migrate(&mut self, slots: usize) {
+        let Some((old, cursor)) = &mut self.migrating else { return };
         let end = old.slots().len();
         let target = cursor.saturating_add(slots).min(end);
         for found in old.slots().iter().skip(*cursor) {
@@ -148,7 +148,7 @@ impl Index {
             }
             *cursor += 1;
         }
-        self.released.extend(self.leaving.take().map(|(old, _)| old.region));
+        self.released.extend(self.migrating.take().map(|(old, _)| old.region));
     }
 
     /// Whether there are slots for more, load as it may be.
@@ -158,7 +158,7 @@ impl Index {
 
     /// Bytes of its tables.
     pub(crate) fn bytes(&self) -> u64 {
-        let old = self.leaving.as_ref().map_or(0, |(old, _)| size_of_val(old.region.lines()));
+        let old = self.migrating.as_ref().map_or(0, |(old, _)| size_of_val(old.region.lines()));
         (size_of_val(self.table.region.lines()) + old) as u64
     }
 
@@ -168,7 +168,7 @@ impl Index {
     }
 
     /// Memory to be dropped where nobody waits for it.
-    pub(crate) fn released(&mut self) -> Vec<Region> {
+    pub(crate) fn take_released(&mut self) -> Vec<Region> {
         // Whoever has become so much smaller will not grow soon.
         if self.len * 10 < self.table.homes * 7 {
             self.released.extend(self.spare.take());
@@ -178,14 +178,14 @@ impl Index {
 
     #[inline(always)]
     fn table_of(&self, tag: u32) -> &Table {
-        match &self.leaving {
+        match &self.migrating {
             Some((old, cursor)) if old.home(tag) >= *cursor => old,
             _ => &self.table,
         }
     }
 
     fn table_of_mut(&mut self, tag: u32) -> &mut Table {
-        match &mut self.leaving {
+        match &mut self.migrating {
             Some((old, cursor)) if old.home(tag) >= *cursor => old,
             _ => &mut self.table,
         }
@@ -200,11 +200,11 @@ impl Table {
 
     #[inline(always)]
     fn slots(&self) -> &[u64] {
-        values(self.region.lines())
+        view(self.region.lines())
     }
 
     fn slots_mut(&mut self) -> &mut [u64] {
-        values_mut(self.region.lines_mut())
+        view_mut(self.region.lines_mut())
     }
 
     fn insert(&mut self, new: u64) -> bool {
@@ -303,7 +303,7 @@ mod tests {
                     assert_eq!(index.find(tag(record), |found| found == record), None);
                 }
             }
-            index.fit(true);
+            index.resize_if_needed(true);
             tables.insert(index.table.homes);
             assert_eq!(index.len, twin.len());
             if round % 50_000 == 49_999 {
@@ -314,7 +314,7 @@ mod tests {
             }
         }
         assert!(tables.len() > 10, "{tables:?}");
-        assert!(!index.released().is_empty());
+        assert!(!index.take_released().is_empty());
     }
 
     #[test]
@@ -323,9 +323,9 @@ mod tests {
         for record in 0..308 {
             assert!(index.insert(record * 10_000_000 + 1, record));
         }
-        index.fit(true);
-        assert!(index.leaving.is_some());
-        index.step(100);
+        index.resize_if_needed(true);
+        assert!(index.migrating.is_some());
+        index.migrate(100);
         for record in 0..308 {
             index.renumber(record * 10_000_000 + 1, record, record + 1000);
             assert_eq!(index.find(record * 10_000_000 + 1, |_| true), Some(record + 1000));
@@ -337,7 +337,7 @@ mod tests {
         let mut index = Index::new();
         let mut entered = 0;
         for record in 0..1000u32 {
-            index.fit(false);
+            index.resize_if_needed(false);
             entered += usize::from(index.insert(record * 4_000_000 + 1, record));
         }
         assert!(entered < HOMES_MIN + TAIL);
@@ -352,13 +352,13 @@ mod tests {
         for record in 0..200_000 {
             assert!(index.insert(tag(random.next()), record));
             if let Some(lines) = index.wants_lines() {
-                index.supply(Region::prepared(lines));
+                index.supply(Region::huge(lines));
                 supplied += 1;
             }
             let was_supplied = index.spare.is_some();
-            let was_one = index.leaving.is_none();
-            index.fit(true);
-            if was_one && index.leaving.is_some() && index.table.homes > 200_000 {
+            let was_one = index.migrating.is_none();
+            index.resize_if_needed(true);
+            if was_one && index.migrating.is_some() && index.table.homes > 200_000 {
                 assert!(was_supplied);
                 assert!(index.spare.is_none());
             }
@@ -375,17 +375,17 @@ mod tests {
                 break lines;
             }
             tags.push(tag(random.next()));
-            index.fit(true);
+            index.resize_if_needed(true);
             assert!(index.insert(tags[tags.len() - 1], tags.len() as u32));
             assert_eq!(index.spare_bytes(), 0);
         };
         index.supply(Region::new(lines));
-        index.released();
+        index.take_released();
         assert_eq!(index.spare_bytes(), lines as u64 * 64);
         while index.len * 10 >= index.table.homes * 7 {
             let record = tags.len() as u32;
             index.remove(tags.pop().unwrap(), record);
         }
-        assert_eq!((index.released().len(), index.spare_bytes()), (1, 0));
+        assert_eq!((index.take_released().len(), index.spare_bytes()), (1, 0));
     }
 }

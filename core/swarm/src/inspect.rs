@@ -19,7 +19,7 @@ pub struct TorrentStats {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorrentDetails {
     /// Peers and downloads, and when it came.
-    pub figures: TorrentStats,
+    pub stats: TorrentStats,
     /// Its peers; of more than were asked for, a share of each family and role.
     pub peers: Vec<PeerInfo>,
 }

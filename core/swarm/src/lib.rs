@@ -11,13 +11,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod announce;
 mod arena;
 mod entry;
 mod events;
 mod index;
 mod inspect;
-mod job;
-mod mark;
+mod meta;
 mod options;
 mod record;
 mod set;
@@ -28,9 +28,9 @@ mod tests;
 mod totals;
 mod web;
 
+pub use announce::{Action, StoreAnnounce, StoreWebAnnounce};
 pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
-pub use job::{Action, StoreAnnounce, StoreWebAnnounce};
 pub use options::Options;
 pub use store::Store;
 pub use totals::{FamilyTotals, Totals};

@@ -1,7 +1,7 @@
 //! What is kept of a torrent: one cache line for up to four v4 peers, which most torrents are.
 
 use bytemuck::{Pod, Zeroable, cast_mut, cast_ref};
-use primitives::memory::{HUGE_LINES, LINE, Region, values, values_mut};
+use primitives::memory::{HUGE_LINES, LINE, Region, view, view_mut};
 use primitives::prefetch;
 use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts, Tick};
 
@@ -14,10 +14,10 @@ pub(crate) struct Record {
     pub(crate) info_hash: InfoHash,
     /// Downloads completed.
     pub(crate) downloads: u32,
-    /// Peers in the body, at most [`FEW`], seeders first; or [`MANY`], when the body is [`Sets`].
-    pub(crate) few: u8,
-    pub(crate) few_seeders: u8,
-    /// When it came, in units of [`BORN_UNIT_S`]; and [`HAS_WEB`].
+    /// Peers in the body, at most [`INLINE_MAX`], seeders first; or [`SPILLED`], when the body is [`Sets`].
+    pub(crate) inline_len: u8,
+    pub(crate) inline_seeders: u8,
+    /// When it came, in units of [`FIRST_SEEN_UNIT_S`]; and [`HAS_WEB`].
     first_seen: u16,
     /// Leechers that are partial seeds.
     pub(crate) partial_seeds: u32,
@@ -27,13 +27,13 @@ pub(crate) struct Record {
 const _: () = assert!(size_of::<Record>() == LINE);
 
 /// v4 peers that fit the record.
-pub(crate) const FEW: usize = 4;
+pub(crate) const INLINE_MAX: usize = 4;
 /// Says that the peers are in sets.
-const MANY: u8 = u8::MAX;
+const SPILLED: u8 = u8::MAX;
 /// Whether a torrent has WebTorrent peers too, which are kept beside (see `web`).
 const HAS_WEB: u16 = 1 << 15;
 /// Seconds in a unit of birth: 15 bits of them are more than a year.
-const BORN_UNIT_S: u32 = 1024;
+const FIRST_SEEN_UNIT_S: u32 = 1024;
 
 /// The peers of a larger torrent, or one with v6 peers.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
@@ -46,25 +46,25 @@ pub(crate) struct Sets {
 }
 
 const _: () = assert!(size_of::<Sets>() == size_of::<[u64; 4]>());
-const _: () = assert!(size_of::<[PackedV4; FEW]>() == size_of::<[u64; 4]>());
+const _: () = assert!(size_of::<[PackedV4; INLINE_MAX]>() == size_of::<[u64; 4]>());
 
 impl Record {
     /// A torrent that nobody has announced before `now`.
     pub(crate) fn new(info_hash: InfoHash, now: Tick) -> Self {
         // One that comes after a year counts as a year's: nothing but its place in a list depends on it.
-        let first_seen = (now.0 / BORN_UNIT_S).min(u32::from(HAS_WEB) - 1) as u16;
+        let first_seen = (now.0 / FIRST_SEEN_UNIT_S).min(u32::from(HAS_WEB) - 1) as u16;
         Self { info_hash, first_seen, ..Self::default() }
     }
 
     /// When it came, less up to 17 minutes.
     pub(crate) fn first_seen(&self) -> Tick {
-        Tick(u32::from(self.first_seen & !HAS_WEB) * BORN_UNIT_S)
+        Tick(u32::from(self.first_seen & !HAS_WEB) * FIRST_SEEN_UNIT_S)
     }
 
     /// Whether the body is [`Sets`].
     #[inline]
-    pub(crate) fn is_many(&self) -> bool {
-        self.few == MANY
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.inline_len == SPILLED
     }
 
     /// Whether it has WebTorrent peers.
@@ -80,56 +80,56 @@ impl Record {
 
     /// The peers of a record that has them in itself.
     #[inline]
-    pub(crate) fn few(&self) -> &[PackedV4] {
-        debug_assert!(!self.is_many());
-        let all: &[PackedV4; FEW] = cast_ref(&self.body);
-        &all[..usize::from(self.few)]
+    pub(crate) fn inline_peers(&self) -> &[PackedV4] {
+        debug_assert!(!self.is_spilled());
+        let all: &[PackedV4; INLINE_MAX] = cast_ref(&self.body);
+        &all[..usize::from(self.inline_len)]
     }
 
     /// All places for peers in the record.
     #[inline]
-    pub(crate) fn few_mut(&mut self) -> &mut [PackedV4; FEW] {
+    pub(crate) fn inline_slots(&mut self) -> &mut [PackedV4; INLINE_MAX] {
         cast_mut(&mut self.body)
     }
 
     /// The sets of a record that has them.
     #[inline]
     pub(crate) fn sets(&self) -> &Sets {
-        debug_assert!(self.is_many());
+        debug_assert!(self.is_spilled());
         cast_ref(&self.body)
     }
 
     /// The sets, to be changed.
     #[inline]
     pub(crate) fn sets_mut(&mut self) -> &mut Sets {
-        debug_assert!(self.is_many());
+        debug_assert!(self.is_spilled());
         cast_mut(&mut self.body)
     }
 
     /// Turns to sets; the caller enters the peers that were here.
-    pub(crate) fn become_many(&mut self) {
-        (self.few, self.few_seeders) = (MANY, 0);
+    pub(crate) fn become_spilled(&mut self) {
+        (self.inline_len, self.inline_seeders) = (SPILLED, 0);
         *self.sets_mut() = Sets::default();
     }
 
     /// Turns back; the caller enters the peers.
-    pub(crate) fn become_few(&mut self) {
-        self.few = 0;
+    pub(crate) fn become_inline(&mut self) {
+        self.inline_len = 0;
         self.body = [0; 4];
     }
 
     /// Its figures, WebTorrent peers apart.
     #[inline]
     pub(crate) fn counts(&self) -> SwarmCounts {
-        let (v4, v6) = if self.is_many() {
+        let (v4, v6) = if self.is_spilled() {
             let sets = self.sets();
             (
                 FamilyCounts { seeders: sets.v4[0].len(), leechers: sets.v4[1].len() },
                 FamilyCounts { seeders: sets.v6[0].len(), leechers: sets.v6[1].len() },
             )
         } else {
-            let seeders = u32::from(self.few_seeders);
-            let leechers = u32::from(self.few) - seeders;
+            let seeders = u32::from(self.inline_seeders);
+            let leechers = u32::from(self.inline_len) - seeders;
             (FamilyCounts { seeders, leechers }, FamilyCounts::default())
         };
         SwarmCounts {
@@ -169,14 +169,14 @@ impl Records {
     pub(crate) fn at(&self, number: u32) -> &Record {
         let number = number as usize;
         let lines = self.chunks[number / HUGE_LINES].lines();
-        &values::<Record>(&lines[number % HUGE_LINES..][..1])[0]
+        &view::<Record>(&lines[number % HUGE_LINES..][..1])[0]
     }
 
     #[inline]
     pub(crate) fn at_mut(&mut self, number: u32) -> &mut Record {
         let number = number as usize;
         let lines = self.chunks[number / HUGE_LINES].lines_mut();
-        &mut values_mut::<Record>(&mut lines[number % HUGE_LINES..][..1])[0]
+        &mut view_mut::<Record>(&mut lines[number % HUGE_LINES..][..1])[0]
     }
 
     /// Fetches one ahead of its use.
@@ -216,13 +216,13 @@ impl Records {
     }
 
     /// A full chunk that is to be moved to a huge page.
-    pub(crate) fn small_chunk(&mut self) -> Option<&mut Region> {
+    pub(crate) fn full_small_chunk(&mut self) -> Option<&mut Region> {
         let full = self.len as usize / HUGE_LINES;
         self.chunks.iter_mut().take(full).find(|chunk| chunk.is_small())
     }
 
     /// Memory to be dropped where nobody waits for it.
-    pub(crate) fn released(&mut self) -> Vec<Region> {
+    pub(crate) fn take_released(&mut self) -> Vec<Region> {
         std::mem::take(&mut self.released)
     }
 }

@@ -14,13 +14,13 @@ use std::marker::PhantomData;
 
 use bytemuck::{Pod, Zeroable};
 use primitives::Random;
-use primitives::memory::{LINE, values, values_mut};
+use primitives::memory::{LINE, view, view_mut};
 use types::TooSoon;
 
 use crate::arena::{Arena, BLOCK_MAX, Block};
 use crate::entry::Entry;
-use crate::mark::Mark;
-use sample::{parts, sample_dense};
+use crate::meta::PeerMeta;
+use sample::{runs, sample_dense};
 
 /// A set: an array, or a directory of pages.
 #[derive(Debug, Pod, Zeroable)]
@@ -53,7 +53,7 @@ pub(crate) struct PageRef {
 
 /// Where an entry is: its page (0 in a dense set), and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     page: u32,
     at: u32,
 }
@@ -85,39 +85,39 @@ impl<E: Entry> PeerSet<E> {
         entry: E,
         hash: impl Fn(E::Key) -> u32,
         random: &mut Random,
-    ) -> Place {
+    ) -> Position {
         if self.is_paged() {
             let page = self.page_of(arena, hash(entry.key()));
             let mut entries = self.page(arena, page);
             let at = entries.push(arena, entry, random);
             self.set_page(arena, page, entries);
             self.raw.word += 1;
-            let moved = self.split_if_due(arena, entry.key(), &hash);
-            return moved.unwrap_or(Place { page, at });
+            let moved = self.split_if_full(arena, entry.key(), &hash);
+            return moved.unwrap_or(Position { page, at });
         }
         if self.len() < E::DENSE_MAX {
             let at = self.dense(|entries| entries.push(arena, entry, random));
-            return Place { page: 0, at };
+            return Position { page: 0, at };
         }
         self.become_paged(arena, &hash);
         self.insert(arena, entry, hash, random)
     }
 
-    /// Removes the entry at `place`, and gives it.
+    /// Removes the entry at `position`, and gives it.
     pub(crate) fn remove(
         &mut self,
         arena: &mut Arena,
-        place: Place,
+        position: Position,
         hash: impl Fn(E::Key) -> u32,
     ) -> E {
         if !self.is_paged() {
-            return self.dense(|entries| entries.swap_remove(arena, place.at));
+            return self.dense(|entries| entries.swap_remove(arena, position.at));
         }
-        let mut entries = self.page(arena, place.page);
-        let gone = entries.swap_remove(arena, place.at);
-        self.set_page(arena, place.page, entries);
+        let mut entries = self.page(arena, position.page);
+        let gone = entries.swap_remove(arena, position.at);
+        self.set_page(arena, position.page, entries);
         self.raw.word -= 1;
-        self.shrink_if_due(arena, &hash);
+        self.shrink_if_sparse(arena, &hash);
         gone
     }
 
@@ -128,31 +128,31 @@ impl<E: Entry> PeerSet<E> {
         arena: &Arena,
         key: E::Key,
         hash: impl Fn(E::Key) -> u32,
-    ) -> Option<Place> {
+    ) -> Option<Position> {
         let page = if self.is_paged() { self.page_of(arena, hash(key)) } else { 0 };
         let entries = self.page(arena, page);
         let at = E::find(entries.slice(arena), entries.len as usize, key)?;
-        Some(Place { page, at: at as u32 })
+        Some(Position { page, at: at as u32 })
     }
 
-    /// Gives the entry at `place` another mark and another place in its page; gives the old mark
-    /// and the new place. If `mark` makes none of the old one, nothing is done.
+    /// Gives the entry at `position` another mark and another place in its page; gives the old mark
+    /// and the new place. If `meta` makes none of the old one, nothing is done.
     #[inline]
     pub(crate) fn refresh(
         &self,
         arena: &mut Arena,
-        place: Place,
-        mark: impl FnOnce(Mark) -> Result<Mark, TooSoon>,
+        position: Position,
+        meta: impl FnOnce(PeerMeta) -> Result<PeerMeta, TooSoon>,
         random: &mut Random,
-    ) -> Result<(Mark, Place), TooSoon> {
-        let entries = self.page(arena, place.page);
+    ) -> Result<(PeerMeta, Position), TooSoon> {
+        let entries = self.page(arena, position.page);
         let slice = entries.slice_mut(arena);
-        let entry = &mut slice[place.at as usize];
-        let old = entry.mark();
-        entry.set_mark(mark(old)?);
+        let entry = &mut slice[position.at as usize];
+        let old = entry.meta();
+        entry.set_meta(meta(old)?);
         let at = random.below(entries.len);
-        slice.swap(place.at as usize, at as usize);
-        Ok((old, Place { at, ..place }))
+        slice.swap(position.at as usize, at as usize);
+        Ok((old, Position { at, ..position }))
     }
 
     /// How many peers there are.
@@ -162,9 +162,9 @@ impl<E: Entry> PeerSet<E> {
     }
 
     /// The place of some peer of a dense set that is not empty.
-    pub(crate) fn first_place(&self) -> Place {
+    pub(crate) fn first_position(&self) -> Position {
         debug_assert!(!self.is_paged() && self.len() > 0);
-        Place { page: 0, at: 0 }
+        Position { page: 0, at: 0 }
     }
 
     /// Pages to be visited by [`PeerSet::retain`], one for a dense set.
@@ -179,22 +179,22 @@ impl<E: Entry> PeerSet<E> {
     }
 
     /// Drops the peers of the last page; gives about the lines that they took, 0 if the set is empty.
-    pub(crate) fn cut(&mut self, arena: &mut Arena) -> u32 {
+    pub(crate) fn pop_page(&mut self, arena: &mut Arena) -> u32 {
         if !self.is_paged() {
             let page = self.dense_page();
-            page.give(arena);
+            page.free(arena);
             *self = Self::default();
             return page.lines();
         }
         let PageRef { block: pages, len: lines } = self.head(arena);
         let last = self.page(arena, pages - 1);
-        last.give(arena);
+        last.free(arena);
         if pages > 2 {
             self.raw.word -= last.len;
             self.set_ref(arena, 0, PageRef { block: pages - 1, len: lines });
         } else {
             let first = self.page(arena, 0);
-            arena.give(self.raw.block, lines);
+            arena.free(self.raw.block, lines);
             (self.raw.block, self.raw.word) = (first.block, first.len);
         }
         last.lines() + 1
@@ -212,7 +212,7 @@ impl<E: Entry> PeerSet<E> {
         let mut entries = self.page(arena, page);
         let cost = entries.lines();
         let before = entries.len;
-        entries.block = arena.settle(entries.block, entries.lines());
+        entries.block = arena.relocate(entries.block, entries.lines());
         let mut at = 0;
         while at < entries.len {
             if keep(&entries.slice(arena)[at as usize]) {
@@ -229,9 +229,9 @@ impl<E: Entry> PeerSet<E> {
         self.set_page(arena, page, entries);
         if page == 0 {
             let lines = self.head(arena).len;
-            self.raw.block = arena.settle(self.raw.block, lines);
+            self.raw.block = arena.relocate(self.raw.block, lines);
         }
-        self.shrink_if_due(arena, &hash);
+        self.shrink_if_sparse(arena, &hash);
         cost
     }
 
@@ -241,7 +241,7 @@ impl<E: Entry> PeerSet<E> {
         &self,
         arena: &Arena,
         count: u32,
-        skip: Option<Place>,
+        skip: Option<Position>,
         sample_seed: u64,
         mut push: impl FnMut(&[E]),
     ) {
@@ -249,7 +249,7 @@ impl<E: Entry> PeerSet<E> {
             return;
         }
         debug_assert!(count <= self.len() - u32::from(skip.is_some()));
-        let start = self.start(arena, skip, sample_seed);
+        let start = self.sample_start(arena, skip, sample_seed);
         if !self.is_paged() {
             let entries = &self.dense_page().slice(arena)[..self.len() as usize];
             let skip = skip.map(|skip| skip.at as usize);
@@ -262,7 +262,7 @@ impl<E: Entry> PeerSet<E> {
             let entries = self.page(arena, page);
             let slice = &entries.slice(arena)[..entries.len as usize];
             let skip = skip.filter(|skip| skip.page == page).map(|skip| skip.at as usize);
-            for part in parts(slice, from as usize, skip) {
+            for part in runs(slice, from as usize, skip) {
                 let part = &part[..part.len().min(left as usize)];
                 if !part.is_empty() {
                     push(part);
@@ -289,7 +289,7 @@ impl<E: Entry> PeerSet<E> {
 
     /// Fetches the page that a search in a large set looks through.
     #[inline]
-    pub(crate) fn prefetch_own(&self, arena: &Arena, hash: impl FnOnce() -> u32) {
+    pub(crate) fn prefetch_page_of(&self, arena: &Arena, hash: impl FnOnce() -> u32) {
         if self.is_paged() {
             let page = self.page(arena, self.page_of(arena, hash()));
             arena.prefetch(page.block, page.lines());
@@ -303,7 +303,7 @@ impl<E: Entry> PeerSet<E> {
         if self.len() == 0 || count == 0 {
             return;
         }
-        let start = self.start(arena, None, sample_seed);
+        let start = self.sample_start(arena, None, sample_seed);
         let page = self.page(arena, start.page);
         let end = (start.at + count).min(page.len);
         page.prefetch(arena, start.at, end);
@@ -316,23 +316,23 @@ impl<E: Entry> PeerSet<E> {
 
     /// A peer that any has the same chance to be, but for the one at `skip`. In a large set: a
     /// random place in a random page, until there is a peer at that place.
-    fn start(&self, arena: &Arena, skip: Option<Place>, sample_seed: u64) -> Place {
+    fn sample_start(&self, arena: &Arena, skip: Option<Position>, sample_seed: u64) -> Position {
         let mut random = Random::new(sample_seed);
         if !self.is_paged() {
             let others = self.len() - u32::from(skip.is_some());
             let at = random.below(others);
             let after = skip.is_some_and(|skip| at >= skip.at);
-            return Place { page: 0, at: at + u32::from(after) };
+            return Position { page: 0, at: at + u32::from(after) };
         }
         let pages = self.pages(arena);
         for _ in 0..TRIES {
             let page = random.below(pages);
-            let place = Place { page, at: random.below(3 * E::PAGE) };
-            if place.at < self.page_ref(arena, page).len && Some(place) != skip {
-                return place;
+            let position = Position { page, at: random.below(3 * E::PAGE_PEERS) };
+            if position.at < self.page_ref(arena, page).len && Some(position) != skip {
+                return position;
             }
         }
-        Place { page: random.below(pages), at: 0 }
+        Position { page: random.below(pages), at: 0 }
     }
 
     /// Whether it is a directory of pages.
@@ -354,14 +354,14 @@ impl<E: Entry> PeerSet<E> {
     }
 
     fn head(&self, arena: &Arena) -> PageRef {
-        values::<PageRef>(arena.lines(self.raw.block, 1))[0]
+        view::<PageRef>(arena.lines(self.raw.block, 1))[0]
     }
 
     #[inline]
     fn page_ref(&self, arena: &Arena, page: u32) -> PageRef {
-        let place = page + 1;
-        let line = arena.lines(self.raw.block + place / REFS, 1);
-        values::<PageRef>(line)[(place % REFS) as usize]
+        let position = page + 1;
+        let line = arena.lines(self.raw.block + position / REFS, 1);
+        view::<PageRef>(line)[(position % REFS) as usize]
     }
 
     #[inline]
@@ -377,9 +377,9 @@ impl<E: Entry> PeerSet<E> {
         self.set_ref(arena, page + 1, PageRef { block: entries.block, len: entries.len });
     }
 
-    fn set_ref(&self, arena: &mut Arena, place: u32, to: PageRef) {
-        let line = arena.lines_mut(self.raw.block + place / REFS, 1);
-        values_mut::<PageRef>(line)[(place % REFS) as usize] = to;
+    fn set_ref(&self, arena: &mut Arena, position: u32, to: PageRef) {
+        let line = arena.lines_mut(self.raw.block + position / REFS, 1);
+        view_mut::<PageRef>(line)[(position % REFS) as usize] = to;
     }
 
     #[inline]
@@ -396,8 +396,8 @@ impl<E: Entry> PeerSet<E> {
             let half = page_among(2, hash(entry.key()));
             halves[half as usize].append(arena, entry);
         }
-        arena.give(dense.block, dense.lines());
-        self.raw.block = arena.take(1);
+        arena.free(dense.block, dense.lines());
+        self.raw.block = arena.allocate(1);
         self.raw.word = dense.len | PAGED;
         self.set_ref(arena, 0, PageRef { block: 2, len: 1 });
         for (page, half) in (0..).zip(halves) {
@@ -406,14 +406,14 @@ impl<E: Entry> PeerSet<E> {
     }
 
     /// Splits a page if there are too few, and says where `key` is then, if it has moved.
-    fn split_if_due(
+    fn split_if_full(
         &mut self,
         arena: &mut Arena,
         key: E::Key,
         hash: &impl Fn(E::Key) -> u32,
-    ) -> Option<Place> {
+    ) -> Option<Position> {
         let PageRef { block: pages, len: lines } = self.head(arena);
-        if self.len() <= pages * E::PAGE || !self.make_room(arena, pages, lines) {
+        if self.len() <= pages * E::PAGE_PEERS || !self.grow_directory(arena, pages, lines) {
             return None;
         }
         let victim = pages - (1 << pages.ilog2());
@@ -437,7 +437,7 @@ impl<E: Entry> PeerSet<E> {
     }
 
     /// Makes the directory long enough for one page more; false if it cannot be any longer.
-    fn make_room(&mut self, arena: &mut Arena, pages: u32, lines: u32) -> bool {
+    fn grow_directory(&mut self, arena: &mut Arena, pages: u32, lines: u32) -> bool {
         if pages + 1 < lines * REFS {
             return true;
         }
@@ -453,12 +453,12 @@ impl<E: Entry> PeerSet<E> {
 
     /// Joins the last page to the one that it was split from if there are too many, or makes a small
     /// set an array again.
-    fn shrink_if_due(&mut self, arena: &mut Arena, hash: &impl Fn(E::Key) -> u32) {
+    fn shrink_if_sparse(&mut self, arena: &mut Arena, hash: &impl Fn(E::Key) -> u32) {
         let PageRef { block: pages, len: lines } = self.head(arena);
         if self.len() <= E::DENSE_MAX / 2 {
             return self.become_dense(arena, pages, lines);
         }
-        if pages <= 2 || self.len() > (pages - 1) * E::PAGE / 2 {
+        if pages <= 2 || self.len() > (pages - 1) * E::PAGE_PEERS / 2 {
             return;
         }
         let last = pages - 1;
@@ -470,7 +470,7 @@ impl<E: Entry> PeerSet<E> {
             debug_assert!(page_among(last, hash(entry.key())) == buddy);
             to.append(arena, entry);
         }
-        from.give(arena);
+        from.free(arena);
         self.set_page(arena, buddy, to);
         let needed = (last + 1).div_ceil(REFS);
         let kept = if needed * 2 < lines { needed } else { lines };
@@ -486,9 +486,9 @@ impl<E: Entry> PeerSet<E> {
                 let entry = from.slice(arena)[at as usize];
                 dense.append(arena, entry);
             }
-            from.give(arena);
+            from.free(arena);
         }
-        arena.give(self.raw.block, lines);
+        arena.free(self.raw.block, lines);
         (self.raw.block, self.raw.word) = (dense.block, dense.len);
     }
 }
@@ -529,12 +529,12 @@ impl<E: Entry> Page<E> {
     /// Its entries, and leftovers up to the end of the last line.
     #[inline]
     fn slice<'a>(&self, arena: &'a Arena) -> &'a [E] {
-        if self.len == 0 { &[] } else { values(arena.lines(self.block, self.lines())) }
+        if self.len == 0 { &[] } else { view(arena.lines(self.block, self.lines())) }
     }
 
     #[inline]
     fn slice_mut<'a>(&self, arena: &'a mut Arena) -> &'a mut [E] {
-        if self.len == 0 { &mut [] } else { values_mut(arena.lines_mut(self.block, self.lines())) }
+        if self.len == 0 { &mut [] } else { view_mut(arena.lines_mut(self.block, self.lines())) }
     }
 
     /// Fetches the lines of the entries from `from` up to `to`.
@@ -577,9 +577,9 @@ impl<E: Entry> Page<E> {
         gone
     }
 
-    fn give(self, arena: &mut Arena) {
+    fn free(self, arena: &mut Arena) {
         if self.len > 0 {
-            arena.give(self.block, self.lines());
+            arena.free(self.block, self.lines());
         }
     }
 }

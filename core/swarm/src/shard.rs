@@ -13,14 +13,14 @@ use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, SwarmCounts, Tick};
 
 use crate::arena::Arena;
 use crate::entry::Entry;
-use crate::events::Ear;
+use crate::events::EventQueue;
 use crate::index::{Index, tag};
 use crate::record::{Record, Records, Sets};
 use crate::totals::FamilyTotals;
 use crate::web::WebSwarm;
 use crate::{Options, TorrentEvent, Totals};
 
-pub(crate) use announce::Draft;
+pub(crate) use announce::StagedAnnounce;
 pub(crate) use inspect::Walk;
 pub(crate) use sweep::Lifetimes;
 
@@ -39,17 +39,17 @@ pub(crate) struct Shard {
     cursor: sweep::Cursor,
     pass: sweep::Pass,
     /// Hears of torrents that come and go, if anybody listens.
-    pub(crate) ear: Ear,
+    pub(crate) event_queue: EventQueue,
 }
 
 /// A family's peers: which sets of a torrent they are in, and where the shard counts them.
-pub(crate) trait Of: Entry {
+pub(crate) trait FamilyPeers: Entry {
     fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2];
     fn sets_mut(sets: &mut Sets) -> &mut [crate::set::PeerSet<Self>; 2];
     fn totals(totals: &mut Totals) -> &mut FamilyTotals;
 }
 
-impl Of for PackedV4 {
+impl FamilyPeers for PackedV4 {
     #[inline]
     fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2] {
         &sets.v4
@@ -63,7 +63,7 @@ impl Of for PackedV4 {
     }
 }
 
-impl Of for PackedV6 {
+impl FamilyPeers for PackedV6 {
     #[inline]
     fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2] {
         &sets.v6
@@ -95,7 +95,7 @@ impl Shard {
             totals: Totals::default(),
             cursor: sweep::Cursor::default(),
             pass: sweep::Pass::default(),
-            ear: Ear::default(),
+            event_queue: EventQueue::default(),
         }
     }
 
@@ -138,10 +138,10 @@ impl Shard {
     }
 
     /// Memory that was given up, to be returned to the system without the lock.
-    pub(crate) fn released(&mut self) -> Vec<Region> {
-        let mut released = self.records.released();
-        released.extend(self.arena.released());
-        released.extend(self.index.released());
+    pub(crate) fn take_released(&mut self) -> Vec<Region> {
+        let mut released = self.records.take_released();
+        released.extend(self.arena.take_released());
+        released.extend(self.index.take_released());
         released
     }
 
@@ -178,7 +178,7 @@ impl Shard {
     /// A new torrent; nothing if there is no room.
     fn create(&mut self, now: Tick, info_hash: InfoHash, hash: u64) -> Option<u32> {
         let is_full = self.is_full();
-        self.index.fit(!is_full);
+        self.index.resize_if_needed(!is_full);
         if is_full && !self.index.has_room() {
             return None;
         }
@@ -187,7 +187,7 @@ impl Shard {
             self.records.swap_remove(number);
             return None;
         }
-        self.ear.hear(|| TorrentEvent::Added(info_hash));
+        self.event_queue.push(|| TorrentEvent::Added(info_hash));
         Some(number)
     }
 
@@ -201,11 +201,11 @@ impl Shard {
             let hash = siphash::<1, 3>(&self.key, &self.records.at(number).info_hash.0);
             self.index.renumber(tag(hash), moved, number);
         }
-        self.index.fit(true);
-        self.ear.hear(|| TorrentEvent::Removed(info_hash));
+        self.index.resize_if_needed(true);
+        self.event_queue.push(|| TorrentEvent::Removed(info_hash));
     }
 
-    fn forget_id(&mut self, info_hash: InfoHash, peer: PeerKey) {
+    fn remove_id(&mut self, info_hash: InfoHash, peer: PeerKey) {
         if let Some(ids) = &mut self.ids {
             ids.remove(&(info_hash, peer));
         }

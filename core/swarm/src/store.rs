@@ -17,13 +17,13 @@ use primitives::memory::Region;
 use primitives::siphash::siphash;
 use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
-use crate::shard::{Draft, Lifetimes, Shard};
+use crate::shard::{Lifetimes, Shard, StagedAnnounce};
 use crate::{Options, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary};
 
 /// Torrents and their peers, for any number of threads.
 pub struct Store {
     key: [u8; 16],
-    shards: Box<[Place]>,
+    shards: Box<[PaddedShard]>,
     lifetime_s: AtomicU32,
     web_lifetime_s: AtomicU32,
     memory_budget: Option<u64>,
@@ -31,7 +31,7 @@ pub struct Store {
 
 /// Two cache lines, which processors fetch together: neighbours' locks must not share them.
 #[repr(align(128))]
-struct Place(Mutex<Shard>);
+struct PaddedShard(Mutex<Shard>);
 
 /// Lines looked at under one lock by the sweep: some tens of microseconds.
 const SWEEP_LINES: u32 = 128;
@@ -45,7 +45,7 @@ impl Store {
     pub fn new(options: &Options) -> Self {
         let shards = options.shards.clamp(1, SHARDS_MAX).next_power_of_two();
         let budget = options.memory_budget.map(|bytes| bytes / shards as u64);
-        let shard = |_| Place(Mutex::new(Shard::new(options, budget)));
+        let shard = |_| PaddedShard(Mutex::new(Shard::new(options, budget)));
         Self {
             key: options.hash_key,
             shards: (0..shards).map(shard).collect(),
@@ -61,34 +61,34 @@ impl Store {
         &self,
         now: Tick,
         random: &mut Random,
-        jobs: &[StoreAnnounce],
+        announces: &[StoreAnnounce],
         sink: &mut impl StoreSink,
     ) {
-        for jobs in jobs.chunks(limits::BATCH_MAX) {
+        for announces in announces.chunks(limits::BATCH_MAX) {
             let mut hashes = [0; limits::BATCH_MAX];
             // Sorted by shard, and by number within: jobs on one torrent are done in order.
             let mut order = [0; limits::BATCH_MAX];
-            for (at, job) in jobs.iter().enumerate() {
-                hashes[at] = self.hash(&job.info_hash);
+            for (at, announce) in announces.iter().enumerate() {
+                hashes[at] = self.hash(&announce.info_hash);
                 order[at] = self.shard_of(hashes[at]) * limits::BATCH_MAX + at;
             }
-            let order = &mut order[..jobs.len()];
+            let order = &mut order[..announces.len()];
             order.sort_unstable();
-            let mut drafts: ArrayVec<Draft<'_>, { limits::BATCH_MAX }> = ArrayVec::new();
+            let mut staged: ArrayVec<StagedAnnounce<'_>, { limits::BATCH_MAX }> = ArrayVec::new();
             for at in order.iter().map(|place| place % limits::BATCH_MAX) {
-                drafts.push(Draft::new(&jobs[at], hashes[at], random.next()));
+                staged.push(StagedAnnounce::new(&announces[at], hashes[at], random.next()));
             }
-            self.spread(now, &mut drafts, sink);
+            self.dispatch(now, &mut staged, sink);
         }
     }
 
     /// Takes the jobs, which are sorted by shard, to their shards.
-    fn spread(&self, now: Tick, drafts: &mut [Draft<'_>], sink: &mut impl StoreSink) {
+    fn dispatch(&self, now: Tick, staged: &mut [StagedAnnounce<'_>], sink: &mut impl StoreSink) {
         // First what can be had at once. A group is known by the bit of its place.
         let mut busy = 0_u64;
-        let groups = drafts.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash));
+        let groups = staged.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash));
         for (place, group) in groups.enumerate() {
-            match group.first().and_then(|draft| self.try_lock(self.shard_of(draft.hash))) {
+            match group.first().and_then(|staged| self.try_lock(self.shard_of(staged.hash))) {
                 Some(mut shard) => shard.announce(now, group, sink),
                 None => busy |= 1 << place,
             }
@@ -97,26 +97,26 @@ impl Store {
             return;
         }
         // Then the rest, waiting for each lock.
-        let groups = drafts.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash));
+        let groups = staged.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash));
         for (_, group) in groups.enumerate().filter(|(place, _)| busy & (1 << place) != 0) {
-            if let Some(shard) = group.first().map(|draft| self.shard_of(draft.hash)) {
+            if let Some(shard) = group.first().map(|staged| self.shard_of(staged.hash)) {
                 self.lock(shard).announce(now, group, sink);
             }
         }
     }
 
     /// Does a WebTorrent announce: gives the torrent's figures, and puts the peers to which the asker's
-    /// offers should go into `chosen`, each once and in random order. Nothing is done for one that comes
+    /// offers should go into `targets`, each once and in random order. Nothing is done for one that comes
     /// too soon.
     pub fn announce_web(
         &self,
         now: Tick,
         random: &mut Random,
-        job: &StoreWebAnnounce,
-        chosen: &mut RelayTargets,
+        announce: &StoreWebAnnounce,
+        targets: &mut RelayTargets,
     ) -> Result<WebAnnounceSummary, TooSoon> {
-        let hash = self.hash(&job.info_hash);
-        self.lock(self.shard_of(hash)).announce_web(now, random, job, hash, chosen)
+        let hash = self.hash(&announce.info_hash);
+        self.lock(self.shard_of(hash)).announce_web(now, random, announce, hash, targets)
     }
 
     /// Removes a WebTorrent peer, if it is there.
@@ -146,7 +146,7 @@ impl Store {
             for _ in 0..steps {
                 let mut shard = self.lock(shard);
                 shard.sweep(now, lifetimes, SWEEP_LINES);
-                let released = shard.released();
+                let released = shard.take_released();
                 // To an announce that waits, before the next step takes it again.
                 MutexGuard::unlock_fair(shard);
                 // Given back to the system only now: that takes longer than anybody should wait.
@@ -158,8 +158,8 @@ impl Store {
 
     /// Sees to it that a shard's tables come to lie in huge pages.
     fn prepare_memory(&self, shard: usize) {
-        let wanted = self.lock(shard).wanted_lines();
-        if let Some(prepared) = wanted.map(Region::prepared) {
+        let wanted = self.lock(shard).wanted_huge_lines();
+        if let Some(prepared) = wanted.map(Region::huge) {
             let mut shard = self.lock(shard);
             let released = shard.supply(prepared);
             MutexGuard::unlock_fair(shard);

@@ -1,6 +1,6 @@
 //! The store beside a naive twin, driven by random operations.
 
-mod looks;
+mod inspect;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -61,40 +61,41 @@ impl TwinTorrent {
         counts
     }
 
-    /// Whether the store should not have done `job`; nothing where it may decide, since it knows
+    /// Whether the store should not have done `request`; nothing where it may decide, since it knows
     /// ages to 16 seconds.
-    fn is_too_soon(&self, now: Tick, job: &StoreAnnounce) -> Option<bool> {
-        let known = self.peers.get(&job.peer).filter(|peer| peer.role == job.role);
-        let known = known.filter(|_| job.action != Action::Stop);
+    fn is_too_soon(&self, now: Tick, request: &StoreAnnounce) -> Option<bool> {
+        let known = self.peers.get(&request.peer).filter(|peer| peer.role == request.role);
+        let known = known.filter(|_| request.action != Action::Stop);
         match known.map(|peer| now.0 - peer.seen) {
-            Some(age_s) if age_s + 32 <= job.min_interval_s => Some(true),
-            Some(age_s) if age_s < job.min_interval_s => None,
+            Some(age_s) if age_s + 32 <= request.min_interval_s => Some(true),
+            Some(age_s) if age_s < request.min_interval_s => None,
             _ => Some(false),
         }
     }
 
-    fn announce(&mut self, now: Tick, job: &StoreAnnounce) {
-        let Action::Update { completed } = job.action else {
-            self.peers.remove(&job.peer);
+    fn announce(&mut self, now: Tick, request: &StoreAnnounce) {
+        let Action::Update { completed } = request.action else {
+            self.peers.remove(&request.peer);
             return;
         };
-        let counted = self.peers.get(&job.peer).is_some_and(|peer| peer.counted);
+        let counted = self.peers.get(&request.peer).is_some_and(|peer| peer.counted);
         self.downloads += u32::from(completed && !counted);
         let peer = TwinPeer {
-            role: job.role,
+            role: request.role,
             counted: counted || completed,
             seen: now.0,
-            id: job.peer_id,
+            id: request.peer_id,
         };
-        self.peers.insert(job.peer, peer);
+        self.peers.insert(request.peer, peer);
     }
 
-    /// Who may be in the answer to `job`.
-    fn candidates(&self, job: &StoreAnnounce) -> BTreeSet<PeerKey> {
+    /// Who may be in the answer to `request`.
+    fn candidates(&self, request: &StoreAnnounce) -> BTreeSet<PeerKey> {
         let fits = |key: &PeerKey, peer: &TwinPeer| {
-            let family = job.families == Families::Both || key.family() == job.peer.family();
-            let role = job.role == Role::Leecher || peer.role != Role::Seeder;
-            family && role && *key != job.peer
+            let family =
+                request.families == Families::Both || key.family() == request.peer.family();
+            let role = request.role == Role::Leecher || peer.role != Role::Seeder;
+            family && role && *key != request.peer
         };
         let all = self.peers.iter().filter(|(key, peer)| fits(key, peer));
         all.map(|(key, _)| *key).collect()
@@ -104,7 +105,7 @@ impl TwinTorrent {
 /// One job's answer.
 #[derive(Clone, Debug, Default)]
 struct Answer {
-    chosen: Option<AnnounceSummary>,
+    summary: Option<AnnounceSummary>,
     too_soon: Option<TooSoon>,
     peers: Vec<PeerKey>,
     ids: Vec<PeerId>,
@@ -118,9 +119,9 @@ impl StoreSink for Answers {
         let answer = Answer { too_soon: Some(too_soon), ..Answer::default() };
         assert!(self.0.insert(slot, answer).is_none(), "answered twice");
     }
-    fn accept(&mut self, slot: u8, chosen: &AnnounceSummary) {
+    fn accept(&mut self, slot: u8, summary: &AnnounceSummary) {
         let answer = self.0.entry(slot).or_default();
-        assert!(answer.chosen.replace(*chosen).is_none(), "answered twice");
+        assert!(answer.summary.replace(*summary).is_none(), "answered twice");
     }
 }
 
@@ -165,18 +166,18 @@ fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
 }
 
 /// The announces with their indices as slots.
-fn numbered(jobs: &[StoreAnnounce]) -> Vec<StoreAnnounce> {
-    (0..).zip(jobs).map(|(slot, job)| StoreAnnounce { slot, ..*job }).collect()
+fn numbered(requests: &[StoreAnnounce]) -> Vec<StoreAnnounce> {
+    (0..).zip(requests).map(|(slot, request)| StoreAnnounce { slot, ..*request }).collect()
 }
 
-fn announce(store: &Store, now: u32, jobs: &[StoreAnnounce]) -> Vec<Answer> {
+fn announce(store: &Store, now: u32, requests: &[StoreAnnounce]) -> Vec<Answer> {
     let mut random = Random::new(u64::from(now) + 1);
     let mut all = Vec::new();
     // More than a batch, so that the store has to cut it.
-    for jobs in jobs.chunks(200) {
+    for requests in requests.chunks(200) {
         let mut answers = Answers::default();
-        store.announce(Tick(now), &mut random, &numbered(jobs), &mut answers);
-        assert_eq!(answers.0.len(), jobs.len());
+        store.announce(Tick(now), &mut random, &numbered(requests), &mut answers);
+        assert_eq!(answers.0.len(), requests.len());
         all.extend(answers.0.into_values());
     }
     all
@@ -198,31 +199,31 @@ fn compare(seed: u64, scale: &Scale) {
         now += random.below(3);
         let batch = 1 + random.below(64);
         // Slots are the caller's: these are not in the batch's order.
-        let job = |slot| StoreAnnounce { slot, ..random_job(&mut random, scale) };
-        let jobs: Vec<StoreAnnounce> = (0..batch as u8).rev().map(job).collect();
+        let request = |slot| StoreAnnounce { slot, ..random_request(&mut random, scale) };
+        let requests: Vec<StoreAnnounce> = (0..batch as u8).rev().map(request).collect();
         let mut answers = Answers::default();
-        store.announce(Tick(now), &mut random, &jobs, &mut answers);
-        for job in &jobs {
-            let answer = &answers.0[&job.slot];
-            if job.action == Action::Stop && !twin.contains_key(&job.info_hash) {
-                assert_eq!(answer.chosen, Some(AnnounceSummary::default()));
+        store.announce(Tick(now), &mut random, &requests, &mut answers);
+        for request in &requests {
+            let answer = &answers.0[&request.slot];
+            if request.action == Action::Stop && !twin.contains_key(&request.info_hash) {
+                assert_eq!(answer.summary, Some(AnnounceSummary::default()));
                 continue;
             }
-            let torrent = twin.entry(job.info_hash).or_default();
+            let torrent = twin.entry(request.info_hash).or_default();
             let was_refused = answer.too_soon.is_some();
-            assert_eq!(torrent.is_too_soon(Tick(now), job).unwrap_or(was_refused), was_refused);
+            assert_eq!(torrent.is_too_soon(Tick(now), request).unwrap_or(was_refused), was_refused);
             if let Some(TooSoon { age_s }) = answer.too_soon {
-                assert!((now - torrent.peers[&job.peer].seen).abs_diff(age_s) < 16);
-                assert!(answer.chosen.is_none() && answer.peers.is_empty());
+                assert!((now - torrent.peers[&request.peer].seen).abs_diff(age_s) < 16);
+                assert!(answer.summary.is_none() && answer.peers.is_empty());
                 refused += 1;
                 continue;
             }
-            torrent.announce(Tick(now), job);
-            check(torrent, job, answer);
+            torrent.announce(Tick(now), request);
+            check(torrent, request, answer);
         }
         if round % 10 == 9 {
-            looks::check(&store, &twin, Tick(now));
-            looks::remove_some(&store, &mut twin, Tick(now), &mut random);
+            inspect::check(&store, &twin, Tick(now));
+            inspect::remove_some(&store, &mut twin, Tick(now), &mut random);
         }
         if round % 50 == 49 {
             sweep_both(&store, &mut twin, now, scale);
@@ -243,7 +244,7 @@ fn compare(seed: u64, scale: &Scale) {
     assert!(totals.memory_used < 200_000, "{totals:?}");
 }
 
-fn random_job(random: &mut Random, scale: &Scale) -> StoreAnnounce {
+fn random_request(random: &mut Random, scale: &Scale) -> StoreAnnounce {
     // The product of two makes some torrents large and most small.
     let torrent = random.below(scale.torrents) * random.below(scale.torrents) / scale.torrents;
     let number = random.below(scale.peers) / (torrent + 1);
@@ -273,22 +274,22 @@ fn random_job(random: &mut Random, scale: &Scale) -> StoreAnnounce {
     }
 }
 
-fn check(torrent: &TwinTorrent, job: &StoreAnnounce, answer: &Answer) {
-    let chosen = answer.chosen.expect("every job is answered");
-    assert_eq!(chosen.counts, torrent.counts());
-    assert_eq!(usize::from(chosen.v4 + chosen.v6), answer.peers.len());
-    if job.action == Action::Stop {
+fn check(torrent: &TwinTorrent, request: &StoreAnnounce, answer: &Answer) {
+    let summary = answer.summary.expect("every job is answered");
+    assert_eq!(summary.counts, torrent.counts());
+    assert_eq!(usize::from(summary.v4 + summary.v6), answer.peers.len());
+    if request.action == Action::Stop {
         assert!(answer.peers.is_empty());
         return;
     }
-    let candidates = torrent.candidates(job);
+    let candidates = torrent.candidates(request);
     let distinct: BTreeSet<PeerKey> = answer.peers.iter().copied().collect();
     assert_eq!(distinct.len(), answer.peers.len(), "a peer twice");
     assert!(distinct.is_subset(&candidates), "a peer that should not be there");
-    assert_eq!(distinct.len(), candidates.len().min(job.want.into()));
+    assert_eq!(distinct.len(), candidates.len().min(request.want.into()));
     let of_v4 = answer.peers.iter().filter(|peer| peer.family() == Family::V4).count();
-    assert_eq!(of_v4, usize::from(chosen.v4));
-    if job.with_ids {
+    assert_eq!(of_v4, usize::from(summary.v4));
+    if request.with_ids {
         let known: Vec<PeerId> = answer.peers.iter().map(|peer| torrent.peers[peer].id).collect();
         assert_eq!(known, answer.ids);
     }
@@ -368,7 +369,7 @@ fn a_download_counts_once_for_each_peer() {
 fn stopping_in_an_unknown_torrent_makes_none() {
     let store = store(1);
     let stop = StoreAnnounce { action: Action::Stop, ..update(9, v4(1), Role::Leecher) };
-    assert_eq!(announce(&store, 1, &[stop])[0].chosen, Some(AnnounceSummary::default()));
+    assert_eq!(announce(&store, 1, &[stop])[0].summary, Some(AnnounceSummary::default()));
     assert_eq!(store.totals().torrents, 0);
 }
 
@@ -384,9 +385,9 @@ fn check_chances(peers: u32, seeders: u32, want: u16) {
     let mut seen: BTreeMap<PeerKey, u32> = BTreeMap::new();
     let mut random = Random::new(42);
     for _ in 0..rounds {
-        let job = StoreAnnounce { want, ..update(1, v4(peers - 1), Role::Leecher) };
+        let request = StoreAnnounce { want, ..update(1, v4(peers - 1), Role::Leecher) };
         let mut answers = Answers::default();
-        store.announce(Tick(1), &mut random, &[job], &mut answers);
+        store.announce(Tick(1), &mut random, &[request], &mut answers);
         assert_eq!(answers.0[&0].peers.len(), usize::from(want));
         answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
     }
@@ -419,9 +420,10 @@ fn every_peer_of_a_large_swarm_has_about_the_same_chance() {
     let mut random = Random::new(4);
     let rounds = 20_000;
     for _ in 0..rounds {
-        let job = StoreAnnounce { want: 50, ..update(1, v4(random.below(peers)), Role::Leecher) };
+        let request =
+            StoreAnnounce { want: 50, ..update(1, v4(random.below(peers)), Role::Leecher) };
         let mut answers = Answers::default();
-        store.announce(Tick(1), &mut random, &[job], &mut answers);
+        store.announce(Tick(1), &mut random, &[request], &mut answers);
         answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
     }
     let expected = rounds * 50 / peers;
@@ -439,23 +441,23 @@ fn a_seeder_gets_leechers_only_and_a_leecher_both() {
         announce(&store, 1, &[update(1, v4(number), role)]);
     }
     for role in [Role::Seeder, Role::PartialSeed] {
-        let job = StoreAnnounce { want: 200, ..update(1, v4(1000), role) };
-        let answer = &announce(&store, 1, &[job])[0];
+        let request = StoreAnnounce { want: 200, ..update(1, v4(1000), role) };
+        let answer = &announce(&store, 1, &[request])[0];
         assert!(answer.peers.len() >= 100 && answer.peers.len() <= 101);
         let odd = |peer: &PeerKey| peer.socket_addr().ip() != v4(0).socket_addr().ip();
         assert!(answer.peers.iter().all(odd));
     }
-    let job = StoreAnnounce { want: 200, ..update(1, v4(1000), Role::Leecher) };
-    assert_eq!(announce(&store, 1, &[job])[0].peers.len(), 200);
+    let request = StoreAnnounce { want: 200, ..update(1, v4(1000), Role::Leecher) };
+    assert_eq!(announce(&store, 1, &[request])[0].peers.len(), 200);
 }
 
 #[test]
 fn memory_comes_back_when_the_crowd_has_gone() {
     let store = Store::new(&Options { keep_peer_ids: false, ..options(2) });
-    let jobs: Vec<StoreAnnounce> = (0..300_000)
+    let requests: Vec<StoreAnnounce> = (0..300_000)
         .map(|number| update((number % 251) as u8, v4(number), Role::Leecher))
         .collect();
-    announce(&store, 1, &jobs);
+    announce(&store, 1, &requests);
     let full = store.totals();
     assert_eq!(full.v4.leechers, 300_000);
     assert!(full.memory_used < 300_000 * 11, "{full:?}");
@@ -473,18 +475,18 @@ fn budget_holds_and_known_peers_are_still_served() {
     let budget = 1 << 20;
     let store =
         Store::new(&Options { memory_budget: Some(budget), keep_peer_ids: false, ..options(1) });
-    let job = |number: u32| {
+    let request = |number: u32| {
         let mut hash = [0; 20];
         hash[..4].copy_from_slice(&number.to_be_bytes());
         StoreAnnounce { info_hash: InfoHash(hash), ..update(0, v4(number), Role::Leecher) }
     };
     for number in 0..50_000 {
-        announce(&store, 1, &[job(number)]);
+        announce(&store, 1, &[request(number)]);
     }
     let totals = store.totals();
     assert!(totals.refused_for_memory > 10_000, "{totals:?}");
     assert!(totals.memory_used <= budget + budget / 50, "{totals:?}");
-    let known = announce(&store, 2, &[job(0)])[0].chosen.unwrap();
+    let known = announce(&store, 2, &[request(0)])[0].summary.unwrap();
     assert_eq!(known.counts.v4.leechers, 1);
     // Under pressure peers go before their time.
     for _ in 0..4 {
@@ -502,13 +504,13 @@ fn threads_share_it() {
             scope.spawn(move || {
                 let mut random = Random::new(thread.into());
                 for round in 0..300u32 {
-                    let jobs: Vec<StoreAnnounce> = (0..64)
+                    let requests: Vec<StoreAnnounce> = (0..64)
                         .map(|_| {
                             let peer = v4(thread * 100_000 + random.below(2000));
                             update(random.below(20) as u8, peer, Role::Leecher)
                         })
                         .collect();
-                    announce(store, round, &jobs);
+                    announce(store, round, &requests);
                 }
             });
         }

@@ -14,7 +14,7 @@ use primitives::Random;
 use primitives::siphash::siphash;
 use types::{FamilyCounts, SwarmCounts, WebPeer, limits};
 
-use crate::mark::Mark;
+use crate::meta::PeerMeta;
 
 /// What an announce of a WebTorrent peer has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub type RelayTargets = ArrayVec<WebPeer, { limits::WEB_OFFERS_MAX }>;
 //= webtorrent#kinds-apart
 /// The WebTorrent peers of a torrent: seeders, leechers.
 pub(crate) struct WebSwarm {
-    pub(crate) peers: [IndexMap<WebPeer, Mark, Keyed>; 2],
+    pub(crate) peers: [IndexMap<WebPeer, PeerMeta, Keyed>; 2],
 }
 
 impl WebSwarm {
@@ -66,7 +66,7 @@ impl WebSwarm {
         count: u32,
         peer: &WebPeer,
         random: &mut Random,
-        chosen: &mut RelayTargets,
+        targets: &mut RelayTargets,
     ) {
         let peers = &self.peers[role];
         let own = peers.get_index_of(peer);
@@ -80,7 +80,7 @@ impl WebSwarm {
         for pick in picks {
             let at = pick as usize;
             let at = at + usize::from(own.is_some_and(|own| at >= own));
-            chosen.extend(peers.get_index(at).map(|(peer, _)| *peer));
+            targets.extend(peers.get_index(at).map(|(peer, _)| *peer));
         }
     }
 }

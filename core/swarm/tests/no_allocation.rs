@@ -35,7 +35,7 @@ impl PeerSink for Count {
 }
 
 /// The peer of that number in a torrent that it picks: one of 1, 3, 60 or 1000 peers.
-fn job(number: u32, now: u32) -> StoreAnnounce {
+fn request(number: u32, now: u32) -> StoreAnnounce {
     let sizes = [1, 3, 60, 1000];
     let torrent = number % 4;
     let [a, b, c, d] = (number / 4 % sizes[torrent as usize]).to_be_bytes();
@@ -70,17 +70,17 @@ fn allocations(keep_peer_ids: bool) -> u64 {
     let mut random = Random::new(1);
     let mut sink = Count::default();
     let round =
-        |now: u32| (0..12_000).map(|number| job(number, now)).collect::<Vec<StoreAnnounce>>();
+        |now: u32| (0..12_000).map(|number| request(number, now)).collect::<Vec<StoreAnnounce>>();
     for now in 1..=4 {
         store.announce(Tick(now), &mut random, &round(now), &mut sink);
     }
-    let (jobs, mut counts) = (round(5), [SwarmCounts::default(); 4]);
+    let (requests, mut counts) = (round(5), [SwarmCounts::default(); 4]);
     let info_hashes = [0, 1, 2, 3].map(|byte| InfoHash([byte; 20]));
     let info = allocation_counter::measure(|| {
-        store.announce(Tick(5), &mut random, &jobs, &mut sink);
+        store.announce(Tick(5), &mut random, &requests, &mut sink);
         store.scrape(&info_hashes, &mut counts);
     });
-    assert_eq!(sink.answers, 5 * jobs.len());
+    assert_eq!(sink.answers, 5 * requests.len());
     assert!(sink.peers > sink.answers);
     assert!(counts.iter().all(|counts| counts.leechers() + counts.seeders() > 0));
     info.count_total

@@ -46,7 +46,7 @@ pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
 pub use swarm::{Options as StoreOptions, PeerInfo, RelayTargets, TorrentStats, Totals};
-pub use types::{BadKey, UserKey};
+pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
 use access::{LiveList, LiveLists};

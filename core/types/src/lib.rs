@@ -23,5 +23,5 @@ pub use refusal::{Refusal, Retry};
 pub use reply::{AnnounceSummary, FamilyCounts, PeerSink, StoreSink, SwarmCounts, TooSoon};
 pub use scope::Scope;
 pub use tick::Tick;
-pub use user_key::{BadKey, UserKey};
+pub use user_key::{ParseUserKeyError, UserKey};
 pub use web::{ConnectionKey, WebPeer};

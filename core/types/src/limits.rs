@@ -77,7 +77,7 @@ pub const EXCHANGE_BYTES_MAX: usize = 64 << 20;
 pub const ACME_DOMAINS_MAX: usize = 100;
 
 /// Peers of one torrent that are looked at together: their ids are found one by one, under a lock.
-pub const LOOK_PEERS_MAX: usize = 1000;
+pub const INSPECT_PEERS_MAX: usize = 1000;
 /// Events that wait for whoever listens, about.
 pub const EVENTS_MAX: usize = 4096;
 /// Frozen torrents: the set is copied whenever it changes.

@@ -16,7 +16,7 @@ pub struct UserKey {
 
 /// Why a text is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadKey {
+pub enum ParseUserKeyError {
     /// It is too short or too long; holds the bytes found.
     Length(usize),
     /// A byte that keys do not have, with its position from 0.
@@ -25,14 +25,14 @@ pub enum BadKey {
 
 impl UserKey {
     /// Reads a key, which must be all of `text`.
-    pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, BadKey> {
+    pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, ParseUserKeyError> {
         let text = text.as_ref();
         if text.len() < USER_KEY_LEN_MIN || text.len() > USER_KEY_LEN_MAX {
-            return Err(BadKey::Length(text.len()));
+            return Err(ParseUserKeyError::Length(text.len()));
         }
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         if let Some(at) = text.iter().position(|byte| !is_part(byte)) {
-            return Err(BadKey::Character(at));
+            return Err(ParseUserKeyError::Character(at));
         }
         let mut bytes = [0; USER_KEY_LEN_MAX];
         bytes.iter_mut().zip(text).for_each(|(room, byte)| *room = *byte);
@@ -79,7 +79,7 @@ impl fmt::Debug for UserKey {
     }
 }
 
-impl fmt::Display for BadKey {
+impl fmt::Display for ParseUserKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(found) => write!(
@@ -93,7 +93,7 @@ impl fmt::Display for BadKey {
     }
 }
 
-impl std::error::Error for BadKey {}
+impl std::error::Error for ParseUserKeyError {}
 
 #[cfg(test)]
 mod tests {
@@ -102,14 +102,14 @@ mod tests {
     #[test]
     fn keys_are_16_to_64_characters_that_urls_leave_alone() {
         let key = |len: usize| UserKey::parse("a".repeat(len));
-        assert_eq!(key(15), Err(BadKey::Length(15)));
+        assert_eq!(key(15), Err(ParseUserKeyError::Length(15)));
         assert!(key(16).is_ok() && key(64).is_ok());
-        assert_eq!(key(65), Err(BadKey::Length(65)));
+        assert_eq!(key(65), Err(ParseUserKeyError::Length(65)));
         assert_eq!(UserKey::parse("0123456789ABCdef_-").unwrap().as_str(), "0123456789ABCdef_-");
         for (bad, at) in
             [("0123456789abcde/", 15), ("%123456789abcdef", 0), ("0123456789é!!!!!", 10)]
         {
-            assert_eq!(UserKey::parse(bad), Err(BadKey::Character(at)), "{bad}");
+            assert_eq!(UserKey::parse(bad), Err(ParseUserKeyError::Character(at)), "{bad}");
         }
     }
 

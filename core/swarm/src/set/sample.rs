@@ -12,7 +12,7 @@ pub(super) fn sample_dense<E>(
 ) {
     let mut left = count;
     let head_skip = skip.filter(|skip| *skip < start);
-    let runs = [parts(entries, start, skip), parts(&entries[..start], 0, head_skip)];
+    let runs = [runs(entries, start, skip), runs(&entries[..start], 0, head_skip)];
     for part in runs.as_flattened() {
         let part = &part[..part.len().min(left)];
         if !part.is_empty() {
@@ -24,7 +24,7 @@ pub(super) fn sample_dense<E>(
 }
 
 /// The parts of a page from `from` to its end without the entry at `skip`.
-pub(super) fn parts<E>(entries: &[E], from: usize, skip: Option<usize>) -> [&[E]; 2] {
+pub(super) fn runs<E>(entries: &[E], from: usize, skip: Option<usize>) -> [&[E]; 2] {
     match skip {
         Some(skip) if skip >= from => [&entries[from..skip], &entries[skip + 1..]],
         _ => [&entries[from..], &[]],

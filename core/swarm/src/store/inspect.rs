@@ -16,23 +16,23 @@ const STEP_TORRENTS: u32 = 256;
 const STEP_LINES: u32 = 128;
 
 impl Store {
-    /// Shows every torrent to `see`, outside of any lock. One that is moved meanwhile, because another
+    /// Shows every torrent to `visit`, outside of any lock. One that is moved meanwhile, because another
     /// was removed, may be shown twice, but none is left out that is there all the time.
-    pub fn each_torrent(&self, mut see: impl FnMut(&TorrentStats)) {
+    pub fn each_torrent(&self, mut visit: impl FnMut(&TorrentStats)) {
         let mut rows = Vec::with_capacity(STEP_TORRENTS as usize);
         for shard in 0..self.shards.len() {
             let mut end = u32::MAX;
             while end > 0 {
                 let held = self.lock(shard);
-                end = held.figures(end, STEP_TORRENTS, &mut rows);
+                end = held.stats(end, STEP_TORRENTS, &mut rows);
                 MutexGuard::unlock_fair(held);
-                rows.drain(..).for_each(|row| see(&row));
+                rows.drain(..).for_each(|row| visit(&row));
             }
         }
     }
 
     /// A torrent with at most `peers_max` of its peers; no more than
-    /// [`limits::LOOK_PEERS_MAX`].
+    /// [`limits::INSPECT_PEERS_MAX`].
     pub fn inspect(
         &self,
         now: Tick,
@@ -40,7 +40,7 @@ impl Store {
         peers_max: usize,
     ) -> Option<TorrentDetails> {
         let hash = self.hash(info_hash);
-        let peers_max = peers_max.min(limits::LOOK_PEERS_MAX);
+        let peers_max = peers_max.min(limits::INSPECT_PEERS_MAX);
         self.lock(self.shard_of(hash)).inspect(now, info_hash, hash, peers_max)
     }
 
@@ -52,7 +52,7 @@ impl Store {
         loop {
             let mut shard = self.lock(self.shard_of(hash));
             let removed = shard.remove_some(info_hash, hash, STEP_LINES);
-            let released = shard.released();
+            let released = shard.take_released();
             MutexGuard::unlock_fair(shard);
             drop(released);
             match removed {
@@ -92,7 +92,7 @@ impl Store {
         &self,
         now: Tick,
         ip: IpAddr,
-        mut see: impl FnMut(&InfoHash, PeerInfo) -> bool,
+        mut visit: impl FnMut(&InfoHash, PeerInfo) -> bool,
     ) {
         let ip = ip.to_canonical();
         for shard in 0..self.shards.len() {
@@ -100,7 +100,7 @@ impl Store {
             let mut goes_on = true;
             while goes_on {
                 let mut held = self.lock(shard);
-                goes_on = held.walk_address(now, &mut walk, STEP_LINES, ip, &mut see);
+                goes_on = held.walk_address(now, &mut walk, STEP_LINES, ip, &mut visit);
                 MutexGuard::unlock_fair(held);
             }
         }
@@ -110,12 +110,12 @@ impl Store {
     /// forgets what was kept.
     pub fn listen(&self, listens: bool) {
         let room = if listens { limits::EVENTS_MAX.div_ceil(self.shards.len()) } else { 0 };
-        (0..self.shards.len()).for_each(|shard| self.lock(shard).ear.listen(room));
+        (0..self.shards.len()).for_each(|shard| self.lock(shard).event_queue.set_capacity(room));
     }
 
     /// Moves what has happened to `events`; of one torrent in order. Gives the number of events that
     /// were not kept because nobody took others for too long.
     pub fn take_events(&self, events: &mut Vec<TorrentEvent>) -> u64 {
-        (0..self.shards.len()).map(|shard| self.lock(shard).ear.take(events)).sum()
+        (0..self.shards.len()).map(|shard| self.lock(shard).event_queue.drain_into(events)).sum()
     }
 }

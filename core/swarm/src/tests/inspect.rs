@@ -11,9 +11,9 @@ use crate::{PeerInfo, RelayTargets, StoreWebAnnounce, TorrentEvent, TorrentStats
 /// without peers.
 pub(super) fn check(store: &Store, twin: &BTreeMap<InfoHash, TwinTorrent>, now: Tick) {
     let mut seen = BTreeMap::new();
-    store.each_torrent(|figures| {
-        assert!(figures.first_seen <= now);
-        assert!(seen.insert(figures.info_hash, figures.counts).is_none(), "shown twice");
+    store.each_torrent(|stats| {
+        assert!(stats.first_seen <= now);
+        assert!(seen.insert(stats.info_hash, stats.counts).is_none(), "shown twice");
     });
     seen.retain(|_, counts| counts.seeders() + counts.leechers() > 0);
     let known = twin.iter().filter(|(_, torrent)| !torrent.peers.is_empty());
@@ -44,7 +44,7 @@ fn key(peer: &PeerInfo) -> PeerKey {
 
 fn check_torrent(store: &Store, info_hash: &InfoHash, torrent: &TwinTorrent, now: Tick) {
     let inspect = store.inspect(now, info_hash, 1000).expect("the twin knows it");
-    assert_eq!(inspect.figures.counts, torrent.counts());
+    assert_eq!(inspect.stats.counts, torrent.counts());
     assert_eq!(inspect.peers.len(), torrent.peers.len().min(1000));
     let mut keys = BTreeSet::new();
     for peer in &inspect.peers {
@@ -97,7 +97,7 @@ fn a_removed_torrent_leaves_nothing() {
     }
     for number in 0..300 {
         let peer = WebPeer { connection: ConnectionKey(number), peer_id: PeerId([3; 20]) };
-        let job = StoreWebAnnounce {
+        let request = StoreWebAnnounce {
             info_hash: InfoHash([1; 20]),
             peer,
             role: [Role::Seeder, Role::PartialSeed][number as usize % 2],
@@ -105,8 +105,8 @@ fn a_removed_torrent_leaves_nothing() {
             min_interval_s: 0,
             want: 0,
         };
-        let mut chosen = RelayTargets::new();
-        store.announce_web(Tick(0), &mut Random::new(1), &job, &mut chosen).unwrap();
+        let mut summary = RelayTargets::new();
+        store.announce_web(Tick(0), &mut Random::new(1), &request, &mut summary).unwrap();
     }
     announce(&store, 0, &[update(2, v4(1), Role::Leecher)]);
     let inspect = store.inspect(Tick(200), &InfoHash([1; 20]), 100).unwrap();
@@ -131,8 +131,9 @@ fn events_wait_up_to_a_bound_and_only_for_who_listens() {
     let hash = |number: u32| InfoHash(std::array::from_fn(|at| (number >> (8 * (at % 4))) as u8));
     let come = |numbers: std::ops::Range<u32>| {
         for number in numbers {
-            let job = StoreAnnounce { info_hash: hash(number), ..update(0, v4(1), Role::Seeder) };
-            announce(&store, 0, &[job]);
+            let request =
+                StoreAnnounce { info_hash: hash(number), ..update(0, v4(1), Role::Seeder) };
+            announce(&store, 0, &[request]);
         }
     };
     come(0..10);
@@ -167,7 +168,7 @@ fn torrents_have_an_age_and_the_sweep_a_lag() {
     // The first torrent has got WebTorrent peers since: that it has is kept in the same word.
     let peer = WebPeer { connection: ConnectionKey(1), peer_id: PeerId([3; 20]) };
     let (info_hash, action) = (InfoHash([2; 20]), Action::Update { completed: false });
-    let job = StoreWebAnnounce {
+    let request = StoreWebAnnounce {
         info_hash,
         peer,
         role: Role::Seeder,
@@ -175,12 +176,9 @@ fn torrents_have_an_age_and_the_sweep_a_lag() {
         min_interval_s: 0,
         want: 0,
     };
-    let mut chosen = RelayTargets::new();
-    store.announce_web(Tick(5000), &mut Random::new(1), &job, &mut chosen).unwrap();
-    assert_eq!(
-        store.inspect(Tick(5000), &info_hash, 0).unwrap().figures.first_seen,
-        first_seen[&2]
-    );
+    let mut summary = RelayTargets::new();
+    store.announce_web(Tick(5000), &mut Random::new(1), &request, &mut summary).unwrap();
+    assert_eq!(store.inspect(Tick(5000), &info_hash, 0).unwrap().stats.first_seen, first_seen[&2]);
     sweep_all(&store, 6000);
     assert_eq!(store.expiry_lag_s(Tick(6000)), 0);
     assert_eq!(store.expiry_lag_s(Tick(6030)), 30);

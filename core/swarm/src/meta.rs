@@ -3,25 +3,25 @@
 use types::{Tick, limits};
 
 /// Seconds in a unit of age.
-pub(crate) const UNIT_S: u32 = 16;
+pub(crate) const AGE_UNIT_S: u32 = 16;
 /// Stamps wrap after so many units (3 days).
-const STAMPS: u32 = 1 << 14;
+const UNITS: u32 = 1 << 14;
 
 // An age is told from the difference of two stamps, so whatever is kept must be gone, sweeps
 // included, long before the stamps come round.
-const _: () = assert!(limits::PEER_LIFETIME_S_MAX / UNIT_S < STAMPS / 2);
+const _: () = assert!(limits::PEER_LIFETIME_S_MAX / AGE_UNIT_S < UNITS / 2);
 
 /// When a peer last announced, and two facts about it: 14 bits of time in units of 16 seconds, one
 /// for "its download was counted", one for "partial seed" (BEP 21).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Mark(pub(crate) u16);
+pub(crate) struct PeerMeta(pub(crate) u16);
 
-impl Mark {
+impl PeerMeta {
     const COUNTED: u16 = 2;
     const PARTIAL: u16 = 1;
 
     pub(crate) fn new(now: Tick, counted: bool, partial: bool) -> Self {
-        let stamp = (now.0 / UNIT_S % STAMPS) as u16;
+        let stamp = (now.0 / AGE_UNIT_S % UNITS) as u16;
         let flags = u16::from(counted) * Self::COUNTED + u16::from(partial) * Self::PARTIAL;
         Self((stamp << 2) | flags)
     }
@@ -39,20 +39,20 @@ impl Mark {
     /// Units between the mark and `now`; 0 for a mark from later than `now`, which another thread
     /// with a later look at the clock has made.
     pub(crate) fn age(self, now: Tick) -> u32 {
-        let age = (now.0 / UNIT_S).wrapping_sub(u32::from(self.0 >> 2)) % STAMPS;
-        if age < STAMPS / 2 { age } else { 0 }
+        let age = (now.0 / AGE_UNIT_S).wrapping_sub(u32::from(self.0 >> 2)) % UNITS;
+        if age < UNITS / 2 { age } else { 0 }
     }
 }
 
 /// The age in units from which on a peer may have waited for `seconds`.
 pub(crate) fn age_min(seconds: u32) -> u32 {
-    seconds / UNIT_S
+    seconds / AGE_UNIT_S
 }
 
 /// The age in units past which something that may live `seconds` is dead: never early, at most two
 /// units late.
 pub(crate) fn age_max(seconds: u32) -> u32 {
-    seconds.min(limits::PEER_LIFETIME_S_MAX).div_ceil(UNIT_S)
+    seconds.min(limits::PEER_LIFETIME_S_MAX).div_ceil(AGE_UNIT_S)
 }
 
 #[cfg(test)]
@@ -61,21 +61,21 @@ mod tests {
 
     #[test]
     fn age_survives_the_wrap_and_both_facts_stay() {
-        for start in [0, 5, UNIT_S * (STAMPS - 1), UNIT_S * STAMPS * 7 + 3] {
-            let mark = Mark::new(Tick(start), true, false);
-            assert!(mark.is_counted());
-            assert!(!mark.is_partial());
-            assert_eq!(mark.age(Tick(start)), 0);
-            assert_eq!(mark.age(Tick(start / UNIT_S * UNIT_S + 100 * UNIT_S)), 100);
+        for start in [0, 5, AGE_UNIT_S * (UNITS - 1), AGE_UNIT_S * UNITS * 7 + 3] {
+            let meta = PeerMeta::new(Tick(start), true, false);
+            assert!(meta.is_counted());
+            assert!(!meta.is_partial());
+            assert_eq!(meta.age(Tick(start)), 0);
+            assert_eq!(meta.age(Tick(start / AGE_UNIT_S * AGE_UNIT_S + 100 * AGE_UNIT_S)), 100);
         }
-        assert!(Mark::new(Tick(9), false, true).is_partial());
+        assert!(PeerMeta::new(Tick(9), false, true).is_partial());
     }
 
     #[test]
     fn a_mark_from_the_future_is_young() {
-        for start in [0, 15, 16, UNIT_S * STAMPS - 1] {
-            let mark = Mark::new(Tick(start + UNIT_S), false, false);
-            assert_eq!(mark.age(Tick(start)), 0);
+        for start in [0, 15, 16, AGE_UNIT_S * UNITS - 1] {
+            let meta = PeerMeta::new(Tick(start + AGE_UNIT_S), false, false);
+            assert_eq!(meta.age(Tick(start)), 0);
         }
     }
 
@@ -83,10 +83,10 @@ mod tests {
     fn nobody_who_has_waited_is_too_young() {
         for seconds in [0, 1, 15, 16, 31, 32, 45, 885] {
             for start in 0..40 {
-                let mark = Mark::new(Tick(start), false, false);
-                assert!(mark.age(Tick(start + seconds)) >= age_min(seconds));
-                let early = Tick((start + seconds).saturating_sub(2 * UNIT_S).max(start));
-                assert!(seconds < 2 * UNIT_S || mark.age(early) < age_min(seconds));
+                let meta = PeerMeta::new(Tick(start), false, false);
+                assert!(meta.age(Tick(start + seconds)) >= age_min(seconds));
+                let early = Tick((start + seconds).saturating_sub(2 * AGE_UNIT_S).max(start));
+                assert!(seconds < 2 * AGE_UNIT_S || meta.age(early) < age_min(seconds));
             }
         }
     }
@@ -95,9 +95,9 @@ mod tests {
     fn nothing_dies_early() {
         for seconds in [0, 1, 16, 17, 2700] {
             for start in 0..40 {
-                let mark = Mark::new(Tick(start), false, false);
-                assert!(mark.age(Tick(start + seconds)) <= age_max(seconds));
-                assert!(mark.age(Tick(start + seconds + 2 * UNIT_S)) > age_max(seconds));
+                let meta = PeerMeta::new(Tick(start), false, false);
+                assert!(meta.age(Tick(start + seconds)) <= age_max(seconds));
+                assert!(meta.age(Tick(start + seconds + 2 * AGE_UNIT_S)) > age_max(seconds));
             }
         }
     }
