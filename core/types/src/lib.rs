@@ -1,8 +1,8 @@
 //! The vocabulary of tidegate: one definition for each noun of the field.
 //!
 //! Everything here is plain data. Codecs (`wire`) fill and read these types, the store (`swarm`)
-//! keeps the packed ones, `tracker` decides about them. No bytes of any protocol, no clock, no
-//! entropy, no I/O.
+//! keeps the packed ones, and `tracker` decides about them. This crate knows no protocol's bytes,
+//! no clock, no entropy and no I/O.
 #![forbid(unsafe_code)]
 
 mod announce;

@@ -1,30 +1,30 @@
-//! A user's key, as it is in an announce URL.
+//! Users' keys, as they appear in announce URLs.
 
 use std::fmt;
 use std::hint::black_box;
 
 use crate::limits::{USER_KEY_LEN_MAX, USER_KEY_LEN_MIN};
 
-/// A key as users have it in their announce URL: 16 to 64 characters of `A-Z a-z 0-9 _ -`. It is
-/// compared in a time that does not depend on where keys differ, and `Debug` shows four characters only.
+/// A user's key: 16 to 64 characters of `A-Z a-z 0-9 _ -`. Comparing takes the same time wherever
+/// keys differ, and `Debug` prints only the first four characters.
 #[derive(Clone, Copy)]
 pub struct UserKey {
-    /// Zeros behind the key.
+    /// Zero-padded.
     bytes: [u8; USER_KEY_LEN_MAX],
     len: u8,
 }
 
-/// Why a text is no key.
+/// Why a text is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseUserKeyError {
-    /// It is too short or too long; holds the bytes found.
+    /// The text is too short or too long; holds the number of bytes found.
     Length(usize),
-    /// A byte that keys do not have, with its position from 0.
+    /// A byte is not allowed in keys; holds its position, from 0.
     Character(usize),
 }
 
 impl UserKey {
-    /// Reads a key, which must be all of `text`.
+    /// Reads a key, which must be the whole of `text`.
     pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, ParseUserKeyError> {
         let text = text.as_ref();
         if text.len() < USER_KEY_LEN_MIN || text.len() > USER_KEY_LEN_MAX {
@@ -39,23 +39,23 @@ impl UserKey {
         Ok(Self { bytes, len: text.len() as u8 })
     }
 
-    /// The key's text: the secret itself, which does not belong in a log.
+    /// Returns the key's text. It is a secret: do not log it.
     pub fn as_str(&self) -> &str {
         let text = std::str::from_utf8(self.as_bytes());
         debug_assert!(text.is_ok(), "a key is ASCII");
         text.unwrap_or_default()
     }
 
-    /// Whether `text` is this key. Looks at every byte, whatever it finds; only the length may show.
+    /// Whether `text` is this key. Always compares every byte; only the length may leak.
     #[inline]
     pub fn is(&self, text: &[u8]) -> bool {
         let pairs = self.as_bytes().iter().zip(text);
         let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
-        // The compiler must not know that the rest makes no difference once one has.
+        // `black_box` keeps the compiler from returning at the first difference.
         text.len() == usize::from(self.len) && black_box(differs) == 0
     }
 
-    /// The same as bytes.
+    /// Returns the key's bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         let bytes = self.bytes.get(..self.len.into());
@@ -84,10 +84,10 @@ impl fmt::Display for ParseUserKeyError {
         match self {
             Self::Length(found) => write!(
                 f,
-                "{found} characters where a key has {USER_KEY_LEN_MIN} to {USER_KEY_LEN_MAX}"
+                "expected a key of {USER_KEY_LEN_MIN} to {USER_KEY_LEN_MAX} characters, found {found}"
             ),
             Self::Character(at) => {
-                write!(f, "character {} is none of A-Z a-z 0-9 _ -", at + 1)
+                write!(f, "character {} is not one of A-Z a-z 0-9 _ -", at + 1)
             }
         }
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_16_to_64_characters_that_urls_leave_alone() {
+    fn keys_are_16_to_64_unreserved_characters() {
         let key = |len: usize| UserKey::parse("a".repeat(len));
         assert_eq!(key(15), Err(ParseUserKeyError::Length(15)));
         assert!(key(16).is_ok() && key(64).is_ok());
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_does_not_give_the_key_away() {
+    fn debug_does_not_reveal_the_key() {
         let key = UserKey::parse("secretsecretsecret").unwrap();
         assert_eq!(format!("{key:?}"), "secr...");
     }

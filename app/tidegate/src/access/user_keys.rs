@@ -95,8 +95,8 @@ mod tests {
             let text = format!("{}\n{bad}\n", "a".repeat(16));
             format!("{:#}", parse(text.as_bytes()).unwrap_err())
         };
-        assert_eq!(says("secret"), "line 2: 6 characters where a key has 16 to 64");
-        assert_eq!(says("secretsecretsecret!"), "line 2: character 19 is none of A-Z a-z 0-9 _ -");
+        assert_eq!(says("secret"), "line 2: expected a key of 16 to 64 characters, found 6");
+        assert_eq!(says("secretsecretsecret!"), "line 2: character 19 is not one of A-Z a-z 0-9 _ -");
         assert_eq!(says(&"a".repeat(5000)), "line 2: longer than 1024 bytes");
     }
 
