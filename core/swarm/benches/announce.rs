@@ -1,11 +1,14 @@
-//! Batches of announces on a store alone, by one thread: ns per announce, or instructions under
-//! callgrind. Counts of instructions are the same from run to run, so they show a change of 1 %:
+//! Announces in batches of 64 on a store alone, by one thread: ns per announce, or instructions
+//! under callgrind. Instruction counts repeat from run to run, so they show a change of 1 %.
+//!
+//! `cargo bench -p tidegate-swarm --bench announce [-- ROUNDS]`, or:
 //!
 //! ```text
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null BINARY ROUNDS
 //! ```
 //!
-//! with 1 and with 2 rounds; the difference is what one round (262,144 announces) takes.
+//! with 1 and with 2 rounds. The difference is what one round (262,144 announces of known and new
+//! peers) takes.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -20,7 +23,7 @@ use types::{
 /// Announces in a round.
 const ROUND: u32 = 1 << 18;
 
-/// Counts what it is given.
+/// Counts answers and peers.
 #[derive(Default)]
 struct Count {
     answers: usize,
@@ -46,8 +49,8 @@ impl PeerSink for Count {
     }
 }
 
-/// An announce of one of 2^18 peers: a quarter each in torrents of 1, 3, 60 and 1000 peers; one peer
-/// in five announces over v6.
+/// Returns the announce of one of 2^18 peers: a quarter each in torrents of 1, 3, 60 and 1000
+/// peers, one in five over v6.
 fn announce(random: &mut Random, slot: usize) -> StoreAnnounce {
     let number = random.below(ROUND);
     let (class, number) = (number % 4, number / 4);

@@ -1,4 +1,4 @@
-//! One announce, as the store sees it.
+//! Announces as the store sees them.
 
 use types::{Families, InfoHash, PeerId, PeerKey, Role, WebPeer};
 
@@ -7,54 +7,54 @@ use types::{Families, InfoHash, PeerId, PeerKey, Role, WebPeer};
 pub enum Action {
     /// Adds the peer or refreshes it. A peer known in another role moves.
     Update {
-        /// The peer has just ended its download, which is counted, once for each peer.
+        /// The peer has just completed its download. Counted once for each peer.
         completed: bool,
     },
-    /// Removes the peer. Its answer holds no peers.
+    /// Removes the peer. The answer holds no peers.
     Stop,
 }
 
-/// One announce, after the tracker has allowed it.
+/// One announce that the tracker has admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreAnnounce {
-    /// The caller's number for this announce. The sink gets it back with the answer.
+    /// The caller's number for this announce, which the sink gets with the answer.
     pub slot: u8,
     /// The torrent.
     pub info_hash: InfoHash,
-    /// Who announces.
+    /// The announcing peer.
     pub peer: PeerKey,
-    /// What it calls itself; kept only with [`crate::Options::keep_peer_ids`].
+    /// The peer's id; kept only with [`crate::Options::keep_peer_ids`].
     pub peer_id: PeerId,
-    /// What it is to the swarm.
+    /// The peer's role.
     pub role: Role,
-    /// What happens to it.
+    /// What to do with the peer.
     pub action: Action,
-    /// The seconds since the peer's last announce that must have passed, for one that changes nothing
-    /// about the peer; else it is not done. 0 is never. Ages are known to 16 seconds: one is taken for
-    /// too young only if it is surely younger.
+    /// Minimal interval in seconds for an announce that changes nothing about its peer; an earlier
+    /// one is not done. 0 = no minimum. Ages are kept in units of 16 s: an announce counts as too
+    /// soon only if it surely is.
     pub min_interval_s: u32,
-    /// Peers wanted, already capped; 0 means none.
+    /// Most peers in the answer, within the protocol's limit; 0 means none.
     pub want: u16,
-    /// The families whose peers may be in the answer.
+    /// Address families of the peers in the answer.
     pub families: Families,
-    /// Answer with ids, by [`types::StoreSink::peer_with_id`]. Peers whose id is not kept come
-    /// with an id of zeros.
+    /// Answer with ids, through [`types::PeerSink::peer_with_id`]. Peers whose id is not kept get
+    /// an id of zeros.
     pub with_ids: bool,
 }
 
-/// One WebTorrent announce, after the tracker has allowed it.
+/// One WebTorrent announce that the tracker has admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreWebAnnounce {
     /// The torrent.
     pub info_hash: InfoHash,
-    /// Who announces.
+    /// The announcing peer.
     pub peer: WebPeer,
-    /// What it is to the swarm.
+    /// The peer's role.
     pub role: Role,
-    /// What happens to it.
+    /// What to do with the peer.
     pub action: Action,
     /// As in [`StoreAnnounce`].
     pub min_interval_s: u32,
-    /// Peers wanted, at most [`types::limits::WEB_OFFERS_MAX`].
+    /// Most peers to relay offers to, up to [`types::limits::WEB_OFFERS_MAX`].
     pub want: u16,
 }

@@ -1,4 +1,4 @@
-//! Peers as they lie in memory: what sets need to know of the two packed forms.
+//! Packed peers: what sets need to know of the two forms.
 
 use bytemuck::Pod;
 use types::{PackedV4, PackedV6, PeerKey, PeerSink};
@@ -9,10 +9,10 @@ use crate::meta::PeerMeta;
 pub(crate) trait Entry: Pod + Default {
     /// Address and port in wire form.
     type Key: Copy + Eq + AsRef<[u8]>;
-    /// Peers up to which a set is one dense array.
+    /// A set of up to this many peers is one dense array.
     const DENSE_MAX: u32;
-    /// Peers in a page of a larger set, on average. Small pages make finding quick, large ones
-    /// waste less: half a line on average, each.
+    /// Average peers in a page of a larger set. Small pages are searched faster; large ones waste
+    /// less, since a page wastes half a line on average.
     const PAGE_PEERS: u32;
 
     fn new(key: Self::Key, meta: PeerMeta) -> Self;
@@ -20,10 +20,10 @@ pub(crate) trait Entry: Pod + Default {
     fn peer_key(&self) -> PeerKey;
     fn meta(&self) -> PeerMeta;
     fn set_meta(&mut self, meta: PeerMeta);
-    /// Where the first entry of that key is among the first `len` of `entries`. `entries` may hold
-    /// more, up to the end of the last line: leftovers, which do not count.
+    /// Returns the index of the first entry with that key among the first `len` of `entries`.
+    /// Further entries, up to the end of the last line, are leftovers and are ignored.
     fn find(entries: &[Self], len: usize, key: Self::Key) -> Option<usize>;
-    /// Hands `peers` to the family's method of the sink.
+    /// Passes `peers` to the family's method of the sink.
     fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]);
 }
 
@@ -58,14 +58,14 @@ impl Entry for PackedV4 {
         *self = Self::new(self.wire(), meta);
     }
 
-    /// A line at a time without a branch in between, which the compiler makes vector code of.
+    /// Compares a cache line at a time without branches, which the compiler vectorises.
     #[inline]
     fn find(entries: &[Self], len: usize, key: [u8; 6]) -> Option<usize> {
         let wanted = u64::from_le_bytes(Self::new(key, PeerMeta(0)).0);
         for (line, entries) in entries.chunks_exact(8).enumerate() {
             let mut hits = 0u32;
             for (at, entry) in entries.iter().enumerate() {
-                // Shifted left, the mark falls out of the comparison.
+                // The shift drops the metadata from the comparison.
                 hits |= u32::from((u64::from_le_bytes(entry.0) ^ wanted) << 16 == 0) << at;
             }
             if hits != 0 {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_by_key_whatever_the_mark_and_skips_leftovers() {
+    fn finds_by_key_alone_and_skips_leftovers() {
         let mut entries: Vec<_> =
             (0..24).map(|n| PackedV4::new([1, 2, 3, n, 4, 5], PeerMeta(n.into()))).collect();
         for n in 0..24 {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn v6_keeps_key_and_mark_apart() {
+    fn v6_keeps_key_and_meta_apart() {
         let mut entry = PackedV6::new([9; 18], PeerMeta(0x1234));
         entry.set_meta(PeerMeta(0x4321));
         assert_eq!(entry, PackedV6::new([9; 18], PeerMeta(0x4321)));

@@ -1,34 +1,34 @@
-//! Torrents that come, go and are completed, for whoever listens.
+//! Events of torrents: added, removed, completed.
 
 use types::InfoHash;
 
-/// What has happened to a torrent.
+/// What happened to a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TorrentEvent {
-    /// Its first peer has come.
+    /// Its first peer came.
     Added(InfoHash),
-    /// It was removed, or forgotten some time after its last peer had left.
+    /// It was removed, or expired some time after its last peer left.
     Removed(InfoHash),
-    /// A peer has ended its download.
+    /// A peer completed its download.
     Completed(InfoHash),
 }
 
-/// What a shard has heard and nobody has taken yet: nothing, unless somebody listens.
+/// A shard's events that have not been read. Records nothing unless events are listened to.
 #[derive(Default)]
 pub(crate) struct EventQueue {
     queued: Vec<TorrentEvent>,
-    /// Events that are kept; 0 while nobody listens.
+    /// Most events kept; 0 while events are not listened to.
     capacity: usize,
     missed: u64,
 }
 
 impl EventQueue {
-    /// Keeps up to `capacity` events from now on; 0 forgets all and stops.
+    /// Keeps up to `capacity` events from now on. 0 drops all events and stops.
     pub(crate) fn set_capacity(&mut self, capacity: usize) {
         if capacity == 0 {
             *self = Self::default();
         } else if self.capacity == 0 {
-            // At once, so that no announce waits for memory.
+            // Allocate now, so that no announce has to.
             *self = Self { queued: Vec::with_capacity(capacity), capacity, missed: 0 };
         }
     }
@@ -45,7 +45,7 @@ impl EventQueue {
         }
     }
 
-    /// Moves what was heard to `events`, and says how much was not kept.
+    /// Moves the events to `events`. Returns how many were lost because the queue was full.
     pub(crate) fn drain_into(&mut self, events: &mut Vec<TorrentEvent>) -> u64 {
         events.append(&mut self.queued);
         std::mem::take(&mut self.missed)

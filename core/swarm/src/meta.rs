@@ -1,18 +1,18 @@
-//! What the store knows of a peer besides its address and role, in 16 bits.
+//! Metadata of a peer in 16 bits: everything besides its address and role.
 
 use types::{Tick, limits};
 
 /// Seconds in a unit of age.
 pub(crate) const AGE_UNIT_S: u32 = 16;
-/// Stamps wrap after so many units (3 days).
+/// Times wrap after this many units (3 days).
 const UNITS: u32 = 1 << 14;
 
-// An age is told from the difference of two stamps, so whatever is kept must be gone, sweeps
-// included, long before the stamps come round.
+// An age is the difference of two times modulo `UNITS`. Every peer must have expired, including the
+// sweep's delay, long before times wrap.
 const _: () = assert!(limits::PEER_LIFETIME_S_MAX / AGE_UNIT_S < UNITS / 2);
 
-/// When a peer last announced, and two facts about it: 14 bits of time in units of 16 seconds, one
-/// for "its download was counted", one for "partial seed" (BEP 21).
+/// When a peer last announced, in 14 bits of 16-second units, and two flags: "its download was
+/// counted" and "partial seed" (BEP 21).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct PeerMeta(pub(crate) u16);
 
@@ -36,21 +36,21 @@ impl PeerMeta {
         self.0 & Self::PARTIAL != 0
     }
 
-    /// Units between the mark and `now`; 0 for a mark from later than `now`, which another thread
-    /// with a later look at the clock has made.
+    /// Returns the units between the last announce and `now`. Returns 0 for an announce later than
+    /// `now`, which happens when another thread has read the clock later.
     pub(crate) fn age(self, now: Tick) -> u32 {
         let age = (now.0 / AGE_UNIT_S).wrapping_sub(u32::from(self.0 >> 2)) % UNITS;
         if age < UNITS / 2 { age } else { 0 }
     }
 }
 
-/// The age in units from which on a peer may have waited for `seconds`.
+/// Returns the age in units from which on a peer may have waited for `seconds`.
 pub(crate) fn age_min(seconds: u32) -> u32 {
     seconds / AGE_UNIT_S
 }
 
-/// The age in units past which something that may live `seconds` is dead: never early, at most two
-/// units late.
+/// Returns the age in units past which a peer with a lifetime of `seconds` has expired: never
+/// early, at most two units late.
 pub(crate) fn age_max(seconds: u32) -> u32 {
     seconds.min(limits::PEER_LIFETIME_S_MAX).div_ceil(AGE_UNIT_S)
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn age_survives_the_wrap_and_both_facts_stay() {
+    fn age_and_flags_survive_the_wrap() {
         for start in [0, 5, AGE_UNIT_S * (UNITS - 1), AGE_UNIT_S * UNITS * 7 + 3] {
             let meta = PeerMeta::new(Tick(start), true, false);
             assert!(meta.is_counted());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_from_the_future_is_young() {
+    fn a_later_announce_has_age_0() {
         for start in [0, 15, 16, AGE_UNIT_S * UNITS - 1] {
             let meta = PeerMeta::new(Tick(start + AGE_UNIT_S), false, false);
             assert_eq!(meta.age(Tick(start)), 0);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_has_waited_is_too_young() {
+    fn peers_that_waited_are_never_too_soon() {
         for seconds in [0, 1, 15, 16, 31, 32, 45, 885] {
             for start in 0..40 {
                 let meta = PeerMeta::new(Tick(start), false, false);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_dies_early() {
+    fn nothing_expires_early() {
         for seconds in [0, 1, 16, 17, 2700] {
             for start in 0..40 {
                 let meta = PeerMeta::new(Tick(start), false, false);

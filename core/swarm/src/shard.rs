@@ -1,4 +1,5 @@
-//! A part of the store behind a lock of its own: some of the torrents, with all that belongs to them.
+//! A shard: a part of the store behind a lock of its own, with some of the torrents and all that
+//! belongs to them.
 
 mod announce;
 mod inspect;
@@ -30,19 +31,19 @@ pub(crate) struct Shard {
     index: Index,
     records: Records,
     arena: Arena,
-    /// Peer ids, if they are kept: a tree, because it grows without ever being rebuilt.
+    /// Peer ids, if they are kept. A tree, because it grows without ever being rebuilt.
     ids: Option<BTreeMap<(InfoHash, PeerKey), PeerId>>,
-    /// WebTorrent peers, of those torrents that have any; a tree for the same reason.
+    /// WebTorrent peers of the torrents that have any. A tree for the same reason.
     web: BTreeMap<InfoHash, WebSwarm>,
     budget: Option<u64>,
     totals: Totals,
     cursor: sweep::Cursor,
     pass: sweep::Pass,
-    /// Hears of torrents that come and go, if anybody listens.
+    /// Events of torrents, if they are listened to.
     pub(crate) event_queue: EventQueue,
 }
 
-/// A family's peers: which sets of a torrent they are in, and where the shard counts them.
+/// A family's peers: their sets in a torrent, and their totals in the shard.
 pub(crate) trait FamilyPeers: Entry {
     fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2];
     fn sets_mut(sets: &mut Sets) -> &mut [crate::set::PeerSet<Self>; 2];
@@ -77,9 +78,9 @@ impl FamilyPeers for PackedV6 {
     }
 }
 
-/// The place of seeders in pairs of sets.
+/// Index of seeders in pairs of sets.
 const SEEDERS: usize = 0;
-/// The place of leechers.
+/// Index of leechers in pairs of sets.
 const LEECHERS: usize = 1;
 
 impl Shard {
@@ -99,12 +100,12 @@ impl Shard {
         }
     }
 
-    /// The figures of a torrent, whose hash under the store's key is `hash`.
+    /// Returns the counts of a torrent; `hash` is the info hash's under the store's key.
     pub(crate) fn counts(&self, info_hash: &InfoHash, hash: u64) -> SwarmCounts {
         self.find(info_hash, hash).map(|number| self.counts_at(number)).unwrap_or_default()
     }
 
-    /// The figures of a torrent.
+    /// Returns the counts of the torrent with that number.
     #[inline]
     fn counts_at(&self, number: u32) -> SwarmCounts {
         let record = self.records.at(number);
@@ -117,12 +118,12 @@ impl Shard {
         counts
     }
 
-    /// By how many seconds peers may be forgotten late.
+    /// Returns by how many seconds peers may expire late.
     pub(crate) fn lag_s(&self, now: Tick) -> u32 {
         self.pass.lag_s(now)
     }
 
-    /// What it holds.
+    /// Returns what the shard holds.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             torrents: self.records.len().into(),
@@ -137,7 +138,7 @@ impl Shard {
         }
     }
 
-    /// Memory that was given up, to be returned to the system without the lock.
+    /// Returns released memory, to be dropped after unlocking.
     pub(crate) fn take_released(&mut self) -> Vec<Region> {
         let mut released = self.records.take_released();
         released.extend(self.arena.take_released());
@@ -150,14 +151,15 @@ impl Shard {
         lines * LINE as u64 + self.index.bytes() + self.id_bytes() + self.web_bytes()
     }
 
-    /// What the tree of peer ids takes, about: entries of 59 bytes in nodes two thirds full.
+    /// Estimates the bytes of the tree of peer ids: entries of 59 bytes in nodes that are two
+    /// thirds full.
     fn id_bytes(&self) -> u64 {
         const ID_BYTES: u64 = 96;
         self.ids.as_ref().map_or(0, |ids| ids.len() as u64 * ID_BYTES)
     }
 
-    /// What WebTorrent peers take, about: an entry of 40 bytes and its place in the hash table, with
-    /// room to grow; and for each torrent two maps and a node of the tree.
+    /// Estimates the bytes of WebTorrent peers: for each an entry of 40 bytes and its slot in the
+    /// hash table, with room to grow; for each torrent two maps and a tree node.
     fn web_bytes(&self) -> u64 {
         const PEER_BYTES: u64 = 80;
         const TORRENT_BYTES: u64 = 400;
@@ -165,7 +167,7 @@ impl Shard {
         peers * PEER_BYTES + self.web.len() as u64 * TORRENT_BYTES
     }
 
-    /// Whether nothing more may be stored.
+    /// Whether the memory budget is used up.
     fn is_full(&self) -> bool {
         self.budget.is_some_and(|budget| self.memory_used() >= budget)
     }
@@ -175,7 +177,7 @@ impl Shard {
         self.index.find(tag(hash), |number| self.records.at(number).info_hash == *info_hash)
     }
 
-    /// A new torrent; nothing if there is no room.
+    /// Creates a torrent and returns its number; `None` if there is no room.
     fn create(&mut self, now: Tick, info_hash: InfoHash, hash: u64) -> Option<u32> {
         let is_full = self.is_full();
         self.index.resize_if_needed(!is_full);
@@ -191,7 +193,7 @@ impl Shard {
         Some(number)
     }
 
-    /// Forgets a torrent that has no peers.
+    /// Removes a torrent, which must have no peers.
     fn delete(&mut self, number: u32) {
         debug_assert!(self.records.at(number).is_empty());
         let info_hash = self.records.at(number).info_hash;
@@ -212,7 +214,7 @@ impl Shard {
     }
 }
 
-/// The hash of a peer by which large sets are paged.
+/// Returns the hash that assigns peers to the pages of large sets.
 #[inline]
 fn peer_hash<K: AsRef<[u8]>>(key: &[u8; 16]) -> impl Fn(K) -> u32 + Copy + use<K> {
     let key = *key;

@@ -30,7 +30,7 @@ fn store(shards: usize) -> Store {
     Store::new(&options(shards))
 }
 
-/// The whole truth about one torrent, in a map.
+/// The expected state of one torrent.
 #[derive(Default)]
 struct TwinTorrent {
     peers: BTreeMap<PeerKey, TwinPeer>,
@@ -61,8 +61,8 @@ impl TwinTorrent {
         counts
     }
 
-    /// Whether the store should not have done `request`; nothing where it may decide, since it knows
-    /// ages to 16 seconds.
+    /// Whether the store must reject `request` as too soon; `None` where either is right, because
+    /// the store knows ages to 16 seconds.
     fn is_too_soon(&self, now: Tick, request: &StoreAnnounce) -> Option<bool> {
         let known = self.peers.get(&request.peer).filter(|peer| peer.role == request.role);
         let known = known.filter(|_| request.action != Action::Stop);
@@ -89,7 +89,7 @@ impl TwinTorrent {
         self.peers.insert(request.peer, peer);
     }
 
-    /// Who may be in the answer to `request`.
+    /// Returns the peers that the answer to `request` may hold.
     fn candidates(&self, request: &StoreAnnounce) -> BTreeSet<PeerKey> {
         let fits = |key: &PeerKey, peer: &TwinPeer| {
             let family =
@@ -102,7 +102,7 @@ impl TwinTorrent {
     }
 }
 
-/// One job's answer.
+/// The answer to one announce.
 #[derive(Clone, Debug, Default)]
 struct Answer {
     summary: Option<AnnounceSummary>,
@@ -165,7 +165,7 @@ fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
     }
 }
 
-/// The announces with their indices as slots.
+/// Numbers announces by their index.
 fn numbered(requests: &[StoreAnnounce]) -> Vec<StoreAnnounce> {
     (0..).zip(requests).map(|(slot, request)| StoreAnnounce { slot, ..*request }).collect()
 }
@@ -173,7 +173,7 @@ fn numbered(requests: &[StoreAnnounce]) -> Vec<StoreAnnounce> {
 fn announce(store: &Store, now: u32, requests: &[StoreAnnounce]) -> Vec<Answer> {
     let mut random = Random::new(u64::from(now) + 1);
     let mut all = Vec::new();
-    // More than a batch, so that the store has to cut it.
+    // Longer than a batch, so that the store has to split it.
     for requests in requests.chunks(200) {
         let mut answers = Answers::default();
         store.announce(Tick(now), &mut random, &numbered(requests), &mut answers);
@@ -198,7 +198,7 @@ fn compare(seed: u64, scale: &Scale) {
     for round in 0..scale.rounds {
         now += random.below(3);
         let batch = 1 + random.below(64);
-        // Slots are the caller's: these are not in the batch's order.
+        // Slots are the caller's: use an order that is not the batch's.
         let request = |slot| StoreAnnounce { slot, ..random_request(&mut random, scale) };
         let requests: Vec<StoreAnnounce> = (0..batch as u8).rev().map(request).collect();
         let mut answers = Answers::default();
@@ -231,7 +231,7 @@ fn compare(seed: u64, scale: &Scale) {
     }
     check_totals(&store.totals(), &twin);
     assert!(refused >= 20, "{refused}");
-    // Everybody goes: nothing may be left, memory included.
+    // All peers expire: nothing may be left, including memory.
     now += 3 * LIFETIME_S;
     sweep_all(&store, now);
     sweep_all(&store, now);
@@ -301,8 +301,8 @@ fn sweep_all(store: &Store, now: u32) {
     }
 }
 
-/// Ages are kept in units of 16 s, so the twin lets go only of what the store must have let go of,
-/// and asks the store about the rest by its counts.
+/// Ages are kept in units of 16 s, so the twin drops only peers that the store must have dropped,
+/// and compares the rest by counts.
 fn sweep_both(store: &Store, twin: &mut BTreeMap<InfoHash, TwinTorrent>, now: u32, scale: &Scale) {
     sweep_all(store, now);
     let unit = 16;
@@ -366,15 +366,15 @@ fn a_download_counts_once_for_each_peer() {
 }
 
 #[test]
-fn stopping_in_an_unknown_torrent_makes_none() {
+fn stopping_in_an_unknown_torrent_does_not_create_it() {
     let store = store(1);
     let stop = StoreAnnounce { action: Action::Stop, ..update(9, v4(1), Role::Leecher) };
     assert_eq!(announce(&store, 1, &[stop])[0].summary, Some(AnnounceSummary::default()));
     assert_eq!(store.totals().torrents, 0);
 }
 
-/// Every other peer's share of many answers must be what chance gives: chi-square, with bounds so
-/// wide (and seeds so fixed) that only a fault gets past them.
+/// Checks that every other peer is chosen as often as chance predicts (chi-square). The bounds are
+/// so wide, and the seeds fixed, that only a fault exceeds them.
 fn check_chances(peers: u32, seeders: u32, want: u16) {
     let store = store(1);
     for number in 0..peers {
@@ -395,12 +395,12 @@ fn check_chances(peers: u32, seeders: u32, want: u16) {
     let expected = f64::from(rounds) * f64::from(want) / others;
     let share = |number| f64::from(seen.get(&v4(number)).copied().unwrap_or(0));
     let chi: f64 = (0..peers - 1).map(|number| (share(number) - expected).powi(2) / expected).sum();
-    // Expectation: about the number of others, a little less without replacement.
+    // Expected: about the number of others, slightly less without replacement.
     assert!(chi < others + 8.0 * (2.0 * others).sqrt(), "{peers} {want}: {chi} for {others}");
 }
 
 #[test]
-fn every_peer_has_the_same_chance() {
+fn every_peer_has_the_same_probability() {
     check_chances(4, 2, 1);
     check_chances(4, 1, 2);
     check_chances(30, 10, 7);
@@ -408,9 +408,9 @@ fn every_peer_has_the_same_chance() {
 }
 
 #[test]
-fn every_peer_of_a_large_swarm_has_about_the_same_chance() {
-    // Pages differ in length, so that runs from a random start are fair, but not independent: peers
-    // of one page come together. The bound is on single peers here.
+fn every_peer_of_a_large_swarm_has_about_the_same_probability() {
+    // Pages differ in length, so runs from a random start are fair but not independent: peers of
+    // one page come together. Here the bound is on single peers.
     let store = store(1);
     let peers = 2000;
     for number in 0..peers {
@@ -434,7 +434,7 @@ fn every_peer_of_a_large_swarm_has_about_the_same_chance() {
 }
 
 #[test]
-fn a_seeder_gets_leechers_only_and_a_leecher_both() {
+fn seeders_get_leechers_only_and_leechers_get_both() {
     let store = store(1);
     for number in 0..200 {
         let role = if number % 2 == 0 { Role::Seeder } else { Role::Leecher };
@@ -452,7 +452,7 @@ fn a_seeder_gets_leechers_only_and_a_leecher_both() {
 }
 
 #[test]
-fn memory_comes_back_when_the_crowd_has_gone() {
+fn memory_is_released_when_peers_have_left() {
     let store = Store::new(&Options { keep_peer_ids: false, ..options(2) });
     let requests: Vec<StoreAnnounce> = (0..300_000)
         .map(|number| update((number % 251) as u8, v4(number), Role::Leecher))
@@ -488,7 +488,7 @@ fn budget_holds_and_known_peers_are_still_served() {
     assert!(totals.memory_used <= budget + budget / 50, "{totals:?}");
     let known = announce(&store, 2, &[request(0)])[0].summary.unwrap();
     assert_eq!(known.counts.v4.leechers, 1);
-    // Under pressure peers go before their time.
+    // Under memory pressure peers expire early.
     for _ in 0..4 {
         sweep_all(&store, LIFETIME_S / 2);
     }
@@ -496,7 +496,7 @@ fn budget_holds_and_known_peers_are_still_served() {
 }
 
 #[test]
-fn threads_share_it() {
+fn threads_share_the_store() {
     let store = store(4);
     std::thread::scope(|scope| {
         for thread in 0..4u32 {

@@ -1,5 +1,5 @@
-//! The announce of a known peer allocates nothing, whatever the size of its swarm, and neither does a
-//! scrape. (A new peer may: its memory comes in chunks.)
+//! The announce of a known peer allocates nothing, whatever the size of its swarm, and neither does
+//! a scrape. (A new peer may: its memory comes in chunks.)
 
 use primitives::Random;
 use tidegate_swarm::{Action, Options, Store, StoreAnnounce};
@@ -8,7 +8,7 @@ use types::{
     StoreSink, SwarmCounts, Tick, TooSoon,
 };
 
-/// Counts what it is given.
+/// Counts answers and peers.
 #[derive(Default)]
 struct Count {
     answers: usize,
@@ -34,7 +34,7 @@ impl PeerSink for Count {
     }
 }
 
-/// The peer of that number in a torrent that it picks: one of 1, 3, 60 or 1000 peers.
+/// An announce of peer `number` in a torrent of 1, 3, 60 or 1000 peers.
 fn request(number: u32, now: u32) -> StoreAnnounce {
     let sizes = [1, 3, 60, 1000];
     let torrent = number % 4;

@@ -1,7 +1,7 @@
-//! Runs of an array that leave one entry out.
+//! Runs of an array without one entry.
 
-/// Pushes `count` of `entries`, from the one at `start` to the last and then from the first on, but
-/// not the one at `skip`.
+/// Pushes `count` of `entries` without the one at `skip`: from `start` to the end, then from the
+/// beginning.
 #[inline]
 pub(super) fn sample_dense<E>(
     entries: &[E],
@@ -23,7 +23,7 @@ pub(super) fn sample_dense<E>(
     debug_assert!(left == 0);
 }
 
-/// The parts of a page from `from` to its end without the entry at `skip`.
+/// Returns the runs of a page from `from` to its end without the entry at `skip`.
 pub(super) fn runs<E>(entries: &[E], from: usize, skip: Option<usize>) -> [&[E]; 2] {
     match skip {
         Some(skip) if skip >= from => [&entries[from..skip], &entries[skip + 1..]],

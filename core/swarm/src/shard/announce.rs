@@ -1,4 +1,4 @@
-//! Announces: the swarm changes, and peers are chosen.
+//! Announces: updating the swarm and choosing peers.
 
 use primitives::Random;
 use types::{
@@ -14,15 +14,15 @@ use crate::record::{INLINE_MAX, Record};
 use crate::set::{PeerSet, Position};
 use crate::{Action, StoreAnnounce, TorrentEvent};
 
-/// A job on its way through the stages of a batch.
+/// An announce on its way through the stages of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct StagedAnnounce<'a> {
     pub(crate) announce: &'a StoreAnnounce,
-    /// Of the torrent, under the store's key.
+    /// The info hash's hash under the store's key.
     pub(crate) hash: u64,
-    /// Decides which peers are chosen; drawn early, so that they can be fetched early.
+    /// Decides which peers are chosen. Drawn early, so that they can be prefetched.
     pub(crate) sample_seed: u64,
-    /// The record that it probably means. Other jobs of the batch may move it.
+    /// The torrent's probable number. Other announces of the batch may move it.
     pub(crate) guess: Option<u32>,
 }
 
@@ -33,11 +33,11 @@ impl<'a> StagedAnnounce<'a> {
     }
 }
 
-/// What an announce makes of its peer's mark.
+/// How an announce changes its peer's metadata.
 #[derive(Clone, Copy)]
 pub(super) struct MetaUpdate {
     pub(super) now: Tick,
-    /// The peer has just ended its download.
+    /// The peer has just completed its download.
     pub(super) completed: bool,
     pub(super) partial: bool,
     /// As in [`StoreAnnounce`].
@@ -45,13 +45,14 @@ pub(super) struct MetaUpdate {
 }
 
 impl MetaUpdate {
-    /// The mark of a peer whose download was counted, or not.
+    /// Returns the new metadata of a peer whose download was counted before or not.
     #[inline]
     pub(super) fn meta(self, counted: bool) -> PeerMeta {
         PeerMeta::new(self.now, counted | self.completed, self.partial)
     }
 
-    /// The mark that comes after `old`, for a peer whose role stays. If it is too soon, that is said.
+    /// Returns the metadata that follows `old` for a peer whose role stays, or an error if the
+    /// announce comes too soon.
     #[inline]
     pub(super) fn renew(self, old: PeerMeta) -> Result<PeerMeta, TooSoon> {
         if self.min_interval_s > 0 {
@@ -60,7 +61,7 @@ impl MetaUpdate {
         Ok(self.meta(old.is_counted()))
     }
 
-    /// Apart, because most trackers ask for no spacing.
+    /// Apart, because most trackers enforce no minimal interval.
     #[cold]
     fn check(self, old: PeerMeta) -> Result<(), TooSoon> {
         let age = old.age(self.now);
@@ -71,39 +72,40 @@ impl MetaUpdate {
     }
 }
 
-/// Where the asker is after its announce.
+/// Where the announcing peer is after its announce.
 #[derive(Clone, Copy)]
 enum PeerLocation {
-    /// In no set: it has left, or was not stored.
+    /// In no set: it was not stored.
     Nowhere,
-    /// At that place in the record.
-    Few(usize),
-    /// At that place of the set of that role.
+    /// Inline in the record, at that index.
+    Inline(usize),
+    /// In the set of that role, at that position.
     Set(usize, Position),
 }
 
 impl Shard {
-    /// Does a batch. Each stage asks for the memory that the next needs, for all jobs, so that they
-    /// wait for it together and not one after the other.
+    /// Does a batch. Each stage prefetches what the next one reads, for all announces, so that
+    /// their cache misses overlap.
     pub(crate) fn announce(
         &mut self,
         now: Tick,
-        staged: &mut [StagedAnnounce<'_>],
+        batch: &mut [StagedAnnounce<'_>],
         sink: &mut impl StoreSink,
     ) {
-        if staged.len() > 1 {
-            for staged in staged.iter() {
+        if batch.len() > 1 {
+            for staged in batch.iter() {
                 self.index.prefetch(tag(staged.hash));
             }
-            for staged in staged.iter_mut() {
+            for staged in batch.iter_mut() {
                 staged.guess = self.index.find(tag(staged.hash), |_| true);
                 staged.guess.into_iter().for_each(|number| self.records.prefetch(number));
             }
-            staged.iter().for_each(|staged| self.prefetch_sets(staged));
-            staged.iter().for_each(|staged| self.prefetch_pages(staged));
+            batch.iter().for_each(|staged| self.prefetch_sets(staged));
+            batch.iter().for_each(|staged| self.prefetch_pages(staged));
         }
-        for staged in staged {
-            // Not the stream that chooses peers: where one is put must say nothing of who is chosen.
+        for staged in batch {
+            // Not the stream that chooses peers: a peer's place must reveal nothing about the peers
+            // chosen.
             let mut random = Random::new(!staged.sample_seed);
             match staged.announce.action {
                 Action::Stop => self.stop(staged, sink),
@@ -114,7 +116,7 @@ impl Shard {
         }
     }
 
-    /// Asks for the lines of small sets, and the heads of directories.
+    /// Prefetches the lines of dense sets and the headers of directories.
     fn prefetch_sets(&self, staged: &StagedAnnounce<'_>) {
         let Some(record) = self.guessed(staged) else { return };
         let sets = record.sets();
@@ -133,7 +135,7 @@ impl Shard {
         }
     }
 
-    /// Asks for the pages of large sets, now that their directories are here.
+    /// Prefetches the pages of paged sets, whose directories are cached now.
     fn prefetch_pages(&self, staged: &StagedAnnounce<'_>) {
         let Some(record) = self.guessed(staged) else { return };
         let sets = record.sets();
@@ -163,13 +165,13 @@ impl Shard {
         }
     }
 
-    /// The record that a draft probably means, if its peers are in sets.
+    /// Returns the record at the guessed number, if its peers are in sets.
     fn guessed(&self, staged: &StagedAnnounce<'_>) -> Option<&Record> {
         let record = self.records.at(staged.guess?);
         record.is_spilled().then_some(record)
     }
 
-    /// The record that a draft means.
+    /// Returns the number of the torrent.
     #[inline]
     fn locate(&self, staged: &StagedAnnounce<'_>) -> Option<u32> {
         let info_hash = &staged.announce.info_hash;
@@ -219,7 +221,7 @@ impl Shard {
         }
     }
 
-    /// Keeps the figures right when a peer leaves.
+    /// Updates the counts after a peer was removed.
     pub(super) fn count_removed<E: FamilyPeers>(
         &mut self,
         number: u32,
@@ -296,9 +298,10 @@ impl Shard {
         self.answer(staged, number, location, random, sink);
     }
 
-    /// Enters or refreshes a peer of a torrent whose peers are in its record. Says where it is, and
-    /// whether its download had been counted; or that it came too soon, and nothing was done.
-    // There is one caller, and left to itself the compiler takes 50 instructions more for an announce.
+    /// Adds or refreshes a peer of a torrent with inline peers. Returns where the peer is and
+    /// whether its download was already counted, or an error if the announce comes too soon.
+    // There is one caller. Without the hint the compiler's choice takes 50 instructions more an
+    // announce.
     #[inline(always)]
     fn update_inline(
         &mut self,
@@ -315,14 +318,14 @@ impl Shard {
             let old = record.inline_peers()[at].meta();
             if role == own && old.is_partial() == update.partial {
                 record.inline_slots()[at].set_meta(update.renew(old)?);
-                return Ok((PeerLocation::Few(at), old.is_counted()));
+                return Ok((PeerLocation::Inline(at), old.is_counted()));
             }
             let new = update.meta(old.is_counted());
             take_inline(record, at);
             let at = put_inline(record, own, PackedV4::new(key, new));
             self.count_removed::<PackedV4>(number, role, old);
             self.count_added::<PackedV4>(number, own, new);
-            return Ok((PeerLocation::Few(at), old.is_counted()));
+            return Ok((PeerLocation::Inline(at), old.is_counted()));
         }
         if usize::from(record.inline_len) == INLINE_MAX {
             if self.is_full() {
@@ -335,10 +338,10 @@ impl Shard {
         let new = update.meta(false);
         let at = put_inline(record, own, PackedV4::new(key, new));
         self.count_added::<PackedV4>(number, own, new);
-        Ok((PeerLocation::Few(at), false))
+        Ok((PeerLocation::Inline(at), false))
     }
 
-    /// Moves a record's few peers into sets.
+    /// Moves inline peers into sets.
     fn spill(&mut self, number: u32, random: &mut Random) {
         let record = self.records.at_mut(number);
         let (peers, seeders) = (*record.inline_slots(), usize::from(record.inline_seeders));
@@ -353,7 +356,7 @@ impl Shard {
         *self.records.at_mut(number).sets_mut() = sets;
     }
 
-    /// The same as [`Shard::update_inline`] for a torrent with sets.
+    /// Does what [`Shard::update_inline`] does for a torrent with sets.
     fn update_spilled<E: FamilyPeers>(
         &mut self,
         number: u32,
@@ -390,7 +393,7 @@ impl Shard {
         Ok((PeerLocation::Set(own, position), was_counted))
     }
 
-    /// Chooses peers, and says so.
+    /// Chooses peers and writes the answer.
     fn answer(
         &self,
         staged: &StagedAnnounce<'_>,
@@ -409,7 +412,7 @@ impl Shard {
         let (_, wanted) = interest(announce);
         let is_v4 = matches!(announce.peer, PeerKey::V4(_));
         let both = announce.families == Families::Both;
-        // v4 seeders, v4 leechers, v6 seeders, v6 leechers: how many others there are of each.
+        // How many other peers there are: v4 seeders, v4 leechers, v6 seeders, v6 leechers.
         let mut others =
             [counts.v4.seeders, counts.v4.leechers, counts.v6.seeders, counts.v6.leechers];
         let own = own_set(record, location, is_v4);
@@ -449,7 +452,7 @@ impl Shard {
         });
     }
 
-    /// Few peers are chosen one by one: each role's in a circle from a random start.
+    /// Pushes inline peers one by one: those of each role in a circle from a random start.
     fn push_inline(
         &self,
         staged: &StagedAnnounce<'_>,
@@ -458,7 +461,7 @@ impl Shard {
         shares: [u32; 4],
         sink: &mut impl StoreSink,
     ) {
-        let own = if let PeerLocation::Few(at) = location { at } else { INLINE_MAX };
+        let own = if let PeerLocation::Inline(at) = location { at } else { INLINE_MAX };
         let (seeders, leechers) = record.inline_peers().split_at(record.inline_seeders.into());
         let mut random = Random::new(staged.sample_seed);
         for (peers, first, take) in
@@ -493,8 +496,8 @@ impl Shard {
     }
 }
 
-/// The set that the asker belongs to, and which sets are of use to it: who has everything needs no
-/// seeders, and a partial seed (BEP 21) fetches nothing either.
+/// Returns the set that the announcing peer belongs to, and which sets are useful to it. Seeders
+/// need no seeders, and neither do partial seeds (BEP 21), which download nothing.
 fn interest(announce: &StoreAnnounce) -> (usize, [bool; 2]) {
     match announce.role {
         Role::Seeder => (SEEDERS, [false, true]),
@@ -503,16 +506,16 @@ fn interest(announce: &StoreAnnounce) -> (usize, [bool; 2]) {
     }
 }
 
-/// Which of the four sets the asker is in.
+/// Returns which of the four sets the announcing peer is in.
 fn own_set(record: &Record, location: PeerLocation, is_v4: bool) -> Option<usize> {
     match location {
         PeerLocation::Nowhere => None,
-        PeerLocation::Few(at) => Some(usize::from(at >= usize::from(record.inline_seeders))),
+        PeerLocation::Inline(at) => Some(usize::from(at >= usize::from(record.inline_seeders))),
         PeerLocation::Set(role, _) => Some(role + if is_v4 { 0 } else { 2 }),
     }
 }
 
-/// The asker's place in the set of `role` of a family, which is its own or not.
+/// Returns the announcing peer's position in the set of `role`, if it is in that set.
 fn position_in(location: PeerLocation, is_own_family: bool, role: usize) -> Option<Position> {
     match location {
         PeerLocation::Set(own, position) if is_own_family && own == role => Some(position),
@@ -520,8 +523,9 @@ fn position_in(location: PeerLocation, is_own_family: bool, role: usize) -> Opti
     }
 }
 
-/// How many of `want` peers come from each set: all if there are no more, else in proportion, and
-/// what is left over by chance, so that every peer's chance is the same.
+/// Returns how many of `want` peers to take from each set: all if that is enough, else in
+/// proportion, with the remainder distributed at random, so that every peer has the same
+/// probability.
 pub(super) fn apportion(others: [u32; 4], want: u32, random: &mut Random) -> [u32; 4] {
     let total: u64 = others.iter().map(|others| u64::from(*others)).sum();
     if total <= u64::from(want) {
@@ -532,7 +536,7 @@ pub(super) fn apportion(others: [u32; 4], want: u32, random: &mut Random) -> [u3
     let mut sum = 0_u64;
     others.map(|others| {
         sum += u64::from(others);
-        // Most torrents have two sets with peers, and the last one's share needs no division.
+        // Most torrents have two sets with peers, and the last set's share needs no division.
         let until = match others {
             0 => before,
             _ if sum == total => want,
@@ -544,13 +548,13 @@ pub(super) fn apportion(others: [u32; 4], want: u32, random: &mut Random) -> [u3
     })
 }
 
-/// Takes a peer out of a record; says its mark and role.
+/// Removes an inline peer. Returns its metadata and role.
 pub(super) fn take_inline(record: &mut Record, at: usize) -> (PeerMeta, usize) {
     let (len, seeders) = (usize::from(record.inline_len), usize::from(record.inline_seeders));
     let peers = record.inline_slots();
     let meta = peers[at].meta();
     if at < seeders {
-        // The last seeder fills the gap, and the last peer its place.
+        // The last seeder fills the gap, and the last peer the seeder's slot.
         peers[at] = peers[seeders - 1];
         peers[seeders - 1] = peers[len - 1];
         record.inline_seeders -= 1;
@@ -561,7 +565,7 @@ pub(super) fn take_inline(record: &mut Record, at: usize) -> (PeerMeta, usize) {
     (meta, if at < seeders { SEEDERS } else { LEECHERS })
 }
 
-/// Puts a peer where its role's are, and says where. There is room.
+/// Inserts an inline peer among those of its role. There must be room. Returns its index.
 fn put_inline(record: &mut Record, role: usize, peer: PackedV4) -> usize {
     let (len, seeders) = (usize::from(record.inline_len), usize::from(record.inline_seeders));
     record.inline_len += 1;

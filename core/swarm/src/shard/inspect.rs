@@ -1,5 +1,5 @@
-//! Looks at torrents and peers, and removing them by hand: in steps, between which the caller lets
-//! announces in.
+//! Inspecting torrents and peers, and removing them on request, in steps between which the caller
+//! can unlock.
 
 use std::net::IpAddr;
 
@@ -12,11 +12,11 @@ use crate::meta::{AGE_UNIT_S, PeerMeta};
 use crate::set::PeerSet;
 use crate::{PeerInfo, TorrentDetails, TorrentStats};
 
-/// Where a walk over all peers stands: torrents from the last to the first, because one that is moved
-/// meanwhile moves to a lower number, and is not missed.
+/// The progress of a walk over all peers. Torrents go from the last to the first: one that is moved
+/// meanwhile moves to a lower number, so it is not missed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
-    /// Torrents that are left, the one at hand included.
+    /// Torrents left, including the current one.
     left: u32,
     /// Seeders or leechers.
     set: usize,
@@ -28,8 +28,8 @@ impl Walk {
 }
 
 impl Shard {
-    /// Puts figures of some torrents before number `end` into `rows`; gives the end of the next step,
-    /// 0 if this was the last.
+    /// Appends the stats of up to `count` torrents before number `end` to `rows`. Returns the `end`
+    /// of the next step; 0 after the last.
     pub(crate) fn stats(&self, end: u32, count: u32, rows: &mut Vec<TorrentStats>) -> u32 {
         let end = end.min(self.records.len());
         let start = end.saturating_sub(count);
@@ -43,7 +43,7 @@ impl Shard {
         TorrentStats { info_hash, counts: self.counts_at(number), first_seen }
     }
 
-    /// A torrent with at most `peers_max` of its peers.
+    /// Returns a torrent with at most `peers_max` of its peers.
     pub(crate) fn inspect(
         &self,
         now: Tick,
@@ -55,8 +55,8 @@ impl Shard {
         let stats = self.stats_at(number);
         let total = u64::from(stats.counts.seeders()) + u64::from(stats.counts.leechers());
         let wanted = total.min(peers_max as u64);
-        // Of each kind as many as there are of it among all: what goes up to its last, less what went
-        // up to its first.
+        // Each kind's share is proportional: the share of all peers up to its last one, less the
+        // share of those before its first.
         let (mut sum, mut before) = (0, 0);
         let mut share = |len: usize| {
             sum += len as u64;
@@ -112,8 +112,8 @@ impl Shard {
         PeerInfo { address: Some(key.socket_addr()), id, ..seen(now, role, entry.meta()) }
     }
 
-    /// Shows `visit` the peers at `ip` in about the next `lines` lines of a walk, and removes those of
-    /// which it says so. False once the walk is at its end.
+    /// Calls `visit` with the peers at `ip` in about the next `lines` lines of a walk, and removes
+    /// those for which it returns true. Returns false at the end of the walk.
     pub(crate) fn walk_address(
         &mut self,
         now: Tick,
@@ -142,7 +142,8 @@ impl Shard {
         walk.left > 0
     }
 
-    /// Shows `visit` the peers at `ip` where the walk is, and removes those of which it says so.
+    /// Calls `visit` with the peers at `ip` in the current page of the walk, and removes those for
+    /// which it returns true.
     fn visit_address(
         &mut self,
         walk: Walk,
@@ -163,7 +164,7 @@ impl Shard {
             IpAddr::V4(ip) => {
                 let mut at = 0;
                 let gone = self.visit_inline(number, |entry| {
-                    // Each is looked at once, seeders first: when one goes, another of its role
+                    // Each is visited once, seeders first. When one is removed, another of its role
                     // takes its place.
                     let role = usize::from(at >= seeders);
                     at += 1;
@@ -182,8 +183,8 @@ impl Shard {
         }
     }
 
-    /// Removes a part of a torrent, about `lines` lines of it, and at last the torrent itself: says
-    /// whether that is done. Nothing if there is no such torrent.
+    /// Removes about `lines` lines of a torrent's peers, and finally the torrent. Returns whether
+    /// it is gone; `None` if there is no such torrent.
     pub(crate) fn remove_some(
         &mut self,
         info_hash: &InfoHash,
@@ -203,7 +204,7 @@ impl Shard {
         Some(false)
     }
 
-    /// Removes some peers of a torrent; gives the lines that they took, 0 if there are none left.
+    /// Removes some peers of a torrent. Returns the lines they took; 0 if none are left.
     fn remove_part(&mut self, number: u32) -> u32 {
         let record = self.records.at(number);
         if record.has_web() {

@@ -1,4 +1,4 @@
-//! Forgetting peers that have not announced for a lifetime, a few lines at a time.
+//! The sweep: removes peers that have not announced for a lifetime, a few lines at a time.
 
 use primitives::memory::{HUGE_LINES, Region};
 use types::{PackedV4, PackedV6, Tick};
@@ -9,13 +9,13 @@ use crate::entry::Entry;
 use crate::meta::{PeerMeta, age_max};
 use crate::record::INLINE_MAX;
 
-/// Where a pass over all torrents stands.
+/// The progress of a pass over all torrents.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     record: u32,
     /// v4 seeders, v4 leechers, v6 seeders, v6 leechers, WebTorrent seeders, WebTorrent leechers.
     set: usize,
-    /// In its pages; of WebTorrent peers, the number of the next.
+    /// The page of the set; for WebTorrent peers, the index of the next peer.
     page: u32,
 }
 
@@ -28,35 +28,35 @@ impl Cursor {
 /// When passes began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pass {
-    /// The one that goes on.
+    /// The current pass.
     began: Tick,
-    /// The last one that has ended.
+    /// The last complete pass.
     last: Tick,
 }
 
 impl Pass {
-    /// Seconds since the last time of which it is sure that every peer has been looked at after it.
+    /// Returns the seconds since the last moment after which every peer has been visited.
     pub(crate) fn lag_s(self, now: Tick) -> u32 {
         now.since(self.last)
     }
 }
 
-/// Slots of the index that move with each step, and free blocks that leave draining memory.
+/// Slots of the index that are migrated in a step, and free blocks that leave draining memory.
 const INDEX_SLOTS: usize = 512;
 const DRAIN_BLOCKS: u32 = 32;
 
-/// What came of looking at a part of a set.
+/// The result of visiting a part of a set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Visited {
     /// The next part, if there is one.
     pub(super) next: Option<u32>,
-    /// Lines that were looked at, about.
+    /// Lines visited, approximately.
     pub(super) lines: u32,
-    /// Peers that were dropped.
+    /// Peers removed.
     pub(super) gone: u64,
 }
 
-/// How long peers may live, in seconds.
+/// Lifetimes of peers, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
     pub(crate) plain_s: u32,
@@ -64,18 +64,18 @@ pub(crate) struct Lifetimes {
     pub(crate) web_s: u32,
 }
 
-/// The first of the sets that hold WebTorrent peers, and the end of all.
+/// The first of the sets that hold WebTorrent peers, and the end of all sets.
 const WEB_SETS: usize = 4;
 const SETS_END: usize = 6;
 
 impl Shard {
-    /// Lines that a whole pass looks at, about.
+    /// Returns about how many lines a whole pass visits.
     pub(crate) fn pass_lines(&self) -> u64 {
         let web = self.totals.web.seeders + self.totals.web.leechers;
         u64::from(self.records.len()) + self.arena.used() + web
     }
 
-    /// Looks at about `lines` lines, and forgets peers that are older than their lifetime.
+    /// Visits about `lines` lines and removes expired peers.
     pub(crate) fn sweep(&mut self, now: Tick, lifetimes: Lifetimes, lines: u32) {
         self.index.migrate(INDEX_SLOTS);
         self.arena.drain(DRAIN_BLOCKS);
@@ -100,8 +100,8 @@ impl Shard {
         }
     }
 
-    /// How many lines in huge pages would be of use: to be prepared without the lock, because that
-    /// takes longer than anybody should wait.
+    /// Returns the length of a huge-page region that would be useful. The caller prepares it
+    /// without the lock, because that takes long.
     pub(crate) fn wanted_huge_lines(&mut self) -> Option<usize> {
         if self.is_full() {
             return None;
@@ -110,7 +110,8 @@ impl Shard {
         self.index.wants_lines().or_else(|| chunk.map(|_| HUGE_LINES))
     }
 
-    /// Takes what was prepared; gives the memory that it is of no more use for.
+    /// Uses a prepared region. Returns the memory that it replaces, or the region itself if it is
+    /// no longer useful.
     pub(crate) fn supply(&mut self, prepared: Region) -> Option<Region> {
         if self.index.wants_lines() == Some(prepared.lines().len()) {
             self.index.supply(prepared);
@@ -123,8 +124,8 @@ impl Shard {
         }
     }
 
-    /// The lifetime that memory allows: from 7/8 of the budget on it falls in proportion to what is
-    /// left, so that the idlest go first.
+    /// Returns the lifetime that memory allows. Above 7/8 of the budget it falls in proportion to
+    /// the free rest, so that the peers idle for longest go first.
     fn lifetime_under_pressure(&self, lifetime_s: u32) -> u32 {
         let Some(budget) = self.budget else { return lifetime_s };
         let left = budget.saturating_sub(self.memory_used());
@@ -137,7 +138,8 @@ impl Shard {
         (lifetime_under_pressure as u32).max(lifetime_s / 16)
     }
 
-    /// Looks at the record, set and page where the cursor is, and moves it on. Gives the lines.
+    /// Visits the record, set and page at the cursor, and advances the cursor. Returns the lines
+    /// visited.
     fn visit(
         &mut self,
         is_expired: impl Fn(PeerMeta) -> bool + Copy,
@@ -174,12 +176,11 @@ impl Shard {
         1 + visited.lines
     }
 
-    /// Goes on to the next record; one that is of no more use is dropped, and another gets its
-    /// number.
+    /// Advances to the next record. An empty record is removed, and another takes its number.
     fn leave(&mut self, number: u32) {
         self.cursor = Cursor { record: number, ..Cursor::default() };
         let record = self.records.at(number);
-        // Downloads are remembered as long as there is anybody who might ask.
+        // A torrent's download count is kept as long as it has peers.
         if record.is_empty() {
             self.delete(number);
         } else {
@@ -187,7 +188,7 @@ impl Shard {
         }
     }
 
-    /// Drops those of a record's own peers that are dead; says how many.
+    /// Removes expired inline peers. Returns how many.
     pub(super) fn visit_inline(
         &mut self,
         number: u32,
@@ -211,7 +212,7 @@ impl Shard {
         gone
     }
 
-    /// Drops those that are dead of a page of a role's peers.
+    /// Removes the expired peers of a page.
     pub(super) fn visit_page<E: FamilyPeers>(
         &mut self,
         number: u32,
@@ -248,12 +249,12 @@ impl Shard {
         Visited { next: (page + 1 < pages).then_some(page + 1), lines, gone }
     }
 
-    /// Puts the last few peers of a torrent back into its record.
+    /// Moves the last peers of a torrent from sets back into its record.
     fn move_inline(&mut self, number: u32) {
         let sets = *self.records.at(number).sets();
         let counts = self.records.at(number).counts();
         let v4 = counts.v4.seeders + counts.v4.leechers;
-        // One less than there is room for, so that a peer that comes and goes costs nothing.
+        // One below the maximum, so that a peer that comes and goes does not switch back and forth.
         if counts.v6.seeders + counts.v6.leechers > 0 || v4 as usize >= INLINE_MAX {
             return;
         }

@@ -10,7 +10,7 @@ use crate::meta::PeerMeta;
 use crate::web::{RelayTargets, WebAnnounceSummary, WebSwarm};
 use crate::{Action, StoreWebAnnounce, TorrentEvent};
 
-/// Peers that one visit of the sweep looks at.
+/// Peers in one visit of the sweep.
 const VISIT: u32 = 64;
 
 impl Shard {
@@ -40,7 +40,7 @@ impl Shard {
         };
         let downloaded = self.enter(now, number, announce, completed)?;
         if let Some(swarm) = self.web.get(&announce.info_hash) {
-            // Who has everything needs no seeders.
+            // Seeders need no seeders.
             let seeders = if announce.role == Role::Leecher {
                 swarm.others(SEEDERS, &announce.peer)
             } else {
@@ -55,7 +55,8 @@ impl Shard {
         Ok(WebAnnounceSummary { counts: self.counts_at(number), downloaded })
     }
 
-    /// Adds the peer or refreshes it, unless it comes too soon. Gives whether it was counted as a download.
+    /// Adds or refreshes the peer. Returns whether it was counted as a download, or an error if the
+    /// announce comes too soon.
     fn enter(
         &mut self,
         now: Tick,
@@ -118,7 +119,7 @@ impl Shard {
         }
     }
 
-    /// Drops those that are dead of some of a role's peers from number `at` on.
+    /// Removes expired peers among the next [`VISIT`] of a role, from index `at` on.
     pub(super) fn visit_web(
         &mut self,
         number: u32,

@@ -1,4 +1,4 @@
-//! Looks and removals by hand, beside the twin; and what was heard of torrents.
+//! Inspection, removal and events, beside the twin.
 
 use std::net::IpAddr;
 
@@ -7,8 +7,8 @@ use types::{ConnectionKey, WebPeer};
 use super::*;
 use crate::{PeerInfo, RelayTargets, StoreWebAnnounce, TorrentEvent, TorrentStats};
 
-/// Whatever can be seen of the store is what the twin knows, except that the store may hold torrents
-/// without peers.
+/// Everything visible of the store equals the twin, except that the store may hold torrents without
+/// peers.
 pub(super) fn check(store: &Store, twin: &BTreeMap<InfoHash, TwinTorrent>, now: Tick) {
     let mut seen = BTreeMap::new();
     store.each_torrent(|stats| {
@@ -84,7 +84,7 @@ pub(super) fn remove_some(
     assert_eq!(store.remove_peers_at(now, ip), 0);
 }
 
-/// A torrent of all kinds of peers goes with all of them, and its memory with it.
+/// Removing a torrent removes all kinds of peers and frees their memory.
 #[test]
 fn a_removed_torrent_leaves_nothing() {
     let store = store(1);
@@ -125,7 +125,7 @@ fn a_removed_torrent_leaves_nothing() {
 }
 
 #[test]
-fn events_wait_up_to_a_bound_and_only_for_who_listens() {
+fn events_are_kept_up_to_a_limit_and_only_while_listened_to() {
     let store = store(1);
     let mut heard = Vec::new();
     let hash = |number: u32| InfoHash(std::array::from_fn(|at| (number >> (8 * (at % 4))) as u8));
@@ -153,7 +153,7 @@ fn events_wait_up_to_a_bound_and_only_for_who_listens() {
 }
 
 #[test]
-fn torrents_have_an_age_and_the_sweep_a_lag() {
+fn reports_age_of_torrents_and_lag_of_the_sweep() {
     let store = store(1);
     announce(&store, 0, &[update(1, v4(1), Role::Seeder)]);
     announce(&store, 5000, &[update(2, v4(1), Role::Seeder)]);
@@ -165,7 +165,7 @@ fn torrents_have_an_age_and_the_sweep_a_lag() {
     assert_eq!(first_seen[&1], Tick(0));
     assert!(first_seen[&2] <= Tick(5000) && first_seen[&2].0 > 5000 - 1024);
     assert!(first_seen[&3].0 > 300 * 86_400 && first_seen[&3].0 < 90_000_000);
-    // The first torrent has got WebTorrent peers since: that it has is kept in the same word.
+    // The first torrent gets WebTorrent peers: that flag shares a word with its age.
     let peer = WebPeer { connection: ConnectionKey(1), peer_id: PeerId([3; 20]) };
     let (info_hash, action) = (InfoHash([2; 20]), Action::Update { completed: false });
     let request = StoreWebAnnounce {

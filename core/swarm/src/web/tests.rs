@@ -1,4 +1,4 @@
-//! WebTorrent peers beside a naive model, in torrents that plain peers are in too.
+//! WebTorrent peers beside a naive model, in torrents that have IP peers, too.
 
 use std::collections::BTreeMap;
 
@@ -27,9 +27,9 @@ fn store() -> Store {
     })
 }
 
-struct Figures(SwarmCounts);
+struct Counts(SwarmCounts);
 
-impl StoreSink for Figures {
+impl StoreSink for Counts {
     fn too_soon(&mut self, _: u8, _: TooSoon) {
         unreachable!("no spacing is asked for");
     }
@@ -38,13 +38,13 @@ impl StoreSink for Figures {
     }
 }
 
-impl PeerSink for Figures {
+impl PeerSink for Counts {
     fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
     fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
     fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
-/// A plain leecher announces; gives the figures that it is told.
+/// An IP leecher announces; returns the counts of the answer.
 fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> SwarmCounts {
     let request = StoreAnnounce {
         slot: 0,
@@ -58,21 +58,27 @@ fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> Swar
         families: Families::Own,
         with_ids: false,
     };
-    let mut figures = Figures(SwarmCounts::default());
-    store.announce(now, &mut Random::new(1), &[request], &mut figures);
-    figures.0
+    let mut answer = Counts(SwarmCounts::default());
+    store.announce(now, &mut Random::new(1), &[request], &mut answer);
+    answer.0
 }
 
 fn peer(connection: u64, id: u8) -> WebPeer {
     WebPeer { connection: ConnectionKey(connection), peer_id: PeerId([id; 20]) }
 }
 
-fn web_job(torrent: u8, peer: WebPeer, role: Role, action: Action, want: u16) -> StoreWebAnnounce {
+fn web_request(
+    torrent: u8,
+    peer: WebPeer,
+    role: Role,
+    action: Action,
+    want: u16,
+) -> StoreWebAnnounce {
     let info_hash = InfoHash([torrent; 20]);
     StoreWebAnnounce { info_hash, peer, role, action, min_interval_s: 0, want }
 }
 
-/// What the store should know: role, and whether the download has been counted.
+/// The expected role, and whether the download has been counted.
 #[derive(Default)]
 struct Model {
     peers: BTreeMap<(u8, u64, u8), (Role, bool)>,
@@ -97,7 +103,7 @@ impl Model {
         all.map(|((_, connection, id), (role, _))| (peer(*connection, *id), *role)).collect()
     }
 
-    /// Checks the figures and the choice of an announce, in a torrent with one plain leecher.
+    /// Checks the counts and targets of an announce, in a torrent with one IP leecher.
     fn check(&self, request: &StoreWebAnnounce, counts: SwarmCounts, chosen: &RelayTargets) {
         let torrent = request.info_hash.0[0];
         let all = self.of(torrent);
@@ -125,7 +131,7 @@ impl Model {
 fn agrees_with_a_naive_model() {
     let (store, mut model) = (store(), Model::default());
     let (mut random, mut sample_seed) = (Random::new(6), Random::new(5));
-    // A torrent without anybody may be forgotten, with its downloads: a plain peer holds each.
+    // A torrent without peers may be removed, with its download count: an IP peer keeps each.
     for torrent in 0..TORRENTS {
         announce_plain(&store, Tick(0), torrent, UPDATE);
     }
@@ -135,8 +141,8 @@ fn agrees_with_a_naive_model() {
         let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][sample_seed.below(3) as usize];
         let completed = role == Role::Seeder && sample_seed.below(4) == 0;
         let request = match sample_seed.below(5) {
-            0 => web_job(torrent, peer, role, Action::Stop, 0),
-            _ => web_job(
+            0 => web_request(torrent, peer, role, Action::Stop, 0),
+            _ => web_request(
                 torrent,
                 peer,
                 role,
@@ -163,10 +169,10 @@ fn agrees_with_a_naive_model() {
 }
 
 #[test]
-fn silent_peers_go_in_their_own_time_and_empty_torrents_with_them() {
+fn silent_peers_expire_and_empty_torrents_with_them() {
     let (store, mut random) = (store(), Random::new(1));
     let mut announce = |now: u32, connection: u64| {
-        let request = web_job(1, peer(connection, 0), Role::Leecher, UPDATE, 0);
+        let request = web_request(1, peer(connection, 0), Role::Leecher, UPDATE, 0);
         store.announce_web(Tick(now), &mut random, &request, &mut RelayTargets::new()).unwrap()
     };
     (0..1000).for_each(|connection| _ = announce(0, connection));
@@ -187,9 +193,9 @@ fn silent_peers_go_in_their_own_time_and_empty_torrents_with_them() {
 }
 
 #[test]
-fn figures_of_plain_and_web_peers_add_up_on_both_sides() {
+fn counts_of_ip_and_web_peers_add_up_on_both_sides() {
     let (store, mut random, now) = (store(), Random::new(1), Tick(0));
-    let request = web_job(3, peer(1, 1), Role::Seeder, Action::Update { completed: true }, 9);
+    let request = web_request(3, peer(1, 1), Role::Seeder, Action::Update { completed: true }, 9);
     let mut chosen = RelayTargets::new();
     assert!(store.announce_web(now, &mut random, &request, &mut chosen).unwrap().downloaded);
     let counts = announce_plain(&store, now, 3, UPDATE);
@@ -207,11 +213,11 @@ fn figures_of_plain_and_web_peers_add_up_on_both_sides() {
 }
 
 #[test]
-fn who_comes_too_soon_with_nothing_new_stays_as_it_is() {
+fn too_soon_announces_change_nothing() {
     let (store, mut random) = (store(), Random::new(1));
     let mut announce = |now: u32, role, action| {
         let spaced =
-            StoreWebAnnounce { min_interval_s: 45, ..web_job(1, peer(1, 0), role, action, 0) };
+            StoreWebAnnounce { min_interval_s: 45, ..web_request(1, peer(1, 0), role, action, 0) };
         let done = store.announce_web(Tick(now), &mut random, &spaced, &mut RelayTargets::new());
         done.map(|done| done.counts)
     };
@@ -219,7 +225,7 @@ fn who_comes_too_soon_with_nothing_new_stays_as_it_is() {
     assert_eq!(announce(0, leecher, UPDATE).unwrap().web.leechers, 1);
     assert_eq!(announce(15, leecher, UPDATE), Err(TooSoon { age_s: 0 }));
     assert_eq!(announce(31, leecher, UPDATE), Err(TooSoon { age_s: 16 }));
-    assert!(announce(32, leecher, UPDATE).is_ok(), "refused ones have not made it younger");
+    assert!(announce(32, leecher, UPDATE).is_ok(), "rejected announces do not reset its age");
     assert_eq!(announce(33, Role::PartialSeed, UPDATE).unwrap().partial_seeds, 1);
     assert_eq!(announce(34, Role::PartialSeed, UPDATE), Err(TooSoon { age_s: 0 }));
     assert_eq!(announce(34, Role::Seeder, UPDATE).unwrap().web.seeders, 1);
@@ -229,20 +235,20 @@ fn who_comes_too_soon_with_nothing_new_stays_as_it_is() {
 }
 
 #[test]
-fn every_peer_is_chosen_alike() {
+fn every_peer_has_the_same_probability() {
     let (store, mut random) = (store(), Random::new(2));
     for connection in 0..20 {
         let role = if connection % 3 == 0 { Role::Seeder } else { Role::Leecher };
-        let request = web_job(9, peer(connection, 1), role, UPDATE, 0);
+        let request = web_request(9, peer(connection, 1), role, UPDATE, 0);
         store.announce_web(Tick(0), &mut random, &request, &mut RelayTargets::new()).unwrap();
     }
     let mut seen = [0_u32; 20];
     for _ in 0..20_000 {
         let mut chosen = RelayTargets::new();
-        let request = web_job(9, peer(99, 1), Role::Leecher, UPDATE, 5);
+        let request = web_request(9, peer(99, 1), Role::Leecher, UPDATE, 5);
         store.announce_web(Tick(0), &mut random, &request, &mut chosen).unwrap();
         chosen.iter().for_each(|peer| seen[peer.connection.0 as usize] += 1);
     }
-    // 5 of 20 in 20,000 rounds: 5000 each, give or take five standard deviations.
+    // 5 of 20 in 20,000 rounds: 5000 each, within five standard deviations.
     assert!(seen.iter().all(|count| (4690..5310).contains(count)), "{seen:?}");
 }
