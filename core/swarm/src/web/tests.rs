@@ -181,7 +181,7 @@ fn silent_peers_expire_and_empty_torrents_with_them() {
     (0..300).for_each(|connection| _ = announce(late, connection));
     let sweep = |now: u32| (0..3).for_each(|_| store.sweep(Tick(now), 1));
     sweep(WEB_LIFETIME_S);
-    assert_eq!(store.totals().web.leechers, 1000, "nobody goes early");
+    assert_eq!(store.totals().web.leechers, 1000, "no peer expires early");
     sweep(late);
     assert_eq!(store.totals().web.leechers, 300);
     assert_eq!(store.totals().v4.leechers, 1, "plain peers live longer");
