@@ -149,7 +149,7 @@ fn lists() {
     );
     assert_eq!(served.good("lists allow show"), "");
     let outcome = &served.json(&format!("lists deny remove {a}"))[0];
-    assert_eq!(outcome, &json!({ "named": 1, "changed": 1, "total": 1 }));
+    assert_eq!(outcome, &json!({ "requested": 1, "changed": 1, "total": 1 }));
     let gone = served.run(&format!("lists deny remove {b} {c}"));
     assert_eq!(gone.status.code(), Some(1));
     assert_eq!(stdout(&gone), "Removed 1 of 2; the list has 0 entries\n");
