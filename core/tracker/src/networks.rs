@@ -1,4 +1,4 @@
-//! Networks in CIDR notation.
+//! Sets of networks in CIDR notation.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,17 +10,21 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 /// A set of networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
-    /// In order, and apart from each other.
+    /// Sorted, without overlaps.
     v4: Vec<RangeInclusive<Ipv4Addr>>,
     v6: Vec<RangeInclusive<Ipv6Addr>>,
 }
 
-/// A text that is neither an address nor a network.
+/// A text is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseNetworkError(String);
 
 impl Networks {
-    /// Reads addresses (`192.0.2.1`) and networks (`192.0.2.0/24`, `2001:db8::/32`).
+    /// Parses addresses (`192.0.2.1`) and networks (`192.0.2.0/24`, `2001:db8::/32`).
+    ///
+    /// # Errors
+    ///
+    /// If a text is neither.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ParseNetworkError> {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for text in texts {
@@ -38,33 +42,33 @@ impl Networks {
         Ok(Self { v4, v6 })
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
-    /// Whether they hold all addresses of a family.
-    pub fn holds_everybody(&self) -> bool {
+    /// Returns whether the set contains all addresses of a family.
+    pub fn contains_whole_family(&self) -> bool {
         self.v4.contains(&(Ipv4Addr::UNSPECIFIED..=Ipv4Addr::BROADCAST))
             || self.v6.contains(&(Ipv6Addr::UNSPECIFIED..=Ipv6Addr::from([u16::MAX; 8])))
     }
 
-    /// Whether one of them holds `ip`. A v4-mapped v6 address is its v4 address.
+    /// Returns whether the set contains `ip`. A v4-mapped v6 address counts as its v4 address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match ip.to_canonical() {
-            IpAddr::V4(ip) => holds(&self.v4, ip),
-            IpAddr::V6(ip) => holds(&self.v6, ip),
+            IpAddr::V4(ip) => contains(&self.v4, ip),
+            IpAddr::V6(ip) => contains(&self.v6, ip),
         }
     }
 }
 
-/// Whether one of the ranges, which are in order and apart, holds `ip`.
-fn holds<A: Copy + Ord>(ranges: &[RangeInclusive<A>], ip: A) -> bool {
+/// Returns whether one of the ranges, which are sorted and do not overlap, contains `ip`.
+fn contains<A: Copy + Ord>(ranges: &[RangeInclusive<A>], ip: A) -> bool {
     let behind = ranges.partition_point(|range| *range.start() <= ip);
     behind.checked_sub(1).and_then(|at| ranges.get(at)).is_some_and(|range| ip <= *range.end())
 }
 
-/// Reads an address or a network.
+/// Parses an address or a network.
 pub(crate) fn network(text: &str) -> Result<IpNet, ParseNetworkError> {
     let parsed = IpNet::from_str(text).or_else(|_| IpAddr::from_str(text).map(IpNet::from));
     parsed.map_err(|_| ParseNetworkError(text.to_owned()))
@@ -72,7 +76,11 @@ pub(crate) fn network(text: &str) -> Result<IpNet, ParseNetworkError> {
 
 impl fmt::Display for ParseNetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is neither an address nor a network such as 192.0.2.0/24", self.0)
+        write!(
+            f,
+            "invalid network `{}`: expected an address or a network such as 192.0.2.0/24",
+            self.0
+        )
     }
 }
 
@@ -82,9 +90,9 @@ impl std::error::Error for ParseNetworkError {}
 mod tests {
     use super::*;
 
-    /// Random networks, and a plain look through them.
+    /// Compares random networks with a scan of the list.
     #[test]
-    fn ranges_hold_what_the_networks_hold() {
+    fn ranges_contain_what_the_networks_contain() {
         let mut state = 1_u64;
         let mut random = |below: u32| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -117,15 +125,19 @@ mod tests {
         let contains = |ip: &str| networks.contains(ip.parse().unwrap());
         assert!(contains("192.0.2.7") && contains("::ffff:192.0.2.7") && contains("::1"));
         assert!(!contains("192.0.2.8") && !contains("::ffff:192.0.2.8"));
-        let everybody =
-            |texts: &[&str]| Networks::parse(texts.iter().copied()).unwrap().holds_everybody();
-        assert!(networks.holds_everybody() && everybody(&["128.0.0.0/1", "10.0.0.1", "0.0.0.0/1"]));
+        let everybody = |texts: &[&str]| {
+            Networks::parse(texts.iter().copied()).unwrap().contains_whole_family()
+        };
+        assert!(
+            networks.contains_whole_family()
+                && everybody(&["128.0.0.0/1", "10.0.0.1", "0.0.0.0/1"])
+        );
         assert!(!everybody(&[]) && !everybody(&["0.0.0.0/1", "8000::/1"]));
     }
 
     #[test]
-    fn bad_networks_are_named() {
+    fn error_names_the_bad_network() {
         let error = Networks::parse(["10.0.0.0/8", "10.0.0/33"]).unwrap_err();
-        assert!(error.to_string().starts_with("`10.0.0/33` is neither"));
+        assert!(error.to_string().starts_with("invalid network `10.0.0/33`"));
     }
 }

@@ -125,17 +125,17 @@ fn no_more_are_frozen_than_may_be() {
 #[test]
 fn whoever_listens_hears_of_torrents() {
     let tracker = tracker(Policy::default());
-    let feed = tracker.feed();
-    feed.listen();
+    let event_stream = tracker.event_stream();
+    event_stream.listen();
     announce(&tracker, &[ask(1, 1)]);
     assert!(tracker.remove_torrent(&InfoHash([1; 20])));
     let mut heard = Vec::new();
-    assert_eq!(feed.take(&mut heard), 0);
+    assert_eq!(event_stream.take(&mut heard), 0);
     let hash = InfoHash([1; 20]);
-    assert_eq!(heard, [events::Event::Added(hash), events::Event::Removed(hash)]);
-    feed.stop();
+    assert_eq!(heard, [events::TorrentEvent::Added(hash), events::TorrentEvent::Removed(hash)]);
+    event_stream.stop();
     announce(&tracker, &[ask(1, 1)]);
-    assert_eq!((feed.take(&mut heard), heard.len()), (0, 2));
+    assert_eq!((event_stream.take(&mut heard), heard.len()), (0, 2));
 }
 
 fn announce(tracker: &Tracker, requests: &[AnnounceRequest]) -> Seen {
@@ -583,7 +583,7 @@ fn the_exempt_are_not_banned_by_themselves() {
     tracker.bans().set_rules(BanRules { malformed_per_min: 1, time_s: 60, ..BanRules::default() });
     let [monitor, stranger] = ["10.0.0.1", "8.8.8.8"].map(|ip| ip.parse::<IpAddr>().unwrap());
     for from in [monitor, stranger] {
-        (0..5).for_each(|_| tracker.view(Tick(0)).report_offence(from, BanReason::Garbage));
+        (0..5).for_each(|_| tracker.view(Tick(0)).report_offence(from, BanReason::Malformed));
     }
     tracker.sweep(Tick(0), 1);
     let view = tracker.view(Tick(0));

@@ -192,7 +192,7 @@ impl Handler for UdpFront {
     }
 
     fn source_filter(&mut self) -> Option<Vec<Network>> {
-        let prefixes = self.heavy_hitters.change()?;
+        let prefixes = self.heavy_hitters.take_change()?;
         let network = |address| {
             let (address, bits) = self.tracker.limiter().prefix(address);
             Network { address, bits }
@@ -293,7 +293,7 @@ impl Turn<'_> {
             Err(noise) => {
                 let reason = match noise {
                     DecodeError::TooShort => DropReason::TooShort,
-                    DecodeError::NotATracker => DropReason::NotATracker,
+                    DecodeError::NotATracker => DropReason::WrongMagic,
                 };
                 self.drop(reason, request);
                 return None;
@@ -327,7 +327,7 @@ impl Turn<'_> {
                 self.counters.request(family, RequestKind::Other);
                 let grant = self.authorize_key(None);
                 if grant.is_ok() && self.heavy_hitters.is_some() {
-                    self.view.report_offence(self.ip, BanReason::Garbage);
+                    self.view.report_offence(self.ip, BanReason::Malformed);
                 }
                 self.refuse(grant.err().unwrap_or(refusal), transaction_id, reply);
             }

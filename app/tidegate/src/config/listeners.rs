@@ -239,7 +239,7 @@ impl Group {
                 (Some(&self.http.trusted_proxies), "http.trusted_proxies")
             }
         };
-        let is_doubtful = proxies.is_some_and(Networks::holds_everybody);
+        let is_doubtful = proxies.is_some_and(Networks::contains_whole_family);
         let doubt = format!("{name} holds everybody: anybody may claim to be anybody");
         is_doubtful.then_some(doubt).into_iter()
     }

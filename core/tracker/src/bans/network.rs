@@ -1,4 +1,4 @@
-//! One network.
+//! A network in CIDR notation.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,8 +8,8 @@ use ipnet::IpNet;
 
 use crate::networks::{ParseNetworkError, network};
 
-/// A network in CIDR notation: `192.0.2.0/24`, `2001:db8::/32`. Written as it is read, with no bits
-/// beyond the prefix; a v4-mapped v6 network is its v4 network.
+/// A network in CIDR notation: `192.0.2.0/24`, `2001:db8::/32`. Displayed in one form, without bits
+/// beyond the prefix; a v4-mapped v6 network becomes its v4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Network {
     address: IpAddr,
@@ -17,7 +17,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of `address` that has `bits` bits in common, at most all of them.
+    /// Returns the network of the first `bits` bits of `address`, at most all of them.
     pub fn new(address: IpAddr, bits: u8) -> Self {
         match (address, address.to_canonical()) {
             (IpAddr::V6(_), IpAddr::V4(ip)) if bits >= 96 => Self::v4(ip, bits - 96),
@@ -36,17 +36,17 @@ impl Network {
         Self { address: Ipv4Addr::from_bits(ip.to_bits() & mask).into(), bits }
     }
 
-    /// Its first address.
+    /// Returns its first address.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many leading bits its addresses have in common.
+    /// Returns the length of the prefix in bits.
     pub fn bits(&self) -> u8 {
         self.bits
     }
 
-    /// Its first and last address as numbers.
+    /// Returns its first and last address as numbers.
     pub(super) fn bounds(&self) -> (u128, u128) {
         let (first, length) = match self.address {
             IpAddr::V4(ip) => (u128::from(ip.to_bits()), 32),
@@ -59,7 +59,7 @@ impl Network {
 }
 
 impl From<IpAddr> for Network {
-    /// The network of one address.
+    /// Returns the network of one address.
     fn from(address: IpAddr) -> Self {
         Self::new(address, 128)
     }
@@ -68,7 +68,7 @@ impl From<IpAddr> for Network {
 impl FromStr for Network {
     type Err = ParseNetworkError;
 
-    /// Reads a network or an address. Bits beyond the prefix are dropped.
+    /// Parses a network or an address. Drops bits beyond the prefix.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match network(text)? {
             IpNet::V4(net) => Self::new(net.addr().into(), net.prefix_len()),
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_read_and_written_in_one_form() {
+    fn networks_have_one_form() {
         for (text, written) in [
             ("192.0.2.7", "192.0.2.7/32"),
             ("192.0.2.7/24", "192.0.2.0/24"),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn bounds_are_the_first_and_last_address() {
         let bounds = |text: &str| text.parse::<Network>().unwrap().bounds();
         assert_eq!(bounds("1.2.3.4"), (0x0102_0304, 0x0102_0304));
         assert_eq!(bounds("1.2.3.4/24"), (0x0102_0300, 0x0102_03ff));

@@ -104,22 +104,22 @@ fn too_much_of_something_bad_bans_for_a_time() {
     let (bad, good) = (network("192.0.2.1"), network("192.0.2.2"));
     let note =
         |count, network, reason| (0..count).for_each(|_| bans.note(Tick(0), network, reason));
-    note(100, bad, BanReason::Garbage);
+    note(100, bad, BanReason::Malformed);
     bans.set_rules(rules());
-    note(10, bad, BanReason::Garbage);
-    note(10, good, BanReason::Garbage);
+    note(10, bad, BanReason::Malformed);
+    note(10, good, BanReason::Malformed);
     note(100, good, BanReason::WrongKeys);
     note(3, good, BanReason::BadConnectionIds);
     bans.settle(Tick(0));
     assert!(bans.is_empty(), "as much as may be");
-    note(2, bad, BanReason::Garbage);
+    note(2, bad, BanReason::Malformed);
     bans.settle(Tick(0));
     assert!(bans.contains(Tick(59), bad.address()) && !bans.contains(Tick(60), bad.address()));
     assert!(!bans.contains(Tick(0), good.address()));
     let mut taken = Vec::new();
     bans.take_automatic(&mut taken);
     bans.take_automatic(&mut taken);
-    assert_eq!(taken, [(bad, Some(Tick(60)), BanReason::Garbage)]);
+    assert_eq!(taken, [(bad, Some(Tick(60)), BanReason::Malformed)]);
     bans.settle(Tick(60));
     assert!(bans.is_empty());
 }
@@ -130,7 +130,7 @@ fn what_a_person_decided_is_not_changed_by_traffic() {
     bans.set_rules(rules());
     let bad = network("192.0.2.1");
     bans.put(&[(bad, None)]);
-    (0..50).for_each(|_| bans.note(Tick(0), bad, BanReason::Garbage));
+    (0..50).for_each(|_| bans.note(Tick(0), bad, BanReason::Malformed));
     bans.settle(Tick(100));
     assert!(bans.contains(Tick(1000), bad.address()));
     assert_eq!(bans.remove(&[bad]), 1);

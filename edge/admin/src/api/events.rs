@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
-use tracker::events::Event as TorrentEvent;
+use tracker::events::TorrentEvent;
 use utoipa::IntoParams;
 
 use super::describe::{Output, Sheet};
@@ -112,7 +112,7 @@ pub(super) async fn pump(api: &Api) {
     let mut events = Vec::new();
     loop {
         turns.tick().await;
-        let feed = api.tracker().feed();
+        let feed = api.tracker().event_stream();
         let wanted = api.hub.has_listeners();
         if wanted != is_listening {
             is_listening = wanted;

@@ -149,7 +149,7 @@ impl Desk {
         ip: IpAddr,
     ) -> Result<ConnectionPermit, DropReason> {
         if self.listeners[listener].options.trusted_proxies.contains(ip) {
-            return Ok(ConnectionPermit::free());
+            return Ok(ConnectionPermit::uncounted());
         }
         if self.tracker.bans().contains(self.clock.now(), ip) {
             return Err(DropReason::Banned);
@@ -277,7 +277,7 @@ impl Desk {
         let ip = client.caller.ip();
         reject_log::dropped("http", ip, reason);
         if !self.listeners[client.listener].options.trusted_proxies.contains(ip) {
-            self.tracker.view(self.clock.now()).report_offence(ip, BanReason::Garbage);
+            self.tracker.view(self.clock.now()).report_offence(ip, BanReason::Malformed);
         }
     }
 

@@ -230,7 +230,7 @@ impl Hub {
         if let Content::Offer { name, from } = content
             && let Some(mailbox) = self.mailbox(to)
         {
-            mailbox.offers.expect(now, name, from);
+            mailbox.offers.remember(now, name, from);
         }
     }
 

@@ -129,7 +129,7 @@ impl Session {
                         _ => DropReason::BadFrame,
                     });
                     worker.hub.close(now, self.key, fault.code(), fault.text());
-                    worker.tracker.view(now).report_offence(self.ip, BanReason::Garbage);
+                    worker.tracker.view(now).report_offence(self.ip, BanReason::Malformed);
                 }
             }
             if worker.hub.is_ending(self.key) {
@@ -164,7 +164,7 @@ impl Session {
             }
             Err(bad) => {
                 self.count(worker, RequestKind::Other);
-                worker.tracker.view(now).report_offence(self.ip, BanReason::Garbage);
+                worker.tracker.view(now).report_offence(self.ip, BanReason::Malformed);
                 Err((bad.refusal, (bad.action, bad.info_hash)))
             }
         };
