@@ -10,13 +10,13 @@ use std::net::IpAddr;
 
 use types::limits::{SCRAPE_HASHES_HTTP_MAX, SCRAPE_HASHES_UDP_MAX};
 use types::{InfoHash, PackedV4, PackedV6, PeerKey, Refusal, SwarmCounts};
-use wire::bencode::{Encoder, Value, entry, parse, parse_loosely};
+use wire::bencode::{Encoder, Value, dict_entry, parse, parse_lenient};
 use wire::http::{
-    AnnounceQuery, AnnounceReply, ForwardedHeader, Head, PeerModel, ScrapeQuery, Target,
+    AnnounceQuery, AnnounceReply, ForwardedHeader, ParsedRequest, PeerFormat, ScrapeQuery, Target,
     announce_query, client, failure, read_head, scrape,
 };
-use wire::proxy::{self, Opening, simple};
-use wire::udp::{self, VerifiedRequest, Request};
+use wire::proxy::{self, ParsedProxyHeader, simple};
+use wire::udp::{self, Request, VerifiedRequest};
 
 /// Whatever is decoded encodes to a request that decodes to the same; answers stay in their slots.
 pub fn udp(bytes: &[u8]) {
@@ -24,13 +24,14 @@ pub fn udp(bytes: &[u8]) {
     let mut room = [0; 64];
     match request {
         Request::Connect { .. } => assert!(bytes.len() >= 16),
-        Request::Connected { connection_id, transaction_id, call } => match call {
+        Request::Connected { connection_id, transaction_id, request: call } => match call {
             VerifiedRequest::Announce { announce, options } => {
                 let url = options.url_data(&mut room).to_vec();
                 let mut again = Vec::new();
                 udp::client::announce(&mut again, connection_id, transaction_id, &announce, &url);
                 let Ok(Request::Connected {
-                    call: VerifiedRequest::Announce { announce: twin, options }, ..
+                    request: VerifiedRequest::Announce { announce: twin, options },
+                    ..
                 }) = udp::decode(&again)
                 else {
                     panic!("an announce that is none when encoded")
@@ -55,7 +56,7 @@ pub fn udp(bytes: &[u8]) {
 /// A request ends where it says; more input behind it changes nothing; every query is answered with
 /// strict bencoding.
 pub fn http(bytes: &[u8]) {
-    if let client::Head::Whole(response) = client::read_head(bytes) {
+    if let client::ParsedResponse::Complete(response) = client::read_head(bytes) {
         assert!((1..=bytes.len()).contains(&response.consumed));
     }
     if let client::Chunk::Data { consumed, .. } | client::Chunk::End { consumed } =
@@ -63,13 +64,15 @@ pub fn http(bytes: &[u8]) {
     {
         assert!((1..=bytes.len()).contains(&consumed));
     }
-    let Head::Whole(request) = read_head(bytes) else { return };
+    let ParsedRequest::Complete(request) = read_head(bytes) else { return };
     assert!((1..=bytes.len()).contains(&request.consumed));
     let exact = bytes.split_at(request.consumed).0;
-    let Head::Whole(twin) = read_head(exact) else { panic!("a request that needs what follows") };
+    let ParsedRequest::Complete(twin) = read_head(exact) else {
+        panic!("a request that needs what follows")
+    };
     assert_eq!((twin.target, twin.keep_alive), (request.target, request.keep_alive));
     for header in [ForwardedHeader::XForwardedFor, ForwardedHeader::Forwarded] {
-        let _ = request.hops(header).count();
+        let _ = request.forwarded_addresses(header).count();
     }
     match request.target {
         Target::Announce(query) => match announce_query(query) {
@@ -91,10 +94,10 @@ pub fn http(bytes: &[u8]) {
 fn announced(query: &AnnounceQuery) {
     let key = PeerKey::new(IpAddr::from([192, 0, 2, 1]), query.announce.port);
     let v6 = PackedV6([query.announce.peer_id.0[0]; 20]);
-    for model in [PeerModel::Compact, PeerModel::Dict, PeerModel::DictNoIds] {
+    for model in [PeerFormat::Compact, PeerFormat::Dict, PeerFormat::DictNoIds] {
         let mut body = Vec::new();
         let reply = AnnounceReply {
-            model,
+            peer_format: model,
             counts: SwarmCounts::default(),
             v4: 2,
             v6: u16::from(query.compact),
@@ -141,11 +144,13 @@ pub fn proxy(bytes: &[u8]) {
         assert_eq!(simple::unwrap(&again).unwrap().route, wrapped.route);
         assert_eq!(wrapped.header.len() + wrapped.datagram.len(), bytes.len());
     }
-    let Opening::Whole(header) = proxy::read(bytes) else { return };
-    assert!(proxy::begins(bytes) && header.len <= bytes.len());
+    let ParsedProxyHeader::Complete(header) = proxy::read(bytes) else { return };
+    assert!(proxy::is_proxy_header(bytes) && header.len <= bytes.len());
     for cut in 0..header.len {
         match proxy::read(&bytes[..cut]) {
-            Opening::Partial { missing } => assert!((1..=header.len - cut).contains(&missing)),
+            ParsedProxyHeader::Partial { missing } => {
+                assert!((1..=header.len - cut).contains(&missing))
+            }
             other => panic!("{other:?} of {cut} bytes"),
         }
     }
@@ -153,7 +158,9 @@ pub fn proxy(bytes: &[u8]) {
     for write in [proxy::line, |out: &mut _, route| proxy::relayed(out, route, &[])] {
         let mut again = Vec::new();
         write(&mut again, route);
-        let Opening::Whole(twin) = proxy::read(&again) else { panic!("a header that is none") };
+        let ParsedProxyHeader::Complete(twin) = proxy::read(&again) else {
+            panic!("a header that is none")
+        };
         assert_eq!(twin.route, Some(route));
     }
 }
@@ -171,14 +178,14 @@ pub fn webtorrent(bytes: &[u8]) {
 /// What is accepted is the one way to write it. Lenient reading takes that and more, and says so;
 /// clients read whatever comes.
 pub fn bencode(bytes: &[u8]) {
-    let _ = (client::announced(bytes), client::scraped(bytes));
-    let loosely = parse_loosely(bytes);
+    let _ = (client::parse_announce(bytes), client::parse_scrape(bytes));
+    let loosely = parse_lenient(bytes);
     if let Ok((Value::Dict(entries), _)) = &loosely {
         for (at, (key, value)) in entries.iter().enumerate() {
             let is_first = !entries[..at].iter().any(|(other, _)| other == key);
             let Some(name) = std::str::from_utf8(key).ok().filter(|_| is_first) else { continue };
-            let text = entry(bytes, name).unwrap().unwrap();
-            assert_eq!(parse_loosely(text).unwrap().0, *value);
+            let text = dict_entry(bytes, name).unwrap().unwrap();
+            assert_eq!(parse_lenient(text).unwrap().0, *value);
         }
     }
     let Ok(value) = parse(bytes) else {

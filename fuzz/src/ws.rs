@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 
 use tungstenite::protocol::{Role, WebSocketConfig};
 use tungstenite::{Error, Message, WebSocket};
-use wire::ws::{self, Event, Fault};
+use wire::ws::{self, Event, ProtocolError};
 
 /// Bytes of a message: few, so that small inputs come to the limit.
 const MESSAGE_MAX: usize = 300;
@@ -35,16 +35,16 @@ enum End<F> {
     /// Not yet.
     Open,
     Close(Option<u16>),
-    Fault(F),
+    ProtocolError(F),
 }
 
 /// `bytes` are flags, sizes of the pieces in which the rest comes, and the rest.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((flags, rest)) = bytes.split_first() else { return };
     let Some((sizes, stream)) = rest.split_at_checked(usize::from(flags >> 1 & 7)) else { return };
-    let of_client = flags & 1 == 0;
-    let mut ours = Ours::new(of_client);
-    let mut theirs = Theirs::new(of_client);
+    let for_client_frames = flags & 1 == 0;
+    let mut ours = Ours::new(for_client_frames);
+    let mut theirs = Theirs::new(for_client_frames);
     let (mut rest, mut sizes) = (stream, sizes.iter().cycle());
     while !rest.is_empty() {
         let size = sizes.next().map_or(rest.len(), |size| usize::from(*size).clamp(1, rest.len()));
@@ -53,7 +53,7 @@ pub(crate) fn check(bytes: &[u8]) {
         ours.take(piece);
         theirs.take(piece);
     }
-    if let (End::Fault(_), End::Open) = (&ours.end, &theirs.end) {
+    if let (End::ProtocolError(_), End::Open) = (&ours.end, &theirs.end) {
         theirs.take(&[0; MESSAGE_MAX + HEADER_MAX]);
     }
     compare(&ours, &theirs);
@@ -62,7 +62,10 @@ pub(crate) fn check(bytes: &[u8]) {
 fn compare(ours: &Ours, theirs: &Theirs) {
     let before_the_end = theirs.said.get(..ours.said.len());
     assert_eq!(before_the_end, Some(ours.said.as_slice()), "then {:?}", ours.end);
-    if let End::Fault(Fault::Length | Fault::ControlTooLong | Fault::Fragments) = ours.end {
+    if let End::ProtocolError(
+        ProtocolError::Length | ProtocolError::ControlTooLong | ProtocolError::Fragments,
+    ) = ours.end
+    {
         return;
     }
     assert_eq!(ours.said.len(), theirs.said.len(), "{:?} {:?}", ours.end, theirs.said.last());
@@ -70,11 +73,15 @@ fn compare(ours: &Ours, theirs: &Theirs) {
         (End::Open, End::Open) => true,
         (End::Close(Some(1014)), End::Close(Some(1002))) => true,
         (End::Close(ours), End::Close(theirs)) => ours == theirs,
-        (End::Fault(Fault::CloseCode), End::Close(Some(1002))) => true,
-        (End::Fault(Fault::CloseCode), End::Fault(Error::Utf8(_))) => true,
-        (End::Fault(Fault::NotUtf8), End::Fault(theirs)) => matches!(theirs, Error::Utf8(_)),
-        (End::Fault(Fault::TooBig), End::Fault(theirs)) => matches!(theirs, Error::Capacity(_)),
-        (End::Fault(_), End::Fault(theirs)) => {
+        (End::ProtocolError(ProtocolError::CloseCode), End::Close(Some(1002))) => true,
+        (End::ProtocolError(ProtocolError::CloseCode), End::ProtocolError(Error::Utf8(_))) => true,
+        (End::ProtocolError(ProtocolError::NotUtf8), End::ProtocolError(theirs)) => {
+            matches!(theirs, Error::Utf8(_))
+        }
+        (End::ProtocolError(ProtocolError::TooBig), End::ProtocolError(theirs)) => {
+            matches!(theirs, Error::Capacity(_))
+        }
+        (End::ProtocolError(_), End::ProtocolError(theirs)) => {
             matches!(theirs, Error::Protocol(_) | Error::Capacity(_))
         }
         _ => false,
@@ -86,12 +93,16 @@ struct Ours {
     reader: ws::Reader,
     input: Vec<u8>,
     said: Vec<Said>,
-    end: End<Fault>,
+    end: End<ProtocolError>,
 }
 
 impl Ours {
-    fn new(of_client: bool) -> Self {
-        let reader = if of_client { ws::Reader::of_client() } else { ws::Reader::of_server() };
+    fn new(for_client_frames: bool) -> Self {
+        let reader = if for_client_frames {
+            ws::Reader::for_client_frames()
+        } else {
+            ws::Reader::for_server_frames()
+        };
         Self { reader, input: Vec::new(), said: Vec::new(), end: End::Open }
     }
 
@@ -110,14 +121,14 @@ impl Ours {
                 }
                 event => {
                     assert!(matches!(self.end, End::Open), "{event:?} after {:?}", self.end);
-                    assert!((1..=had).contains(&consumed) || matches!(event, Event::Fault(_)));
+                    assert!((1..=had).contains(&consumed) || matches!(event, Event::Error(_)));
                     match event {
                         Event::Text(text) => self.said.push(Said::Text(text.into())),
                         Event::Binary(bytes) => self.said.push(Said::Binary(bytes.into())),
                         Event::Ping(payload) => self.said.push(Said::Ping(payload.into())),
                         Event::Pong(payload) => self.said.push(Said::Pong(payload.into())),
                         Event::Close(code) => self.end = End::Close(code.map(|code| code.0)),
-                        Event::Fault(fault) => self.end = End::Fault(fault),
+                        Event::Error(fault) => self.end = End::ProtocolError(fault),
                         Event::Partial { .. } => {}
                     }
                 }
@@ -134,8 +145,8 @@ struct Theirs {
 }
 
 impl Theirs {
-    fn new(of_client: bool) -> Self {
-        let role = if of_client { Role::Server } else { Role::Client };
+    fn new(for_client_frames: bool) -> Self {
+        let role = if for_client_frames { Role::Server } else { Role::Client };
         let config = WebSocketConfig::default()
             .read_buffer_size(64)
             .write_buffer_size(0)
@@ -158,7 +169,7 @@ impl Theirs {
                 }
                 Ok(Message::Frame(frame)) => panic!("{frame}"),
                 Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => self.end = End::Fault(error),
+                Err(error) => self.end = End::ProtocolError(error),
             }
         }
     }

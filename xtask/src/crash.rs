@@ -3,9 +3,10 @@
 
 use crate::clients::binary;
 use crate::command::Tally;
-use crate::served::{Served, ask};
+use crate::served::{Served, request};
 use crate::workspace::root;
 use anyhow::{Context, Result, ensure};
+use harness::http;
 use std::collections::HashSet;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,7 +84,7 @@ fn kill_once(folder: &std::path::Path, round: u64, known: &mut HashSet<String>) 
         thread::sleep(after.saturating_sub(begun.elapsed()));
         is_over.store(true, Ordering::Relaxed);
         let killed = Instant::now();
-        served.kill()?;
+        served.kill();
         let mut keys = Vec::new();
         for lane in lanes {
             keys.extend(lane.join().map_err(|_| anyhow::anyhow!("a lane panicked"))?);
@@ -118,8 +119,8 @@ fn make_keys(admin: std::net::SocketAddr, name: &str, is_over: &AtomicBool) -> V
     while !is_over.load(Ordering::Relaxed) {
         let key = format!("crash-key-{name}-{:08}", made.len());
         let body = format!("{{\"key\":\"{key}\"}}");
-        match ask(admin, "POST /api/v1/keys", &body) {
-            Ok((201, _)) => made.push(key),
+        match request(admin, "POST /api/v1/keys", &body) {
+            Ok(response) if response.status == 201 => made.push(key),
             // The end has come, in the middle of this one.
             _ => break,
         }
@@ -132,14 +133,14 @@ fn complete(announce: std::net::SocketAddr, round: u64, is_over: &AtomicBool) ->
     let mut done = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let port = 1024 + done.len() % 60_000;
-        let request = |rest: &str| {
+        let announced = |rest: &str| {
             let id = format!("-CR0001-{port:012}");
             let hash = torrent(round);
             let target =
                 format!("GET /announce?info_hash={hash}&peer_id={id}&port={port}&numwant=0&{rest}");
-            matches!(ask(announce, &target, ""), Ok((200, _)))
+            request(announce, &target, "").is_ok_and(|response| response.status == 200)
         };
-        if !(request("left=1") && request("left=0&event=completed")) {
+        if !(announced("left=1") && announced("left=0&event=completed")) {
             break;
         }
         done.push(Instant::now());
@@ -155,7 +156,7 @@ fn torrent(round: u64) -> String {
 
 fn downloads(served: &Served, round: u64) -> Result<usize> {
     let target = format!("/scrape?info_hash={}", torrent(round));
-    let (_, reply) = served.get(served.announce, &target)?;
+    let reply = http::get(served.announce, &target)?.body;
     let key = b"10:downloadedi";
     let at = reply.windows(key.len()).position(|window| window == key).context("no count")?;
     let digits = reply[at + key.len()..].split(|byte| *byte == b'e').next().unwrap_or_default();
@@ -166,9 +167,9 @@ fn read_keys(served: &Served) -> Result<HashSet<String>> {
     let (mut keys, mut cursor) = (HashSet::new(), 0);
     loop {
         let target = format!("GET /api/v1/keys?limit=1000&cursor={cursor}");
-        let (status, body) = ask(served.admin, &target, "")?;
-        ensure!(status == 200, "the API answers {status}");
-        let body = String::from_utf8(body)?;
+        let response = request(served.admin, &target, "")?;
+        ensure!(response.status == 200, "the API answers {}", response.status);
+        let body = response.text();
         let texts = body.split("\"key\":\"").skip(1).filter_map(|rest| rest.split('"').next());
         keys.extend(texts.map(String::from));
         let next = body.split_once("\"next\":").map(|(_, rest)| rest);

@@ -1,96 +1,60 @@
-//! A tracker that tasks ask things by its management API.
+//! A tracker whose management API a task uses.
 
-use anyhow::{Context, Result, bail, ensure};
-use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use anyhow::{Context, Result, ensure};
+use harness::{Tracker, http};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-/// A token that may do everything, given to the tracker by its environment.
+/// A token with full access, which the tracker gets by its environment.
 pub(crate) const TOKEN: &str = "tg_xtaskxtaskxtaskxtaskxtaskxtask01";
-const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running tracker with its records in a folder.
+/// A running tracker.
 pub(crate) struct Served {
-    child: Child,
+    tracker: Tracker,
+    /// Where it takes announces over HTTP.
     pub(crate) announce: SocketAddr,
+    /// Where its API is.
     pub(crate) admin: SocketAddr,
 }
 
 impl Served {
-    /// Starts `program` on free ports, with records in `folder` and `more` in its configuration, and
-    /// waits until it serves.
+    /// Starts `program` on loopback ports of the system's choice, with records and log in `folder` and
+    /// `more` behind its `[state]` section, and waits until it serves.
     pub(crate) fn start(program: &Path, folder: &Path, more: &str) -> Result<Self> {
         ensure!(program.is_file(), "no {}: cargo build --release first", program.display());
-        let (announce, admin) = (free()?, free()?);
         let state = folder.join("state");
         let config = format!(
-            "[udp]\nlisten = []\n[http]\nlisten = [\"{announce}\"]\n[admin]\nlisten = [\"{admin}\"]\n\
+            "[udp]\nlisten = []\n[http]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n\
              requests_per_s = 0\nwrong_tokens_per_min = 1000000\nwebhook_ports = [\"443\"]\n[state]\ndir = {state:?}\n{more}"
         );
-        let path = folder.join("tidegate.toml");
-        fs::write(&path, config)?;
-        let log = File::options().append(true).create(true).open(folder.join("tracker.log"))?;
         let mut command = Command::new(program);
-        command.env("TIDEGATE_ADMIN_TOKEN", TOKEN).args(["serve", "--config"]).arg(path);
-        let child = command.stderr(log.try_clone()?).stdout(log).spawn()?;
-        let mut served = Self { child, announce, admin };
-        let deadline = Instant::now() + PATIENCE;
-        while served.get(admin, "/health/ready").map_or(0, |(status, _)| status) != 200 {
-            if let Some(status) = served.child.try_wait()? {
-                bail!("the tracker ended with {status}: {}", folder.join("tracker.log").display());
-            }
-            ensure!(Instant::now() < deadline, "the tracker is not ready in time");
-            sleep(Duration::from_millis(20));
-        }
-        Ok(served)
+        command.env("TIDEGATE_ADMIN_TOKEN", TOKEN).arg("serve");
+        let tracker = Tracker::start(command, folder, &config)?;
+        let loopback = Ipv4Addr::LOCALHOST.into();
+        let address = |kind| tracker.address(kind, loopback).context("a listener is missing");
+        let (announce, admin) = (address("http")?, address("admin")?);
+        Ok(Self { tracker, announce, admin })
     }
 
     /// Whether it still runs.
     pub(crate) fn is_alive(&self) -> bool {
-        TcpStream::connect(self.admin).is_ok()
+        harness::is_alive(self.tracker.pid())
     }
 
     /// Ends it as a crash would.
-    pub(crate) fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
-    /// Status and body of a page.
-    pub(crate) fn get(&self, address: SocketAddr, target: &str) -> Result<(u16, Vec<u8>)> {
-        ask(address, &format!("GET {target}"), "")
+    pub(crate) fn kill(&mut self) {
+        self.tracker.kill();
     }
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.kill();
-    }
-}
-
-/// Status and body of the answer to a request with JSON, or nothing, as its body.
-pub(crate) fn ask(address: SocketAddr, request: &str, body: &str) -> Result<(u16, Vec<u8>)> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let head = format!(
-        "{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(head.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").context("no answer")?;
-    let status = answer.get(9..12).and_then(|status| std::str::from_utf8(status).ok());
-    let status = status.context("no status")?.parse()?;
-    Ok((status, answer.split_off(end + 4)))
-}
-
-fn free() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+/// Sends a request (method and target) with [`TOKEN`], and with JSON as its body unless that is empty.
+pub(crate) fn request(
+    address: SocketAddr,
+    request: &str,
+    body: &str,
+) -> io::Result<http::Response> {
+    let headers = format!("Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n");
+    http::request(address, request, &headers, body.as_bytes())
 }

@@ -9,7 +9,9 @@
 //! 3. When most of it is free, chunks are marked as draining: what is freed in them is not used
 //!    again, sweeps move what they meet out of them, and an empty chunk goes back to the system.
 
-use crate::memory::{HUGE_LINES, LINE, Line, Region, cast, cast_mut, prefetch, values, values_mut};
+use bytemuck::{cast_mut, cast_ref};
+use primitives::memory::{HUGE_LINES, LINE, Line, Region, values, values_mut};
+use primitives::prefetch;
 
 /// The number of a block's first line; 0 is no block.
 pub(crate) type Block = u32;
@@ -350,7 +352,7 @@ impl Arena {
     /// Whether a free block begins or ends at that line.
     fn is_marked(&self, line: u32) -> bool {
         let at = offset_of(line);
-        let map: &[u64; 8] = cast(&self.chunks[chunk_of(line)].lines()[at as usize / 512]);
+        let map: &[u64; 8] = cast_ref(&self.chunks[chunk_of(line)].lines()[at as usize / 512]);
         map[at as usize / 64 % 8] & 1 << (at % 64) != 0
     }
 
@@ -433,7 +435,7 @@ fn offset_of(line: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Random;
+    use primitives::Random;
 
     struct Held {
         block: Block,

@@ -1,12 +1,12 @@
 //! Peers as they lie in memory: what sets need to know of the two packed forms.
 
+use bytemuck::Pod;
 use types::{PackedV4, PackedV6, PeerKey, StoreSink};
 
 use crate::mark::Mark;
-use crate::memory::Plain;
 
 /// A packed peer.
-pub(crate) trait Entry: Plain + Default {
+pub(crate) trait Entry: Pod + Default {
     /// Address and port in wire form.
     type Key: Copy + Eq + AsRef<[u8]>;
     /// Peers up to which a set is one dense array.

@@ -11,7 +11,8 @@
 //!
 //! It holds 32 bits of a keyed hash for each record and compares no names: callers do.
 
-use crate::memory::{HUGE_LINES, Line, Region, prefetch, values, values_mut};
+use primitives::memory::{HUGE_LINES, Line, Region, values, values_mut};
+use primitives::prefetch;
 
 /// Slots past the last home, for entries that moved up. At the loads used here the chance that a run
 /// reaches past so many is below 10^-20 for each table, and nobody outside can aim.
@@ -276,7 +277,7 @@ const _: () = assert!(size_of::<Line>() == size_of::<[u64; 8]>());
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Random;
+    use primitives::Random;
     use std::collections::BTreeMap;
 
     /// The index beside a map, through growth and shrinkage; tags repeat now and then.

@@ -2,14 +2,14 @@
 //!
 //! Announces come in batches of [`StoreAnnounce`]s and their answers go, peer by peer, into an
 //! [`types::StoreSink`]. The store knows no protocol, clock or source of entropy: the time is a
-//! [`types::Tick`], randomness a [`Random`] that the caller seeds.
+//! [`types::Tick`], randomness a [`primitives::Random`] that the caller seeds.
 //!
 //! ```text
 //! Store ─▶ Shard (a lock) ─▶ Index (hash -> number) ─▶ Record (a cache line, up to 4 peers)
 //!                                   │                    └▶ 4 PeerSets (role × family) ─▶ Arena (lines)
 //!                                   └▶ WebSwarm (WebTorrent peers, in a map of their own)
 //! ```
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod arena;
 mod entry;
@@ -18,13 +18,10 @@ mod index;
 mod inspect;
 mod job;
 mod mark;
-mod memory;
 mod options;
-mod random;
 mod record;
 mod set;
 mod shard;
-pub mod siphash;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -34,9 +31,7 @@ mod web;
 pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
 pub use job::{Action, StoreAnnounce, StoreWebAnnounce};
-pub use memory::{AtomicWords, prefetch};
 pub use options::Options;
-pub use random::Random;
 pub use store::Store;
 pub use totals::{FamilyTotals, Totals};
 pub use web::{RelayTargets, WebAnnounceSummary};

@@ -1,12 +1,14 @@
 //! What is kept of a torrent: one cache line for up to four v4 peers, which most torrents are.
 
+use bytemuck::{Pod, Zeroable, cast_mut, cast_ref};
+use primitives::memory::{HUGE_LINES, LINE, Region, values, values_mut};
+use primitives::prefetch;
 use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts, Tick};
 
-use crate::memory::{HUGE_LINES, LINE, Region, cast, cast_mut, prefetch, values, values_mut};
 use crate::set::PeerSet;
 
 /// A torrent.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct Record {
     pub(crate) info_hash: InfoHash,
@@ -34,7 +36,7 @@ const HAS_WEB: u16 = 1 << 15;
 const BORN_UNIT_S: u32 = 1024;
 
 /// The peers of a larger torrent, or one with v6 peers.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Sets {
     /// Seeders, leechers.
@@ -80,7 +82,7 @@ impl Record {
     #[inline]
     pub(crate) fn few(&self) -> &[PackedV4] {
         debug_assert!(!self.is_many());
-        let all: &[PackedV4; FEW] = cast(&self.body);
+        let all: &[PackedV4; FEW] = cast_ref(&self.body);
         &all[..usize::from(self.few)]
     }
 
@@ -94,7 +96,7 @@ impl Record {
     #[inline]
     pub(crate) fn sets(&self) -> &Sets {
         debug_assert!(self.is_many());
-        cast(&self.body)
+        cast_ref(&self.body)
     }
 
     /// The sets, to be changed.

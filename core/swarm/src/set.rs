@@ -12,23 +12,31 @@ mod sample;
 
 use std::marker::PhantomData;
 
+use bytemuck::{Pod, Zeroable};
+use primitives::Random;
+use primitives::memory::{LINE, values, values_mut};
 use types::TooSoon;
 
-use crate::Random;
 use crate::arena::{Arena, BLOCK_MAX, Block};
 use crate::entry::Entry;
 use crate::mark::Mark;
-use crate::memory::{LINE, values, values_mut};
 use sample::{parts, sample_dense};
 
 /// A set: an array, or a directory of pages.
-#[derive(Debug)]
-#[repr(C)]
+#[derive(Debug, Pod, Zeroable)]
+#[repr(transparent)]
 pub(crate) struct PeerSet<E> {
+    raw: RawSet,
+    entry: PhantomData<E>,
+}
+
+/// A set of entries of either type.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct RawSet {
     block: Block,
     /// How many peers, and [`PAGED`].
     word: u32,
-    entry: PhantomData<E>,
 }
 
 /// Says that the block is a directory.
@@ -36,7 +44,7 @@ const PAGED: u32 = 1 << 31;
 
 /// A page of a directory. The first of a directory is its head: `block` is the number of pages,
 /// `len` the directory's lines.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct PageRef {
     block: Block,
@@ -65,7 +73,7 @@ impl<E> Copy for PeerSet<E> {}
 
 impl<E> Default for PeerSet<E> {
     fn default() -> Self {
-        Self { block: 0, word: 0, entry: PhantomData }
+        Self { raw: RawSet::default(), entry: PhantomData }
     }
 }
 
@@ -83,7 +91,7 @@ impl<E: Entry> PeerSet<E> {
             let mut entries = self.page(arena, page);
             let at = entries.push(arena, entry, random);
             self.set_page(arena, page, entries);
-            self.word += 1;
+            self.raw.word += 1;
             let moved = self.split_if_due(arena, entry.key(), &hash);
             return moved.unwrap_or(Place { page, at });
         }
@@ -108,7 +116,7 @@ impl<E: Entry> PeerSet<E> {
         let mut entries = self.page(arena, place.page);
         let gone = entries.swap_remove(arena, place.at);
         self.set_page(arena, place.page, entries);
-        self.word -= 1;
+        self.raw.word -= 1;
         self.shrink_if_due(arena, &hash);
         gone
     }
@@ -150,7 +158,7 @@ impl<E: Entry> PeerSet<E> {
     /// How many peers there are.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        self.word & !PAGED
+        self.raw.word & !PAGED
     }
 
     /// The place of some peer of a dense set that is not empty.
@@ -182,12 +190,12 @@ impl<E: Entry> PeerSet<E> {
         let last = self.page(arena, pages - 1);
         last.give(arena);
         if pages > 2 {
-            self.word -= last.len;
+            self.raw.word -= last.len;
             self.set_ref(arena, 0, PageRef { block: pages - 1, len: lines });
         } else {
             let first = self.page(arena, 0);
-            arena.give(self.block, lines);
-            (self.block, self.word) = (first.block, first.len);
+            arena.give(self.raw.block, lines);
+            (self.raw.block, self.raw.word) = (first.block, first.len);
         }
         last.lines() + 1
     }
@@ -214,14 +222,14 @@ impl<E: Entry> PeerSet<E> {
             }
         }
         if !self.is_paged() {
-            (self.block, self.word) = (entries.block, entries.len);
+            (self.raw.block, self.raw.word) = (entries.block, entries.len);
             return cost;
         }
-        self.word -= before - entries.len;
+        self.raw.word -= before - entries.len;
         self.set_page(arena, page, entries);
         if page == 0 {
             let lines = self.head(arena).len;
-            self.block = arena.settle(self.block, lines);
+            self.raw.block = arena.settle(self.raw.block, lines);
         }
         self.shrink_if_due(arena, &hash);
         cost
@@ -273,9 +281,9 @@ impl<E: Entry> PeerSet<E> {
     #[inline]
     pub(crate) fn prefetch(&self, arena: &Arena) {
         if self.is_paged() {
-            arena.prefetch(self.block, 1);
+            arena.prefetch(self.raw.block, 1);
         } else {
-            arena.prefetch(self.block, self.dense_page().lines());
+            arena.prefetch(self.raw.block, self.dense_page().lines());
         }
     }
 
@@ -330,29 +338,29 @@ impl<E: Entry> PeerSet<E> {
     /// Whether it is a directory of pages.
     #[inline]
     pub(crate) fn is_paged(&self) -> bool {
-        self.word & PAGED != 0
+        self.raw.word & PAGED != 0
     }
 
     #[inline]
     fn dense_page(&self) -> Page<E> {
-        Page { block: self.block, len: self.len(), entry: PhantomData }
+        Page { block: self.raw.block, len: self.len(), entry: PhantomData }
     }
 
     fn dense<T>(&mut self, change: impl FnOnce(&mut Page<E>) -> T) -> T {
         let mut page = self.dense_page();
         let result = change(&mut page);
-        (self.block, self.word) = (page.block, page.len);
+        (self.raw.block, self.raw.word) = (page.block, page.len);
         result
     }
 
     fn head(&self, arena: &Arena) -> PageRef {
-        values::<PageRef>(arena.lines(self.block, 1))[0]
+        values::<PageRef>(arena.lines(self.raw.block, 1))[0]
     }
 
     #[inline]
     fn page_ref(&self, arena: &Arena, page: u32) -> PageRef {
         let place = page + 1;
-        let line = arena.lines(self.block + place / REFS, 1);
+        let line = arena.lines(self.raw.block + place / REFS, 1);
         values::<PageRef>(line)[(place % REFS) as usize]
     }
 
@@ -370,7 +378,7 @@ impl<E: Entry> PeerSet<E> {
     }
 
     fn set_ref(&self, arena: &mut Arena, place: u32, to: PageRef) {
-        let line = arena.lines_mut(self.block + place / REFS, 1);
+        let line = arena.lines_mut(self.raw.block + place / REFS, 1);
         values_mut::<PageRef>(line)[(place % REFS) as usize] = to;
     }
 
@@ -389,8 +397,8 @@ impl<E: Entry> PeerSet<E> {
             halves[half as usize].append(arena, entry);
         }
         arena.give(dense.block, dense.lines());
-        self.block = arena.take(1);
-        self.word = dense.len | PAGED;
+        self.raw.block = arena.take(1);
+        self.raw.word = dense.len | PAGED;
         self.set_ref(arena, 0, PageRef { block: 2, len: 1 });
         for (page, half) in (0..).zip(halves) {
             self.set_page(arena, page, half);
@@ -438,7 +446,7 @@ impl<E: Entry> PeerSet<E> {
         if longer == lines {
             return false;
         }
-        self.block = arena.resize(self.block, lines, longer);
+        self.raw.block = arena.resize(self.raw.block, lines, longer);
         self.set_ref(arena, 0, PageRef { block: pages, len: longer });
         true
     }
@@ -466,7 +474,7 @@ impl<E: Entry> PeerSet<E> {
         self.set_page(arena, buddy, to);
         let needed = (last + 1).div_ceil(REFS);
         let kept = if needed * 2 < lines { needed } else { lines };
-        self.block = arena.resize(self.block, lines, kept);
+        self.raw.block = arena.resize(self.raw.block, lines, kept);
         self.set_ref(arena, 0, PageRef { block: last, len: kept });
     }
 
@@ -480,8 +488,8 @@ impl<E: Entry> PeerSet<E> {
             }
             from.give(arena);
         }
-        arena.give(self.block, lines);
-        (self.block, self.word) = (dense.block, dense.len);
+        arena.give(self.raw.block, lines);
+        (self.raw.block, self.raw.word) = (dense.block, dense.len);
     }
 }
 

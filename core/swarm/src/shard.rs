@@ -7,15 +7,15 @@ mod web;
 
 use std::collections::BTreeMap;
 
+use primitives::memory::{LINE, Region};
+use primitives::siphash::siphash;
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, SwarmCounts, Tick};
 
 use crate::arena::Arena;
 use crate::entry::Entry;
 use crate::events::Ear;
 use crate::index::{Index, tag};
-use crate::memory::{LINE, Region};
 use crate::record::{Record, Records, Sets};
-use crate::siphash::siphash;
 use crate::totals::FamilyTotals;
 use crate::web::WebSwarm;
 use crate::{Options, TorrentEvent, Totals};

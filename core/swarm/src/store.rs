@@ -12,14 +12,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
+use primitives::Random;
+use primitives::memory::Region;
+use primitives::siphash::siphash;
 use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
-use crate::memory::Region;
 use crate::shard::{Draft, Lifetimes, Shard};
-use crate::siphash::siphash;
-use crate::{
-    Options, Random, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary,
-};
+use crate::{Options, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary};
 
 /// Torrents and their peers, for any number of threads.
 pub struct Store {

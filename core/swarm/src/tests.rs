@@ -5,12 +5,13 @@ mod looks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use primitives::Random;
 use types::{
     AnnounceSummary, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
     StoreSink, SwarmCounts, Tick, TooSoon,
 };
 
-use crate::{Action, Options, Random, Store, StoreAnnounce, Totals};
+use crate::{Action, Options, Store, StoreAnnounce, Totals};
 
 const LIFETIME_S: u32 = 1000;
 

@@ -10,11 +10,11 @@ use std::hash::{BuildHasher, Hasher};
 
 use arrayvec::ArrayVec;
 use indexmap::IndexMap;
+use primitives::Random;
+use primitives::siphash::siphash;
 use types::{FamilyCounts, SwarmCounts, WebPeer, limits};
 
-use crate::Random;
 use crate::mark::Mark;
-use crate::siphash::siphash;
 
 /// What an announce of a WebTorrent peer has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! The announce of a known peer allocates nothing, whatever the size of its swarm, and neither does a
 //! scrape. (A new peer may: its memory comes in chunks.)
 
-use tidegate_swarm::{Action, Options, Random, Store, StoreAnnounce};
+use primitives::Random;
+use tidegate_swarm::{Action, Options, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
     SwarmCounts, Tick, TooSoon,

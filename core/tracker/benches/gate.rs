@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use tidegate_tracker::access::{AccessLists, HashList, LiveList, Mode};
 use tidegate_tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, KeyId, KeyRules, ListenerPolicy,
-    ListenerPolicyId, Network, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, IpPrefix, KeyId, KeyRules,
+    ListenerPolicy, ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
     Tracker, UserKey,
 };
 use types::{
@@ -228,16 +228,16 @@ fn announce(number: u32) -> Announce {
 }
 
 /// Most of a real list: single addresses and small networks, some of them within others.
-fn networks() -> Vec<(Network, Option<Tick>)> {
+fn networks() -> Vec<(IpPrefix, Option<Tick>)> {
     let mut random = Random::new(5);
     let mut one = |number: u32| {
         let until = (!number.is_multiple_of(3)).then_some(Tick(1000));
         let network = if number.is_multiple_of(2) {
             let bits = [32, 32, 24, 24, 22, 20, 16][random.below(7) as usize];
             // 128.0.0.0 and above: the peers of `announces` are below.
-            Network::new(Ipv4Addr::from_bits(random.next() as u32 | 1 << 31).into(), bits)
+            IpPrefix::new(Ipv4Addr::from_bits(random.next() as u32 | 1 << 31).into(), bits)
         } else {
-            Network::new(v6(&mut random), [64, 64, 48, 56, 128, 32][random.below(6) as usize])
+            IpPrefix::new(v6(&mut random), [64, 64, 48, 56, 128, 32][random.below(6) as usize])
         };
         (network, until)
     };

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
-use swarm::Random;
+use primitives::Random;
 use tidegate_tracker::{
     Limits, ListenerPolicyId, Networks, Options, Policy, Rate, RequestKind, Secrets, StoreOptions,
     Tracker,

@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use swarm::Random;
-use swarm::siphash::siphash;
+use primitives::Random;
+use primitives::siphash::siphash;
 use tidegate_tracker::access::{HashList, LiveList};
 use types::{InfoHash, Tick};
 
@@ -126,7 +126,7 @@ impl<const WORDS: usize, const SHARDS: usize> Plain<Words<WORDS, SHARDS>> {
 
     #[inline]
     fn prefetch(&self, hash: Hash) {
-        swarm::prefetch(self.shard(hash));
+        primitives::prefetch(self.shard(hash));
     }
 
     /// Prefetches the home bucket, which takes the lock and loads a control byte.
@@ -134,7 +134,7 @@ impl<const WORDS: usize, const SHARDS: usize> Plain<Words<WORDS, SHARDS>> {
     fn prefetch_bucket(&self, hash: Hash) {
         let table = self.lock(hash);
         let mask = table.num_buckets().wrapping_sub(1);
-        table.get_bucket(hash.0 as usize & mask).into_iter().for_each(swarm::prefetch);
+        table.get_bucket(hash.0 as usize & mask).into_iter().for_each(primitives::prefetch);
     }
 
     fn insert(&self, row: Words<WORDS, SHARDS>) {

@@ -38,8 +38,8 @@ use types::{Event, InfoHash, PeerId, Refusal, Role, SwarmCounts, Tick};
 use crate::bans::BansView;
 use crate::passkeys::{KeyHash, LockedKey, Report, SessionTag};
 use crate::{
-    BanReason, HeavyHitters, ListenerPolicy, ListenerPolicyId, Network, Networks, Policy,
-    RequestKind, Tracker,
+    BanReason, HeavyHitters, ListenerPolicy, ListenerPolicyId, Networks, Policy, RequestKind,
+    Tracker,
 };
 
 /// Everything the operator decides, as it is at one moment: the policy, the listeners' policies, bans
@@ -233,8 +233,8 @@ impl View<'_> {
     pub fn report_offence(&self, from: IpAddr, reason: BanReason) {
         let Tracker { bans, limiter, .. } = self.tracker;
         if bans.is_enabled(reason) && !self.is_exempt(from) {
-            let (address, bits) = limiter.prefix(from);
-            bans.note(self.now, Network::new(address, bits), reason);
+            let prefix = limiter.prefix(from);
+            bans.note(self.now, prefix, reason);
         }
     }
 
@@ -288,7 +288,7 @@ impl View<'_> {
         let Some(key) = key else { return Ok(()) };
         let report = Report {
             info_hash: claim.info_hash,
-            prefix: self.tracker.limiter.prefix(grant.from).0,
+            prefix: self.tracker.limiter.prefix(grant.from).address(),
             event: claim.event,
             role: claim.role,
             uploaded: claim.uploaded,

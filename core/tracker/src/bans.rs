@@ -7,7 +7,6 @@
 //! 3. Automatic bans are added to the list at once, and to the image by the sweep, a few times a second:
 //!    a flood of offences does not build an image for each ban.
 
-mod network;
 mod offences;
 mod ranges;
 #[cfg(test)]
@@ -20,12 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
+use primitives::IpPrefix;
 use types::{Tick, limits};
 
 use offences::OffenceCounters;
 use ranges::Ranges;
 
-pub use network::Network;
 pub use offences::{BanReason, BanRules};
 
 /// The banned networks.
@@ -41,11 +40,11 @@ pub struct Bans {
 
 #[derive(Default)]
 struct List {
-    networks: BTreeMap<Network, Ban>,
+    networks: BTreeMap<IpPrefix, Ban>,
     /// Number of automatic bans.
     automatic: usize,
     /// Automatic bans that were not taken yet.
-    fresh: Vec<(Network, Option<Tick>, BanReason)>,
+    fresh: Vec<(IpPrefix, Option<Tick>, BanReason)>,
     /// Whether the image is out of date.
     is_changed: bool,
     /// When the first ban ends, if one does.
@@ -85,7 +84,7 @@ impl Bans {
     /// Bans networks until a time, or forever (`None`), and replaces earlier bans of the same networks. In
     /// force for every worker when this returns. Stops at [`limits::BANS_MAX`] bans, and returns how many
     /// of the networks are banned.
-    pub fn put(&self, networks: &[(Network, Option<Tick>)]) -> usize {
+    pub fn put(&self, networks: &[(IpPrefix, Option<Tick>)]) -> usize {
         let mut list = self.list.lock();
         let taken = networks
             .iter()
@@ -100,7 +99,7 @@ impl Bans {
 
     /// Removes the bans of exactly these networks, not of networks that contain them or are contained in
     /// them. In force for every worker when this returns. Returns how many there were.
-    pub fn remove(&self, networks: &[Network]) -> usize {
+    pub fn remove(&self, networks: &[IpPrefix]) -> usize {
         let mut list = self.list.lock();
         let removed = networks.iter().filter(|network| list.remove(network)).count();
         drop(list);
@@ -136,7 +135,7 @@ impl Bans {
     }
 
     /// Appends the automatic bans since the last call to `into`.
-    pub fn take_automatic(&self, into: &mut Vec<(Network, Option<Tick>, BanReason)>) {
+    pub fn take_automatic(&self, into: &mut Vec<(IpPrefix, Option<Tick>, BanReason)>) {
         into.append(&mut self.list.lock().fresh);
     }
 
@@ -148,7 +147,7 @@ impl Bans {
 
     /// Counts an offence of a network, and bans it if it is one too many. Never waits: if the list is
     /// locked, the next offence bans.
-    pub(crate) fn note(&self, now: Tick, network: Network, reason: BanReason) {
+    pub(crate) fn note(&self, now: Tick, network: IpPrefix, reason: BanReason) {
         let Some(time_s) = self.offences.note(now, network, reason) else { return };
         if let Some(mut list) = self.list.try_lock() {
             list.add(network, now.after(time_s), reason);
@@ -207,7 +206,7 @@ impl Image {
 
 impl List {
     /// Returns false if there is no room.
-    fn put(&mut self, network: Network, ban: Ban) -> bool {
+    fn put(&mut self, network: IpPrefix, ban: Ban) -> bool {
         if self.networks.len() >= limits::BANS_MAX && !self.networks.contains_key(&network) {
             return false;
         }
@@ -219,7 +218,7 @@ impl List {
         true
     }
 
-    fn remove(&mut self, network: &Network) -> bool {
+    fn remove(&mut self, network: &IpPrefix) -> bool {
         let removed = self.networks.remove(network);
         let is_automatic = removed.is_some_and(|ban| ban.is_automatic);
         debug_assert!(self.automatic >= usize::from(is_automatic), "automatic bans are miscounted");
@@ -229,7 +228,7 @@ impl List {
     }
 
     /// Adds an automatic ban, unless the network is banned already.
-    fn add(&mut self, network: Network, until: Tick, reason: BanReason) {
+    fn add(&mut self, network: IpPrefix, until: Tick, reason: BanReason) {
         if self.automatic >= limits::BANS_AUTOMATIC_MAX || self.networks.contains_key(&network) {
             return;
         }

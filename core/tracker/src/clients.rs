@@ -61,7 +61,7 @@ impl<T: AsRef<[u8]>> FromIterator<T> for Prefixes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm::Random;
+    use primitives::Random;
 
     #[test]
     fn agrees_with_a_scan_of_all_prefixes() {

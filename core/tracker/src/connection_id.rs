@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use swarm::siphash::siphash;
+use primitives::siphash::siphash;
 use types::Tick;
 
 pub(crate) struct ConnectionIds {

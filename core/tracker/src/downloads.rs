@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
-use swarm::siphash::siphash;
+use primitives::siphash::siphash;
 use types::{InfoHash, limits};
 
 /// The number of downloads of each torrent. Off, and empty, until [`Downloads::enable`] is called.
@@ -154,7 +154,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use swarm::Random;
+    use primitives::Random;
 
     #[test]
     fn agrees_with_a_map() {

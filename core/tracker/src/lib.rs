@@ -35,17 +35,18 @@ use types::{
 };
 
 pub use admission::{Grant, UnverifiedGrant, View};
-pub use bans::{BanReason, BanRules, Bans, Network};
+pub use bans::{BanReason, BanRules, Bans};
 pub use clients::{ClientRules, Prefixes};
 pub use downloads::Downloads;
 pub use inspect::TorrentDetails;
 pub use limiter::{ConnectionPermit, HeavyHitters, Limiter, Limits, Rate, TableUsage};
 pub use listener_policies::{ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses};
-pub use networks::{Networks, ParseNetworkError};
+pub use networks::Networks;
 pub use passkeys::{KeyId, KeyRules, KeyTotals, PasskeyStore};
 pub use policy::{Options, Policy};
+pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
-pub use swarm::{Options as StoreOptions, PeerInfo, Random, RelayTargets, TorrentStats, Totals};
+pub use swarm::{Options as StoreOptions, PeerInfo, RelayTargets, TorrentStats, Totals};
 pub use types::{BadKey, UserKey};
 pub use webtorrent::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 

@@ -15,13 +15,14 @@ mod heavy_hitters;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, Guard};
-use swarm::siphash::siphash;
+use primitives::IpPrefix;
+use primitives::siphash::siphash_ip;
 use types::{Tick, limits};
 
 use crate::{Networks, RequestKind};
@@ -158,23 +159,15 @@ impl Limiter {
     pub(crate) fn note(&self, heavy_hitters: &mut HeavyHitters, now: Tick, from: IpAddr) -> bool {
         let max = self.kernel_block_per_s.load(Relaxed);
         let time_s = self.kernel_block_s.load(Relaxed);
-        max > 0 && heavy_hitters.refused(now, self.prefix(from).0, max, time_s)
+        max > 0 && heavy_hitters.refused(now, self.prefix(from), max, time_s)
     }
 
-    /// Returns the first address of the prefix of `ip`, and the prefix' number of bits.
+    /// Returns the prefix under which `ip` is counted.
     #[inline]
-    pub fn prefix(&self, ip: IpAddr) -> (IpAddr, u8) {
+    pub fn prefix(&self, ip: IpAddr) -> IpPrefix {
         match ip.to_canonical() {
-            IpAddr::V4(ip) => {
-                let bits = self.prefix_v4.load(Relaxed).min(32);
-                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-                (Ipv4Addr::from_bits(ip.to_bits() & mask).into(), bits)
-            }
-            IpAddr::V6(ip) => {
-                let bits = self.prefix_v6.load(Relaxed).min(128);
-                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-                (Ipv6Addr::from_bits(ip.to_bits() & mask).into(), bits)
-            }
+            IpAddr::V4(ip) => IpPrefix::v4(ip, self.prefix_v4.load(Relaxed)),
+            IpAddr::V6(ip) => IpPrefix::v6(ip, self.prefix_v6.load(Relaxed)),
         }
     }
 
@@ -229,16 +222,7 @@ impl Limiter {
     /// Returns a keyed hash of the prefix of `ip`.
     #[inline]
     fn prefix_hash(&self, ip: IpAddr) -> u64 {
-        ip_hash(&self.key, self.prefix(ip).0)
-    }
-}
-
-/// Returns a keyed hash of an address. The families differ in length, so they cannot collide.
-#[inline]
-pub(crate) fn ip_hash(key: &[u8; 16], ip: IpAddr) -> u64 {
-    match ip {
-        IpAddr::V4(ip) => siphash::<1, 3>(key, &ip.octets()),
-        IpAddr::V6(ip) => siphash::<1, 3>(key, &ip.octets()),
+        siphash_ip::<1, 3>(&self.key, self.prefix(ip).address())
     }
 }
 

@@ -1,23 +1,16 @@
-//! Sets of networks in CIDR notation.
+//! Sets of networks, for "is this address in one of them?".
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::RangeInclusive;
-use std::str::FromStr;
+use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use primitives::{IpPrefix, ParseIpPrefixError};
 
 /// A set of networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
-    /// Sorted, without overlaps.
-    v4: Vec<RangeInclusive<Ipv4Addr>>,
-    v6: Vec<RangeInclusive<Ipv6Addr>>,
+    /// First and last addresses, sorted; ranges neither overlap nor touch.
+    v4: Vec<(u128, u128)>,
+    v6: Vec<(u128, u128)>,
 }
-
-/// A text is neither an address nor a network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseNetworkError(String);
 
 impl Networks {
     /// Parses addresses (`192.0.2.1`) and networks (`192.0.2.0/24`, `2001:db8::/32`).
@@ -25,21 +18,14 @@ impl Networks {
     /// # Errors
     ///
     /// If a text is neither.
-    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ParseNetworkError> {
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ParseIpPrefixError> {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for text in texts {
-            match network(text)? {
-                IpNet::V4(network) => v4.push(network),
-                IpNet::V6(network) => v6.push(network),
-            }
+            let prefix: IpPrefix = text.parse()?;
+            let family = if prefix.address().is_ipv4() { &mut v4 } else { &mut v6 };
+            family.push(prefix.bounds());
         }
-        let mut v4: Vec<_> =
-            Ipv4Net::aggregate(&v4).iter().map(|net| net.network()..=net.broadcast()).collect();
-        let mut v6: Vec<_> =
-            Ipv6Net::aggregate(&v6).iter().map(|net| net.network()..=net.broadcast()).collect();
-        v4.sort_unstable_by_key(|range| *range.start());
-        v6.sort_unstable_by_key(|range| *range.start());
-        Ok(Self { v4, v6 })
+        Ok(Self { v4: joined(v4), v6: joined(v6) })
     }
 
     /// Returns whether the set is empty.
@@ -49,45 +35,41 @@ impl Networks {
 
     /// Returns whether the set contains all addresses of a family.
     pub fn contains_whole_family(&self) -> bool {
-        self.v4.contains(&(Ipv4Addr::UNSPECIFIED..=Ipv4Addr::BROADCAST))
-            || self.v6.contains(&(Ipv6Addr::UNSPECIFIED..=Ipv6Addr::from([u16::MAX; 8])))
+        self.v4.contains(&(0, u32::MAX.into())) || self.v6.contains(&(0, u128::MAX))
     }
 
     /// Returns whether the set contains `ip`. A v4-mapped v6 address counts as its v4 address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match ip.to_canonical() {
-            IpAddr::V4(ip) => contains(&self.v4, ip),
-            IpAddr::V6(ip) => contains(&self.v6, ip),
+            IpAddr::V4(ip) => contains(&self.v4, ip.to_bits().into()),
+            IpAddr::V6(ip) => contains(&self.v6, ip.to_bits()),
         }
     }
 }
 
-/// Returns whether one of the ranges, which are sorted and do not overlap, contains `ip`.
-fn contains<A: Copy + Ord>(ranges: &[RangeInclusive<A>], ip: A) -> bool {
-    let behind = ranges.partition_point(|range| *range.start() <= ip);
-    behind.checked_sub(1).and_then(|at| ranges.get(at)).is_some_and(|range| ip <= *range.end())
+/// Sorts ranges, and joins those that overlap or touch.
+fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
+    ranges.sort_unstable();
+    ranges.dedup_by(|(first, last), (_, last_before)| {
+        let joins = *first <= last_before.saturating_add(1);
+        if joins {
+            *last_before = (*last_before).max(*last);
+        }
+        joins
+    });
+    ranges
 }
 
-/// Parses an address or a network.
-pub(crate) fn network(text: &str) -> Result<IpNet, ParseNetworkError> {
-    let parsed = IpNet::from_str(text).or_else(|_| IpAddr::from_str(text).map(IpNet::from));
-    parsed.map_err(|_| ParseNetworkError(text.to_owned()))
+/// Returns whether one of the ranges contains `ip`.
+fn contains(ranges: &[(u128, u128)], ip: u128) -> bool {
+    let behind = ranges.partition_point(|(first, _)| *first <= ip);
+    behind.checked_sub(1).and_then(|at| ranges.get(at)).is_some_and(|(_, last)| ip <= *last)
 }
-
-impl fmt::Display for ParseNetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "invalid network `{}`: expected an address or a network such as 192.0.2.0/24",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for ParseNetworkError {}
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     /// Compares random networks with a scan of the list.
@@ -105,14 +87,14 @@ mod tests {
                     _ => format!("fd00::{:x}:0/{}", random(16), 100 + random(29)),
                 })
                 .collect();
-            let naive: Vec<IpNet> = texts.iter().map(|text| network(text).unwrap()).collect();
+            let naive: Vec<IpPrefix> = texts.iter().map(|text| text.parse().unwrap()).collect();
             let networks = Networks::parse(texts.iter().map(String::as_str)).unwrap();
             assert_eq!(networks.is_empty(), texts.is_empty());
             for _ in 0..100 {
                 let v4 = Ipv4Addr::new(10, random(4) as u8, random(4) as u8, random(256) as u8);
                 let v6 = format!("fd00::{:x}:{:x}", random(16), random(1 << 16)).parse().unwrap();
                 for ip in [IpAddr::V4(v4), v6] {
-                    let expected = naive.iter().any(|network| network.contains(&ip));
+                    let expected = naive.iter().any(|network| network.contains(ip));
                     assert_eq!(networks.contains(ip), expected, "{ip} in {texts:?}");
                 }
             }
@@ -136,8 +118,8 @@ mod tests {
     }
 
     #[test]
-    fn error_names_the_bad_network() {
+    fn bad_networks_are_named() {
         let error = Networks::parse(["10.0.0.0/8", "10.0.0/33"]).unwrap_err();
-        assert!(error.to_string().starts_with("invalid network `10.0.0/33`"));
+        assert!(error.to_string().starts_with("`10.0.0/33` is neither"));
     }
 }

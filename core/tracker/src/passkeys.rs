@@ -23,11 +23,10 @@ use std::net::IpAddr;
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;
-use swarm::siphash::{siphash, siphash_128};
+use primitives::siphash::{siphash, siphash_128, siphash_ip};
 use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::RequestKind;
-use crate::limiter::ip_hash;
 use quota::QuotaState;
 use sessions::{QuotaEntries, QuotaEntry, Session, Sessions};
 use table::{LockedShard, Row, RowIndex, RowKey, ShardedTable};
@@ -302,7 +301,7 @@ impl PasskeyStore {
             return None;
         }
         let torrent = siphash::<1, 3>(&self.secret, &report.info_hash.0) as u32;
-        Some((torrent, ip_hash(&self.secret, report.prefix) as u32))
+        Some((torrent, siphash_ip::<1, 3>(&self.secret, report.prefix) as u32))
     }
 
     #[inline]

@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
-use swarm::siphash::siphash;
-use swarm::{Action, Random, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
+use primitives::Random;
+use primitives::siphash::siphash;
+use swarm::{Action, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
 use types::{
     ConnectionKey, Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick,
     WebPeer, limits,

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, KeyId, KeyRules, ListenerPolicy,
-    ListenerPolicyId, Network, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, IpPrefix, KeyId, KeyRules,
+    ListenerPolicy, ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
     Tracker, UserKey,
 };
 use types::{
@@ -64,7 +64,7 @@ fn tracker() -> Tracker {
     };
     (0..KEYS).for_each(|number| _ = tracker.passkeys().put(KeyId(number), key(number), rules));
     let bans =
-        (0..1000_u32).map(|number| (Network::from(IpAddr::from(number.to_be_bytes())), None));
+        (0..1000_u32).map(|number| (IpPrefix::from(IpAddr::from(number.to_be_bytes())), None));
     tracker.bans().put(&bans.collect::<Vec<_>>());
     let denied: Vec<_> = (0..10_000_u32).map(|number| InfoHash([number as u8 | 128; 20])).collect();
     tracker.denied().insert(&denied);

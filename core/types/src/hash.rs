@@ -4,8 +4,10 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
+use bytemuck::{Pod, Zeroable};
+
 /// A torrent's name: SHA-1 of its info dictionary (BEP 3), or a v2 SHA-256 cut to 20 bytes (BEP 52).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct InfoHash(pub [u8; 20]);
 

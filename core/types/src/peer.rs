@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use bytemuck::{Pod, Zeroable};
+
 /// The address family of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
@@ -14,6 +16,12 @@ pub enum Family {
 impl Family {
     /// Both, in the order in which tables are laid out.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// Returns the family of `ip`. A v4-mapped v6 address is its v4 address.
+    #[inline]
+    pub fn of(ip: IpAddr) -> Self {
+        if ip.to_canonical().is_ipv4() { Self::V4 } else { Self::V6 }
+    }
 
     /// 0 for v4, 1 for v6.
     pub fn index(self) -> usize {
@@ -79,12 +87,12 @@ impl PeerKey {
 
 /// A v4 peer as the store keeps it: 6 bytes that go over the wire as they are (BEP 23), and 2 of
 /// the store's own (age and flags), which codecs skip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct PackedV4(pub [u8; 8]);
 
 /// A v6 peer as the store keeps it: 18 wire bytes (BEP 7), and 2 of the store's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct PackedV6(pub [u8; 20]);
 

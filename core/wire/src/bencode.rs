@@ -1,9 +1,9 @@
-//! Bencoding (BEP 3): integers `i7e`, byte strings `3:abc`, lists `l...e`, dictionaries `d...e` whose
-//! keys are byte strings in the order of their raw bytes.
+//! Bencoding (BEP 3): integers `i7e`, byte strings `3:abc`, lists `l...e`, and dictionaries `d...e`
+//! whose keys are byte strings, sorted by their bytes.
 //!
-//! [`Encoder`] appends to a buffer that is used again for every answer. [`parse`] checks a whole
-//! text strictly and gives a [`Value`] that borrows from it; it serves tests and tools, and costs
-//! nothing on the tracker's own path. [`parse_loosely`] takes what other trackers write, too.
+//! [`Encoder`] appends to a buffer that is reused for every response. [`parse`] is strict and returns
+//! a [`Value`] that borrows from the input. [`parse_lenient`] also accepts what other trackers write.
+//! Only tests and tools parse; the tracker itself only encodes.
 
 mod encode;
 mod read;
@@ -12,4 +12,6 @@ mod tests;
 
 pub use encode::Encoder;
 pub(crate) use encode::append_decimal;
-pub use read::{DEPTH_MAX, Malformed, Reason, Value, entry, parse, parse_loosely};
+pub use read::{
+    BencodeError, BencodeErrorKind, DEPTH_MAX, Value, dict_entry, parse, parse_lenient,
+};

@@ -1,9 +1,8 @@
 //! The HTTP tracker protocol: BEP 3, 7, 21, 23, 24, 31, 48 over HTTP/1.1 and 1.0.
 //!
-//! [`read_head`] finds a request in a stream's bytes, [`announce_query`] and [`ScrapeQuery`] read
-//! what it asks, and the functions of `reply` write answers behind each other into one buffer, so
-//! that pipelined requests leave in one write. Nothing is allocated for a request. The other
-//! direction, which clients speak, is [`client`].
+//! [`read_head`] parses the request at the start of a buffer. [`announce_query`] and [`ScrapeQuery`]
+//! parse its query. The functions of `reply` append responses to one buffer, so that the responses to
+//! pipelined requests leave in one write. No request allocates. [`client`] is the client's side.
 
 pub mod client;
 mod forwarded;
@@ -16,10 +15,10 @@ mod upgrade;
 
 pub use crate::url::Target;
 pub use forwarded::ForwardedHeader;
-pub use head::{Fault, Head, Method, Request, read_head};
+pub use head::{Method, ParsedRequest, RequestError, RequestHead, read_head};
 pub use query::{AnnounceQuery, ScrapeQuery, announce_query};
 pub use reply::{
-    AnnounceReply, PeerModel, Response, Status, broken_upgrade, failure, fault, forbidden_origin,
-    scrape,
+    AnnounceReply, PeerFormat, ResponseFraming, Status, failure, forbidden_origin, request_error,
+    scrape, upgrade_error,
 };
-pub use upgrade::{BrokenUpgrade, Upgrade};
+pub use upgrade::{Upgrade, UpgradeError};

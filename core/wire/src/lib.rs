@@ -1,8 +1,8 @@
-//! Bytes to types and back: what goes over the wire, and nothing of what it means.
+//! Codecs: bytes to types and back, for UDP, HTTP, WebSocket and WebTorrent.
 //!
-//! Codecs are pure functions over buffers that the caller owns. They allocate nothing per request,
-//! never panic on what comes in, and never index it: bytes are split, and what is missing is an
-//! error value. They decide nothing that needs the store, a clock or a key; that is `tracker`.
+//! Codecs are pure functions over buffers that the caller owns. They do not allocate per request and
+//! never panic on input. Input is split, never indexed; missing bytes are an error value. Decisions
+//! that need the store, a clock or a key belong to `tracker`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 

@@ -1,9 +1,9 @@
-//! For whom a proxy speaks: the PROXY protocol at the start of a TCP connection, versions 1 (a line
-//! of text) and 2 (binary), and Cloudflare's Simple Proxy Protocol before each UDP datagram
-//! ([`simple`]).
+//! Client addresses from proxies: the PROXY protocol at the start of a TCP connection, version 1 (a
+//! line of text) and version 2 (binary), and Cloudflare's Simple Proxy Protocol before each UDP
+//! datagram ([`simple`]).
 //!
-//! Anybody can write such a header. Whether the sender may is the caller's business; so is what the
-//! addresses in it are worth.
+//! Any sender can forge such a header. The caller must check that the sender is a trusted proxy, and
+//! whether the addresses are usable.
 
 mod read;
 pub mod simple;
@@ -11,16 +11,16 @@ pub mod simple;
 mod tests;
 mod write;
 
-pub use read::{Fault, Header, Opening, Route, read};
+pub use read::{ParsedProxyHeader, ProxyHeader, ProxyHeaderError, Route, read};
 pub use write::{line, local, relayed};
 
-/// How a header of version 2 begins: no text, and no other protocol either.
-const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// How a header of version 1 begins.
-const WORD: &[u8; 6] = b"PROXY ";
+/// The start of a header of version 2. Chosen to be neither text nor the start of another protocol.
+const BINARY_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The start of a header of version 1.
+const TEXT_PREFIX: &[u8; 6] = b"PROXY ";
 
-/// Whether these first bytes of a connection are those of a header, whole or not. HTTP and TLS
-/// begin otherwise.
-pub fn begins(input: &[u8]) -> bool {
-    input.starts_with(WORD) || input.starts_with(SIGNATURE)
+/// Returns whether the first bytes of a connection start a header, complete or not. HTTP and TLS start
+/// differently.
+pub fn is_proxy_header(input: &[u8]) -> bool {
+    input.starts_with(TEXT_PREFIX) || input.starts_with(BINARY_SIGNATURE)
 }

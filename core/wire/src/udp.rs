@@ -1,16 +1,16 @@
-//! The UDP tracker protocol (BEP 15) and the options behind its announces (BEP 41).
+//! The UDP tracker protocol (BEP 15) and the options after an announce (BEP 41).
 //!
-//! [`decode`] turns a datagram into a [`Request`]; the `*_reply` functions write answers into the
-//! slot that the engine sends from. The other direction, which clients speak, is [`client`].
+//! [`decode`] parses a datagram into a [`Request`]. The `*_reply` functions write answers into the
+//! buffer that the engine sends. [`client`] is the client's side.
 //!
-//! All integers are big-endian. Every request starts alike:
+//! All integers are big-endian. Every request has the same head:
 //!
 //! ```text
 //! 0 u64 connection_id (connect: the magic) | 8 u32 action | 12 u32 transaction_id | 16 ...
 //! ```
 //!
-//! A connection id is only read here. Whether it is good, the tracker knows; until it has said so,
-//! nothing may be answered, and [`Request`] is cut so that there is one place to ask.
+//! Connection ids are only parsed here; the tracker verifies them. No answer may be sent before that,
+//! and [`Request::Connected`] is the one place where the id must be verified.
 
 pub mod client;
 mod options;
@@ -18,7 +18,7 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
-pub use options::{Option41, OptionCutShort, Options, OptionsIter};
+pub use options::{OptionIter, Options, TruncatedOption, UdpOption};
 pub use reply::{
     ANNOUNCE_HEAD_LEN, AnnounceHead, announce_reply, append_peers_v4, append_peers_v6,
     connect_reply, error_reply, scrape_reply,
@@ -26,10 +26,10 @@ pub use reply::{
 
 use types::{Announce, Event, InfoHash, NumWant, PeerId, Refusal, limits};
 
-/// What a connect request has in place of a connection id.
+/// The protocol id, which a connect request has in place of a connection id.
 const MAGIC: u64 = 0x417_2710_1980;
 
-/// Numbers of what is asked, and of the answers to it.
+/// Action numbers of requests and answers.
 mod action {
     pub(super) const CONNECT: u32 = 0;
     pub(super) const ANNOUNCE: u32 = 1;
@@ -37,56 +37,56 @@ mod action {
     pub(super) const ERROR: u32 = 3;
 }
 
-/// A datagram that asks for something.
+/// A decoded request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Asks for a connection id. The only request that is answered without one.
+    /// Requests a connection id. The only request that is answered without one.
     Connect {
-        /// To be echoed.
+        /// The answer must repeat it.
         transaction_id: u32,
     },
-    /// Everything else comes with a connection id. Unless the tracker verifies it, there is no answer.
+    /// Any other request. It must not be answered unless the connection id is valid.
     Connected {
-        /// What the client claims to have been given, to be verified against its address.
+        /// The connection id, to be verified against the client's address.
         connection_id: u64,
-        /// To be echoed.
+        /// The answer must repeat it.
         transaction_id: u32,
-        /// What it wants.
-        call: VerifiedRequest<'a>,
+        /// The request itself.
+        request: VerifiedRequest<'a>,
     },
 }
 
-/// What a client wants that has been connected before.
+/// A request with a connection id. Verify the id before you use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifiedRequest<'a> {
     /// An announce.
     Announce {
-        /// What it says.
+        /// The announce itself.
         announce: Announce,
-        /// What follows it (BEP 41).
+        /// The options after it (BEP 41).
         options: Options<'a>,
     },
     /// A scrape of at least one torrent.
     Scrape(InfoHashes<'a>),
-    /// Nothing that can be served. To be answered only if the connection id is good.
+    /// A request that cannot be served. Answer with the refusal only if the connection id is valid.
     Malformed(Refusal),
 }
 
-/// Why a datagram is met with silence, whoever sent it.
+/// The reason why a datagram is never answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// Under 16 bytes: too short for any request.
+    /// Shorter than 16 bytes, the head of a request.
     TooShort,
-    /// A connect request without the magic.
-    NotATracker,
+    /// A connect request without the protocol id.
+    WrongMagic,
 }
 
-/// The torrents that a scrape names: 1 to [`limits::SCRAPE_HASHES_UDP_MAX`], in the order sent,
-/// repeats included.
+/// The info hashes of a scrape: 1 to [`limits::SCRAPE_HASHES_UDP_MAX`], in the client's order, repeats
+/// included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InfoHashes<'a>(&'a [[u8; 20]]);
 
-/// Reads a datagram. Never fails on extra bytes behind a whole request.
+/// Decodes a datagram. Extra bytes after a complete request are ignored.
 pub fn decode(datagram: &[u8]) -> Result<Request<'_>, DecodeError> {
     //= bep15#packet-minimum
     let Some((head, body)) = datagram.split_first_chunk::<16>() else {
@@ -94,21 +94,21 @@ pub fn decode(datagram: &[u8]) -> Result<Request<'_>, DecodeError> {
     };
     let head = u128::from_be_bytes(*head);
     let (connection_id, action, transaction_id) = split_head(head);
-    let call = match action {
+    let request = match action {
         //= bep15#connect-request
         action::CONNECT if connection_id == MAGIC => {
             return Ok(Request::Connect { transaction_id });
         }
-        action::CONNECT => return Err(DecodeError::NotATracker),
+        action::CONNECT => return Err(DecodeError::WrongMagic),
         action::ANNOUNCE => decode_announce(body),
         action::SCRAPE => decode_scrape(body),
         _ => VerifiedRequest::Malformed(Refusal::UnknownAction),
     };
-    Ok(Request::Connected { connection_id, transaction_id, call })
+    Ok(Request::Connected { connection_id, transaction_id, request })
 }
 
-/// Connection id, action, transaction id.
-#[expect(clippy::cast_possible_truncation, reason = "cuts the number in three")]
+/// Splits the head into connection id, action and transaction id.
+#[expect(clippy::cast_possible_truncation, reason = "splits the number in three")]
 fn split_head(head: u128) -> (u64, u32, u32) {
     ((head >> 64) as u64, (head >> 32) as u32, head as u32)
 }
@@ -124,8 +124,9 @@ fn decode_announce(body: &[u8]) -> VerifiedRequest<'_> {
     }
 }
 
-/// The fields behind the head. `None` cannot be: the array is as long as they are together, which
-/// the compiler sees, so that the one length check is the caller's.
+/// Decodes the fields after the head. Never returns `None`: the array is as long as all fields
+/// together. The compiler sees that and removes every check, so the caller's length check is the only
+/// one.
 fn announce_fields(fields: &[u8; 82]) -> Option<Announce> {
     let (info_hash, rest) = fields.split_first_chunk()?;
     let (peer_id, rest) = rest.split_first_chunk()?;
@@ -134,7 +135,7 @@ fn announce_fields(fields: &[u8; 82]) -> Option<Announce> {
     let (uploaded, rest) = rest.split_first_chunk()?;
     let (event, rest) = rest.split_first_chunk()?;
     //= bep15#announce-ip
-    // Address and key are not looked at: whoever believes the address aims traffic at a victim.
+    // Address and key are ignored: a tracker that trusts the address would aim traffic at a victim.
     let (_ip, rest) = rest.split_first_chunk::<4>()?;
     let (_key, rest) = rest.split_first_chunk::<4>()?;
     let (want, rest) = rest.split_first_chunk()?;
@@ -161,7 +162,7 @@ fn event_of(number: u32) -> Event {
     }
 }
 
-/// All ones is what clients send before they know the torrent's size.
+/// Clients send all ones before they know the torrent's size.
 fn left_of(bytes: u64) -> Option<u64> {
     (bytes != u64::MAX).then_some(bytes)
 }
@@ -190,25 +191,25 @@ fn decode_scrape(body: &[u8]) -> VerifiedRequest<'_> {
 }
 
 impl InfoHashes<'_> {
-    /// How many, at least one.
-    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    /// Returns the number of hashes, at least one.
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The hashes in the order sent.
+    /// Returns the hashes in the client's order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = InfoHash> {
         self.0.iter().map(|hash| InfoHash(*hash))
     }
 
-    /// Copies them where they can be passed on as a slice, and gives that slice.
+    /// Copies the hashes to `buffer` and returns the filled part.
     pub fn copy_to<'b>(
         &self,
-        room: &'b mut [InfoHash; limits::SCRAPE_HASHES_UDP_MAX],
+        buffer: &'b mut [InfoHash; limits::SCRAPE_HASHES_UDP_MAX],
     ) -> &'b [InfoHash] {
-        for (slot, hash) in room.iter_mut().zip(self.iter()) {
+        for (slot, hash) in buffer.iter_mut().zip(self.iter()) {
             *slot = hash;
         }
-        room.get(..self.len()).unwrap_or_default()
+        buffer.get(..self.len()).unwrap_or_default()
     }
 }

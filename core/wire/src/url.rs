@@ -1,34 +1,36 @@
-//! What the path and query of a tracker's URL say: over HTTP the request target, over UDP the URLData
-//! of BEP 41.
+//! The path and query of a tracker's URL: the request target over HTTP, the URLData of BEP 41 over
+//! UDP.
 
 use types::UserKey;
 
-/// What is asked for.
+/// The endpoint that a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// `/announce`, with the query behind `?`.
+    /// `/announce`, with the query after `?`.
     Announce(&'a [u8]),
-    /// `/scrape`, with the query behind `?`.
+    /// `/scrape`, with the query after `?`.
     Scrape(&'a [u8]),
     /// Any other path.
     Unknown,
 }
 
-/// A target, and who asks for it.
+/// A parsed path and query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Url<'a> {
-    /// What is asked for.
+    /// The endpoint.
     pub target: Target<'a>,
-    /// KEY of `/announce/KEY`, `/KEY/announce`, or the same with `/scrape`: by it a private tracker
-    /// knows its users. Never empty, and as it came; before `/announce` it has the form of a key.
+    /// The passkey of a private tracker's user: `KEY` of `/announce/KEY` or `/KEY/announce`, likewise
+    /// for `/scrape`. Never empty, and not decoded. It is checked for a key's form only if it stands
+    /// before `/announce` or `/scrape`.
     pub key: Option<&'a [u8]>,
-    /// The path alone, from `/` up to the query.
+    /// The path from its first `/` up to the query.
     pub path: &'a [u8],
-    /// What is behind the `?`.
+    /// The text after the `?`.
     pub query: &'a [u8],
 }
 
-/// Takes the origin form, and the absolute form that proxies may send (RFC 9112, 3.2.2).
+/// Parses a request target in origin form or in the absolute form that proxies may send (RFC 9112,
+/// 3.2.2).
 pub fn read(uri: &[u8]) -> Url<'_> {
     let uri = match uri.strip_prefix(b"http://").or_else(|| uri.strip_prefix(b"https://")) {
         Some(rest) => {
@@ -42,22 +44,22 @@ pub fn read(uri: &[u8]) -> Url<'_> {
         None => (uri, [].as_slice()),
     };
     let (target, key) = if let Some(rest) = path.strip_prefix(b"/announce") {
-        behind(rest, Target::Announce(query))
+        key_after(rest, Target::Announce(query))
     //= bep48#scrape-url
     } else if let Some(rest) = path.strip_prefix(b"/scrape") {
-        behind(rest, Target::Scrape(query))
+        key_after(rest, Target::Scrape(query))
     } else if let Some(rest) = path.strip_suffix(b"/announce") {
-        before(rest, Target::Announce(query))
+        key_before(rest, Target::Announce(query))
     } else if let Some(rest) = path.strip_suffix(b"/scrape") {
-        before(rest, Target::Scrape(query))
+        key_before(rest, Target::Scrape(query))
     } else {
         (Target::Unknown, None)
     };
     Url { target, key, path, query }
 }
 
-/// What `rest` behind a target's name makes of it.
-fn behind<'a>(rest: &'a [u8], target: Target<'a>) -> (Target<'a>, Option<&'a [u8]>) {
+/// Parses `rest`, the part of a path after `/announce` or `/scrape`, which may be a key.
+fn key_after<'a>(rest: &'a [u8], target: Target<'a>) -> (Target<'a>, Option<&'a [u8]>) {
     match rest {
         [] | [b'/'] => (target, None),
         [b'/', key @ ..] => (target, Some(key)),
@@ -65,18 +67,18 @@ fn behind<'a>(rest: &'a [u8], target: Target<'a>) -> (Target<'a>, Option<&'a [u8
     }
 }
 
-/// What `rest` before a target's name makes of it: a key, or no target at all.
-fn before<'a>(rest: &'a [u8], target: Target<'a>) -> (Target<'a>, Option<&'a [u8]>) {
+/// Parses `rest`, the part of a path before `/announce` or `/scrape`, which must be a key.
+fn key_before<'a>(rest: &'a [u8], target: Target<'a>) -> (Target<'a>, Option<&'a [u8]>) {
     match rest {
         [b'/', key @ ..] if UserKey::parse(key).is_ok() => (target, Some(key)),
         _ => (Target::Unknown, None),
     }
 }
 
-/// The key that a private tracker's user has in the query: `passkey=KEY`, or else `key=KEY`.
+/// Returns the passkey in a query: that of `passkey=KEY`, or else that of `key=KEY`.
 ///
-/// `key` is also what clients call a random number of theirs, of 8 hex digits mostly, which they put
-/// behind the query of the announce URL: what has not the form of a user's key is none.
+/// Clients also send a random number of their own as `key`, mostly 8 hex digits, after the query of
+/// the announce URL. Values without the form of a user's key are therefore ignored.
 pub fn query_key(query: &[u8]) -> Option<&[u8]> {
     let named = |wanted: &[u8]| {
         parameters(query)
@@ -87,7 +89,7 @@ pub fn query_key(query: &[u8]) -> Option<&[u8]> {
     named(b"passkey").or_else(|| named(b"key"))
 }
 
-/// Names and values of a query, in order. What has no `=` has an empty value.
+/// Returns the names and values of a query, in order. A parameter without `=` has an empty value.
 pub(crate) fn parameters(query: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = Some(query);
     std::iter::from_fn(move || {
@@ -99,7 +101,7 @@ pub(crate) fn parameters(query: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// What stands before the first `byte`, and what behind it.
+/// Returns the text before the first `byte`, and the text after it if there is such a byte.
 fn split(text: &[u8], byte: u8) -> (&[u8], Option<&[u8]>) {
     match memchr::memchr(byte, text) {
         Some(at) => (text.get(..at).unwrap_or_default(), text.get(at + 1..)),
@@ -114,8 +116,8 @@ mod tests {
     //= bep48#scrape-url
     //= type=test
     #[test]
-    fn paths_are_told_apart() {
-        let said = |uri: &str| {
+    fn parses_endpoint_and_key_of_a_path() {
+        let parsed = |uri: &str| {
             let Url { target, key, .. } = read(uri.as_bytes());
             let target = match target {
                 Target::Announce(query) => format!("announce {}", query.escape_ascii()),
@@ -125,26 +127,26 @@ mod tests {
             (target, key.map(|key| key.escape_ascii().to_string()))
         };
         let open = |target: &str| (target.to_owned(), None);
-        assert_eq!(said("/announce"), open("announce "));
-        assert_eq!(said("/announce/"), open("announce "));
-        assert_eq!(said("/announce?a?b"), open("announce a?b"));
-        assert_eq!(said("http://host:1/scrape?x"), open("scrape x"));
-        assert_eq!(said("/announce/0123?a"), ("announce a".into(), Some("0123".into())));
-        assert_eq!(said("/scrape/a/b"), ("scrape ".into(), Some("a/b".into())));
+        assert_eq!(parsed("/announce"), open("announce "));
+        assert_eq!(parsed("/announce/"), open("announce "));
+        assert_eq!(parsed("/announce?a?b"), open("announce a?b"));
+        assert_eq!(parsed("http://host:1/scrape?x"), open("scrape x"));
+        assert_eq!(parsed("/announce/0123?a"), ("announce a".into(), Some("0123".into())));
+        assert_eq!(parsed("/scrape/a/b"), ("scrape ".into(), Some("a/b".into())));
         let key = "0123456789abcdef";
         let by_key = |target: &str| (target.to_owned(), Some(key.to_owned()));
-        assert_eq!(said(&format!("/{key}/announce?x")), by_key("announce x"));
-        assert_eq!(said(&format!("/{key}/scrape")), by_key("scrape "));
+        assert_eq!(parsed(&format!("/{key}/announce?x")), by_key("announce x"));
+        assert_eq!(parsed(&format!("/{key}/scrape")), by_key("scrape "));
         let others = ["http://host", "/announcex", "/", "", "?", "announce", "/Announce"];
         let almost =
             ["/short/announce", "/0123456789abcde%/announce", "/a/0123456789abcdef/scrape"];
         for other in others.into_iter().chain(almost) {
-            assert_eq!(said(other), open("unknown"), "{other}");
+            assert_eq!(parsed(other), open("unknown"), "{other}");
         }
     }
 
     #[test]
-    fn keys_in_queries_are_told_from_what_clients_call_so() {
+    fn ignores_client_numbers_in_the_key_parameter() {
         let found = |query: &str| {
             query_key(query.as_bytes()).map(|key| String::from_utf8_lossy(key).into_owned())
         };

@@ -1,9 +1,10 @@
-//! Reading an HTTP request allocates nothing, and neither does an answer in buffers that have held one
-//! like it.
+//! Parsing an HTTP request does not allocate, and neither does a response in buffers that have held one
+//! of its length.
 
 use tidegate_wire::http::{
-    AnnounceReply, Fault, ForwardedHeader, Head, Method, PeerModel, Response, ScrapeQuery, Target,
-    announce_query, failure, fault, read_head, scrape,
+    AnnounceReply, ForwardedHeader, Method, ParsedRequest, PeerFormat, RequestError,
+    ResponseFraming, ScrapeQuery, Target, announce_query, failure, read_head, request_error,
+    scrape,
 };
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits};
 
@@ -13,9 +14,9 @@ const ANNOUNCE: &str = "GET /announce?info_hash=%00%01%02%03%04%05%06%07%08%09%0
      Host: tracker.example:6969\r\nX-Forwarded-For: 192.0.2.1, 192.0.2.2\r\n\r\n";
 const SCRAPE: &str = "GET /scrape?info_hash=aaaaaaaaaaaaaaaaaaaa&info_hash=%41AAAAAAAAAAAAAAAAAAA HTTP/1.1\r\n\
      Host: tracker.example\r\n\r\n";
-const RESPONSE: Response = Response { method: Method::Get, keep_alive: true };
+const RESPONSE: ResponseFraming = ResponseFraming { method: Method::Get, keep_alive: true };
 
-/// What a worker keeps from request to request.
+/// The buffers that a worker reuses for every request.
 #[derive(Default)]
 struct Buffers {
     body: Vec<u8>,
@@ -23,15 +24,15 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// Answers the request at the start of `input`, if there is a whole one.
+    /// Answers the request at the start of `input`, if it is complete.
     fn answer(&mut self, input: &[u8]) {
         let request = match read_head(input) {
-            Head::Whole(request) => request,
-            Head::Partial => return,
-            Head::Fault(found) => return fault(&mut self.out, found),
+            ParsedRequest::Complete(request) => request,
+            ParsedRequest::Partial => return,
+            ParsedRequest::Invalid(found) => return request_error(&mut self.out, found),
         };
         for header in [ForwardedHeader::XForwardedFor, ForwardedHeader::Forwarded] {
-            std::hint::black_box(request.hops(header).count());
+            std::hint::black_box(request.forwarded_addresses(header).count());
         }
         self.body.clear();
         match request.target {
@@ -51,12 +52,12 @@ impl Buffers {
         RESPONSE.ok(&mut self.out, &self.body);
     }
 
-    /// One answer in each model, to be as long as can be.
+    /// Writes one response in each peer format, as long as possible.
     fn announced(&mut self) {
-        for model in [PeerModel::Compact, PeerModel::Dict, PeerModel::DictNoIds] {
+        for peer_format in [PeerFormat::Compact, PeerFormat::Dict, PeerFormat::DictNoIds] {
             let with_id = PeerKey::new([0x2001, 0xdb8, 0, 0, 1, 2, 3, 4].into(), 65_535);
             let reply = AnnounceReply {
-                model,
+                peer_format,
                 counts: SwarmCounts { downloads: u32::MAX, ..SwarmCounts::default() },
                 v4: 300,
                 v6: 200,
@@ -68,7 +69,7 @@ impl Buffers {
             self.body.clear();
             reply.begin(&mut self.body);
             reply.peers_v4(&mut self.body, &mut 300, &[PackedV4([4; 8]); 300]);
-            if model == PeerModel::Compact {
+            if peer_format == PeerFormat::Compact {
                 reply.peers_v6(&mut self.body, &[PackedV6([6; 20]); 200]);
             } else {
                 (0..200).for_each(|_| reply.peer_with_id(&mut self.body, with_id, PeerId([7; 20])));
@@ -78,7 +79,7 @@ impl Buffers {
         }
     }
 
-    /// Whole requests, requests cut anywhere, and what cannot be served.
+    /// Answers complete requests, requests truncated anywhere, and invalid ones.
     fn answer_all(&mut self) {
         for request in [ANNOUNCE, SCRAPE] {
             for cut in 0..=request.len() {
@@ -94,7 +95,7 @@ impl Buffers {
 }
 
 #[test]
-fn requests_allocate_nothing_and_answers_only_once() {
+fn http_requests_do_not_allocate() {
     let mut buffers = Buffers::default();
     let cold = allocation_counter::measure(|| buffers.answer_all());
     assert!(cold.count_total > 0, "allocations are not counted");
@@ -111,6 +112,6 @@ fn requests_allocate_nothing_and_answers_only_once() {
     }
     assert!(text.contains(Refusal::FullScrape.text()));
     let mut long = Vec::new();
-    fault(&mut long, Fault::UriTooLong);
+    request_error(&mut long, RequestError::UriTooLong);
     assert!(long.starts_with(b"HTTP/1.1 414 "));
 }

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use tracker::Networks;
 use types::Scope;
-use wire::http::{ForwardedHeader, Request};
-use wire::proxy::{self, Opening};
+use wire::http::{ForwardedHeader, RequestHead};
+use wire::proxy::{self, ParsedProxyHeader};
 use wire::url::query_key;
 
 /// The other end of a TCP connection, as far as its first bytes have told.
@@ -76,9 +76,9 @@ impl Caller {
     //= proxy#no-guessing
     fn hear_header(&mut self, input: &[u8]) -> Heard {
         let header = match proxy::read(input) {
-            Opening::Whole(header) => header,
-            Opening::Partial { .. } => return Heard::Part,
-            Opening::Fault(_) => return Heard::Nonsense,
+            ParsedProxyHeader::Complete(header) => header,
+            ParsedProxyHeader::Partial { .. } => return Heard::Part,
+            ParsedProxyHeader::Invalid(_) => return Heard::Nonsense,
         };
         self.state = State::Alone;
         if let Some(route) = header.route {
@@ -100,7 +100,7 @@ impl Caller {
     //= rfc7239#trust
     pub(crate) fn client(
         &self,
-        request: &Request<'_>,
+        request: &RequestHead<'_>,
         proxies: &Networks,
         header: ForwardedHeader,
     ) -> IpAddr {
@@ -108,7 +108,7 @@ impl Caller {
         if self.state != State::Known || !proxies.contains(known) {
             return known;
         }
-        for hop in request.hops(header) {
+        for hop in request.forwarded_addresses(header) {
             let Some(ip) = hop else { return known };
             known = ip;
             if !proxies.contains(known) {

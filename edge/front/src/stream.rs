@@ -12,7 +12,7 @@ use net::tls::{SEALED_MAX, TlsConfig, TlsSession};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tracker::counters::DropReason;
-use wire::http::{Method, Response, Status};
+use wire::http::{Method, ResponseFraming, Status};
 use wire::proxy;
 
 /// A connected socket that never waits.
@@ -172,7 +172,7 @@ impl Tls {
                 return if is_rude { Err(broken("it left in the handshake")) } else { Ok(0) };
             }
             if !self.has_begun.replace(true) {
-                if proxy::begins(sealed) {
+                if proxy::is_proxy_header(sealed) {
                     return Err(io::ErrorKind::PermissionDenied.into());
                 }
                 if sealed.first().is_some_and(u8::is_ascii_uppercase) {
@@ -189,7 +189,7 @@ impl Tls {
     /// Tells a client that speaks HTTP, in HTTP, that it should speak TLS.
     fn reject_plain(&self) -> io::Error {
         let mut out = Vec::new();
-        let response = Response { method: Method::Get, keep_alive: false };
+        let response = ResponseFraming { method: Method::Get, keep_alive: false };
         let sentence = "this port speaks TLS: the URL must begin with https:// or wss://\n";
         response.text(&mut out, Status::BadRequest, sentence);
         // Who does not take it has no use for it.

@@ -10,10 +10,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use net::{Batch, Handler, Network};
+use net::{Batch, Handler};
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
 use tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, HeavyHitters,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, HeavyHitters, IpPrefix,
     ListenerPolicyId, Networks, Random, RequestKind, Tracker, UnverifiedGrant, View,
 };
 use types::{
@@ -191,13 +191,8 @@ impl Handler for UdpFront {
         self.listeners[socket].metrics.counters.drops[reason.index()] += datagrams as u64;
     }
 
-    fn source_filter(&mut self) -> Option<Vec<Network>> {
-        let prefixes = self.heavy_hitters.take_change()?;
-        let network = |address| {
-            let (address, bits) = self.tracker.limiter().prefix(address);
-            Network { address, bits }
-        };
-        Some(prefixes.map(network).collect())
+    fn source_filter(&mut self) -> Option<Vec<IpPrefix>> {
+        Some(self.heavy_hitters.take_change()?.collect())
     }
 }
 
@@ -208,7 +203,10 @@ impl Place {
     /// For a client that has sent its datagram itself.
     #[inline]
     fn new(from: IpAddr) -> Self {
-        if from.is_ipv4() { Self::V4 } else { Self::V6 }
+        match Family::of(from) {
+            Family::V4 => Self::V4,
+            Family::V6 => Self::V6,
+        }
     }
 
     /// For the client at `ip` behind a proxy: `header` is put into the slot before the reply.
@@ -217,7 +215,7 @@ impl Place {
         if let Some(room) = slot.first_chunk_mut() {
             *room = *header;
         }
-        Self { family: family(ip), start: simple::HEADER_LEN, ..self }
+        Self { family: Family::of(ip), start: simple::HEADER_LEN, ..self }
     }
 
     /// Bytes of the datagram whose reply has `len`; no reply is no datagram.
@@ -271,7 +269,7 @@ impl Turn<'_> {
         request: &[u8],
         reply: &mut [u8],
     ) -> Option<(UnverifiedGrant, Announce, u32)> {
-        let family = family(self.ip);
+        let family = Family::of(self.ip);
         let (connection_id, transaction_id, call) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
                 self.counters.request(family, RequestKind::Connect);
@@ -287,13 +285,13 @@ impl Turn<'_> {
                 self.counters.response(family, RequestKind::Connect);
                 return None;
             }
-            Ok(Request::Connected { connection_id, transaction_id, call }) => {
+            Ok(Request::Connected { connection_id, transaction_id, request: call }) => {
                 (connection_id, transaction_id, call)
             }
             Err(noise) => {
                 let reason = match noise {
                     DecodeError::TooShort => DropReason::TooShort,
-                    DecodeError::NotATracker => DropReason::WrongMagic,
+                    DecodeError::WrongMagic => DropReason::WrongMagic,
                 };
                 self.drop(reason, request);
                 return None;
@@ -339,7 +337,7 @@ impl Turn<'_> {
     /// `/announce` (BEP 41). The key itself is verified with the rest of the batch.
     //= bep41#url-data-use
     fn authorize(&self, options: &Options<'_>) -> Result<UnverifiedGrant, Refusal> {
-        match options.sole_url_data() {
+        match options.single_url_data() {
             Some(url) => self.authorize_url(url),
             None if options.is_empty() => self.authorize_url(b""),
             None => self.authorize_url(options.url_data(&mut [0; limits::URL_DATA_MAX])),
@@ -390,7 +388,7 @@ impl Turn<'_> {
         }
         self.len = udp::error_reply(reply, transaction_id, refusal.text());
         self.counters.refuse(refusal);
-        self.counters.response(family(self.ip), RequestKind::Other);
+        self.counters.response(Family::of(self.ip), RequestKind::Other);
     }
 
     /// Counts a datagram that is met with silence. A header of a proxy looks like anything but a
@@ -473,12 +471,6 @@ impl AnnounceSink for Replies<'_> {
 
     /// UDP has no room for ids, and does not ask for them.
     fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
-}
-
-/// The family that decides about the form of an answer is the client's.
-#[inline]
-fn family(ip: IpAddr) -> Family {
-    if ip.is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
 #[cfg(test)]

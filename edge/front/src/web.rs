@@ -31,8 +31,8 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tracker::counters::WorkerMetrics;
 use tracker::{ConnectionPermit, ListenerPolicyId, Random, Tracker};
-use types::{Family, UserKey, limits};
-use wire::http::Request;
+use types::{UserKey, limits};
+use wire::http::RequestHead;
 use wire::url::{Target, query_key};
 use wire::ws::CloseCode;
 
@@ -91,7 +91,7 @@ impl Default for WebOptions {
 impl WebOptions {
     /// Whether the request's path is one for WebSockets, at a door that is private or not. `/announce`
     /// with a key is: no announce over HTTP asks for an upgrade.
-    pub(crate) fn serves(&self, request: &Request<'_>, is_private: bool) -> bool {
+    pub(crate) fn serves(&self, request: &RequestHead<'_>, is_private: bool) -> bool {
         if self.paths.is_empty() {
             let is_free = request.target == Target::Unknown || request.key.is_some();
             (is_free || is_private) && !request.path.starts_with(b"/health")
@@ -103,20 +103,24 @@ impl WebOptions {
 
     /// Whether the request's path is there for WebSockets, and not only taken for want of another
     /// meaning.
-    pub(crate) fn names(&self, request: &Request<'_>, is_private: bool) -> bool {
+    pub(crate) fn names(&self, request: &RequestHead<'_>, is_private: bool) -> bool {
         self.serves(request, is_private) && (request.path == b"/" || !self.paths.is_empty())
     }
 
     /// The key that a request for a WebSocket has: `/KEY`, or behind another path for WebSockets;
     /// `/announce/KEY` and `/KEY/announce`; at a private door in the query, too.
-    pub(crate) fn user_key<'a>(&self, request: &Request<'a>, is_private: bool) -> Option<&'a [u8]> {
+    pub(crate) fn user_key<'a>(
+        &self,
+        request: &RequestHead<'a>,
+        is_private: bool,
+    ) -> Option<&'a [u8]> {
         if !is_private {
             return request.key;
         }
         self.key_in_path(request).or(request.key).or_else(|| query_key(request.query))
     }
 
-    fn key_in_path<'a>(&self, request: &Request<'a>) -> Option<&'a [u8]> {
+    fn key_in_path<'a>(&self, request: &RequestHead<'a>) -> Option<&'a [u8]> {
         let any = [String::from("/")];
         let paths = if self.paths.is_empty() { &any } else { self.paths.as_slice() };
         let mut rests = paths.iter().filter_map(|path| behind(path, request.path));
@@ -291,8 +295,4 @@ impl Web {
         }
         result
     }
-}
-
-fn family(ip: IpAddr) -> Family {
-    if ip.to_canonical().is_ipv4() { Family::V4 } else { Family::V6 }
 }

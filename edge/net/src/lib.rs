@@ -28,6 +28,6 @@ pub use tcp::{
     TcpOptions, accept, adopt_tcp, bind_tcp, finish, hang_up, is_out_of_descriptors, receive,
 };
 pub use udp::{
-    BATCH_MAX, Batch, Engine, Handler, Network, REPLY_MAX, REQUEST_MAX, SOURCE_FILTER_MAX,
-    UdpOptions, UdpSocket, adopt_udp, bind_udp, run_udp,
+    BATCH_MAX, Batch, Engine, Handler, REPLY_MAX, REQUEST_MAX, SOURCE_FILTER_MAX, UdpOptions,
+    UdpSocket, adopt_udp, bind_udp, run_udp,
 };

@@ -21,8 +21,9 @@ pub use batch::Batch;
 pub use socket::{UdpOptions, UdpSocket, adopt_udp, bind_udp};
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
+
+use primitives::IpPrefix;
 
 /// Datagrams that go through the kernel together. Past 64 nothing is gained, and latency grows.
 pub const BATCH_MAX: usize = 64;
@@ -65,15 +66,6 @@ impl Engine {
     }
 }
 
-/// The addresses whose first `bits` are those of `address`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// One of them.
-    pub address: IpAddr,
-    /// How many bits they have in common.
-    pub bits: u8,
-}
-
 /// Networks that a worker's sockets can shut out: all of them are looked at for every datagram.
 pub const SOURCE_FILTER_MAX: usize = 32;
 
@@ -92,7 +84,7 @@ pub trait Handler {
     /// Asked after every batch: the networks whose datagrams shall be dropped from now on before they
     /// take time or room, if they are others than before. An engine that cannot do that does not ask;
     /// of more than [`SOURCE_FILTER_MAX`] some go on as they are.
-    fn source_filter(&mut self) -> Option<Vec<Network>> {
+    fn source_filter(&mut self) -> Option<Vec<IpPrefix>> {
         None
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustls::{ClientConfig, ClientConnection};
 use types::{Announce, InfoHash};
-use wire::http::client::{self, Answer, Unreadable};
+use wire::http::client::{self, ResponseError, TrackerResponse};
 
 use crate::session::Manner;
 use crate::stream::Deadline;
@@ -68,7 +68,7 @@ impl Http {
         let mut target = Vec::new();
         client::announce_target(&mut target, &self.url.target, announce, self.key);
         let response = self.get(&target)?;
-        let answer = self.read(&response, client::announced)?;
+        let answer = self.read(&response, client::parse_announce)?;
         let number = |number: Option<i64>| number.and_then(|it| u64::try_from(it).ok());
         Ok(Announced {
             interval_s: number(answer.interval_s),
@@ -79,7 +79,7 @@ impl Http {
             peers: answer.peers,
             external_ip: answer.external_ip,
             warning: answer.warning.map(text),
-            departure: answer.departure.map(|it| it.to_string()),
+            departure: answer.violation.map(|it| it.to_string()),
         })
     }
 
@@ -90,7 +90,7 @@ impl Http {
             Fault::new(Kind::Refused, text)
         })?;
         let response = self.get(&target)?;
-        let answer = self.read(&response, client::scraped)?;
+        let answer = self.read(&response, client::parse_scrape)?;
         let number = |number: Option<i64>| number.and_then(|it| u64::try_from(it).ok());
         let figures = |hash: &InfoHash| {
             let file = answer.files.iter().find(|file| file.info_hash == *hash)?;
@@ -107,15 +107,15 @@ impl Http {
     fn read<'a, T>(
         &self,
         response: &'a Response,
-        read: impl FnOnce(&'a [u8]) -> Result<Answer<'a, T>, Unreadable>,
+        read: impl FnOnce(&'a [u8]) -> Result<TrackerResponse<'a, T>, ResponseError>,
     ) -> Result<T, Fault> {
         let Response { status, location, body, .. } = response;
         match (read(body), location) {
-            (Ok(Answer::Granted(answer)), _) if *status == 200 => Ok(answer),
-            (Ok(Answer::Refused(reason)), _) if *status == 200 => {
+            (Ok(TrackerResponse::Success(answer)), _) if *status == 200 => Ok(answer),
+            (Ok(TrackerResponse::Failure(reason)), _) if *status == 200 => {
                 Err(Fault::new(Kind::Refused, text(reason)))
             }
-            (Ok(Answer::Refused(reason)), _) => {
+            (Ok(TrackerResponse::Failure(reason)), _) => {
                 let text = format!("HTTP status {status}: {}", text(reason));
                 Err(Fault::new(Kind::Refused, text))
             }

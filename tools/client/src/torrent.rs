@@ -10,7 +10,7 @@ use std::path::Path;
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use types::InfoHash;
-use wire::bencode::{Value, entry, parse_loosely};
+use wire::bencode::{Value, dict_entry, parse_lenient};
 
 /// A torrent, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,8 +67,8 @@ impl Torrent {
     /// whether they are strict bencoding or not.
     fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let no_torrent = |why: &dyn fmt::Display| format!("no torrent: {why}");
-        let (whole, _) = parse_loosely(bytes).map_err(|error| no_torrent(&error))?;
-        let text = entry(bytes, "info").map_err(|error| no_torrent(&error))?;
+        let (whole, _) = parse_lenient(bytes).map_err(|error| no_torrent(&error))?;
+        let text = dict_entry(bytes, "info").map_err(|error| no_torrent(&error))?;
         let (Some(info), Some(text)) = (whole.at("info"), text) else {
             return Err(no_torrent(&"it has no info"));
         };

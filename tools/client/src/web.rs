@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rustls::ClientConnection;
 use types::{Announce, InfoHash, OfferId, PeerId, limits};
-use wire::webtorrent::client::{Reply, announce, answer, read, scrape};
+use wire::webtorrent::client::{TrackerMessage, announce, answer, read, scrape};
 use wire::webtorrent::{self, Answer, Offer, Offers};
-use wire::ws::{self, CloseCode, Event, Read, Reader};
+use wire::ws::{self, CloseCode, Event, ReadEvent, Reader};
 
 use crate::session::Manner;
 use crate::stream::{Deadline, Stream};
@@ -67,7 +67,7 @@ impl Web {
             url: url.clone(),
             address,
             timeout: manner.timeout,
-            reader: Reader::of_server(),
+            reader: Reader::for_server_frames(),
             input: Vec::new(),
             relayed: Vec::new(),
         })
@@ -88,25 +88,27 @@ impl Web {
         ws::client::request(&mut request, &self.url.host, &self.url.target, &key);
         self.stream.write(&request, deadline)?;
         loop {
-            match ws::client::answer(&self.input, &key) {
-                ws::client::Answer::Accepted { consumed } => {
+            match ws::client::read_handshake_reply(&self.input, &key) {
+                ws::client::HandshakeReply::Accepted { consumed } => {
                     self.input.drain(..consumed);
                     return Ok(());
                 }
-                ws::client::Answer::Refused(status) => {
+                ws::client::HandshakeReply::Refused(status) => {
                     let text = format!("HTTP status {status} in place of a WebSocket");
                     return Err(Fault::new(Kind::Refused, text));
                 }
-                ws::client::Answer::Broken => {
+                ws::client::HandshakeReply::Invalid => {
                     let begin = self.input.get(..40).unwrap_or(&self.input).escape_ascii();
                     let what = format!("\"{begin}\" in place of a WebSocket's handshake");
                     return Err(self.garbled(&what));
                 }
-                ws::client::Answer::Partial if self.input.len() >= limits::HTTP_HEAD_MAX => {
+                ws::client::HandshakeReply::Partial
+                    if self.input.len() >= limits::HTTP_HEAD_MAX =>
+                {
                     let what = format!("headers of more than {} bytes", limits::HTTP_HEAD_MAX);
                     return Err(self.garbled(&what));
                 }
-                ws::client::Answer::Partial => self.fill(deadline)?,
+                ws::client::HandshakeReply::Partial => self.fill(deadline)?,
             }
         }
     }
@@ -240,7 +242,7 @@ impl Web {
     /// Waits for what is said next; pings are answered meanwhile.
     fn hear(&mut self, deadline: Deadline) -> Result<Heard, Fault> {
         loop {
-            let Read { consumed, event } =
+            let ReadEvent { consumed, event } =
                 self.reader.read(&mut self.input, limits::WS_MESSAGE_MAX);
             let heard = match event {
                 Event::Partial { .. } => None,
@@ -255,7 +257,7 @@ impl Web {
                     self.input.drain(..consumed);
                     continue;
                 }
-                Event::Fault(fault) => {
+                Event::Error(fault) => {
                     return Err(self.garbled(&format!("a broken frame: {}", fault.text())));
                 }
             };
@@ -307,28 +309,28 @@ fn utf8(bytes: &[u8]) -> Cow<'_, str> {
 
 fn message(text: &str) -> Option<Message> {
     Some(match read(text)? {
-        Reply::Announced { info_hash, complete, incomplete, interval_s } => {
+        TrackerMessage::AnnounceReply { info_hash, complete, incomplete, interval_s } => {
             let (seeders, leechers) = (Some(complete), Some(incomplete));
             let announced = Announced { interval_s, seeders, leechers, ..Announced::default() };
             Message::Announced(info_hash, announced)
         }
-        Reply::Scraped(files) => {
-            let figures = |file: &webtorrent::client::File| {
+        TrackerMessage::ScrapeReply(files) => {
+            let figures = |file: &webtorrent::client::WebScrapeEntry| {
                 let downloads = Some(file.downloaded);
                 let (seeders, leechers) = (file.complete, file.incomplete);
                 (file.info_hash, Figures { seeders, downloads, leechers })
             };
             Message::Scraped(files.iter().map(figures).collect())
         }
-        Reply::Offer { info_hash, peer_id, offer } => {
+        TrackerMessage::Offer { info_hash, peer_id, offer } => {
             let (offer_id, json) = (offer.id, offer.json.to_owned());
             Message::Relayed(Relayed { is_answer: false, info_hash, peer_id, offer_id, json })
         }
-        Reply::Answer { info_hash, peer_id, offer_id, json } => {
+        TrackerMessage::Answer { info_hash, peer_id, offer_id, json } => {
             let json = json.to_owned();
             Message::Relayed(Relayed { is_answer: true, info_hash, peer_id, offer_id, json })
         }
-        Reply::Failure { reason, .. } => {
+        TrackerMessage::Failure { reason, .. } => {
             let plain = serde_json::from_str(&format!("\"{reason}\""));
             let reason = plain.unwrap_or_else(|_| reason.to_owned());
             Message::Refused(Fault::new(Kind::Refused, reason))

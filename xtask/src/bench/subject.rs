@@ -1,14 +1,15 @@
 //! The trackers that are measured: how each is configured, started, watched and stopped.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use harness::Process;
 
 use super::certificate::Certificate;
 use crate::command::{command, output};
@@ -56,7 +57,7 @@ impl Used {
 
 /// A tracker that runs until it is dropped, and what stands before it.
 pub(super) struct Running {
-    children: Vec<Child>,
+    children: Vec<Process>,
 }
 
 impl Subject {
@@ -241,19 +242,13 @@ fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn start(program: &Path, arguments: &[OsString]) -> Result<Child> {
-    let log = File::create(folder()?.join("tracker.log"))?;
+fn start(program: &Path, arguments: &[OsString]) -> Result<Process> {
     // As many connections as the system allows; not every tracker asks for them by itself.
     let raise = "ulimit -n \"$(ulimit -Hn)\"; exec \"$@\"";
-    Command::new("taskset")
-        .args(["-c", "0", "sh", "-c", raise, "sh"])
-        .arg(program)
-        .args(arguments)
-        .env("TIDEGATE_ADMIN_TOKEN", TOKEN)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0", "sh", "-c", raise, "sh"]).arg(program).args(arguments);
+    command.env("TIDEGATE_ADMIN_TOKEN", TOKEN).stdin(Stdio::null());
+    Process::start(command, &folder()?, "tracker")
         .with_context(|| format!("cannot start {}", program.display()))
 }
 
@@ -276,21 +271,12 @@ impl Running {
         name: &str,
         is_ready: impl Fn() -> bool,
     ) -> Result<()> {
-        let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
-            for child in &mut self.children {
-                if let Some(status) = child.try_wait()? {
-                    let log = fs::read_to_string(root().join("target/bench/tracker.log"))?;
-                    bail!("{name} ended at once ({status}): {log}");
-                }
-            }
-            if is_ready() {
-                sleep(Duration::from_millis(300));
-                return Ok(());
-            }
-            sleep(Duration::from_millis(20));
-        }
-        bail!("{name} does not listen after {patience:?}")
+        let [children @ .., last] = &mut self.children[..] else { bail!("nothing was started") };
+        last.wait_until(&format!("{name} to listen"), patience, |_| is_ready())?;
+        children.iter_mut().try_for_each(Process::check)?;
+        // What it gets to put things in order behind that.
+        sleep(Duration::from_millis(300));
+        Ok(())
     }
 
     /// The number of the tracker's process: taskset and sh have become it.
@@ -312,7 +298,7 @@ impl Running {
 }
 
 /// The numbers of a process and those that it has started: hitch has one for each worker.
-fn processes(child: &Child) -> Vec<String> {
+fn processes(child: &Process) -> Vec<String> {
     let id = child.id().to_string();
     let list = Path::new("/proc").join(&id).join("task").join(&id).join("children");
     let started = fs::read_to_string(list).unwrap_or_default();
@@ -342,8 +328,6 @@ impl Drop for Running {
         for process in all {
             let _ = Command::new("sh").args(["-c", "kill -KILL \"$0\"", &process]).status();
         }
-        for child in &mut self.children {
-            let _ = child.wait();
-        }
+        self.children.iter_mut().for_each(Process::kill);
     }
 }

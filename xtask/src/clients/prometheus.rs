@@ -2,17 +2,19 @@
 //! Grafana dashboard ask for is among what was scraped.
 
 use super::case::wait_for;
-use super::tracker::{ADMIN, Tracker, http_get};
+use super::tracker::{ADMIN, Tracker};
 use crate::command::{command, output};
 use crate::workspace::root;
 use anyhow::{Context, Result, bail, ensure};
+use harness::http;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const ADDRESS: &str = "127.0.0.1:9090";
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 const SCRAPE_MAX: Duration = Duration::from_secs(60);
 const ALERTS: &str = "dist/prometheus/alerts.yml";
 /// Names that are served only where something is configured.
@@ -54,8 +56,7 @@ pub(super) fn play(folder: &Path) -> Result<()> {
 
 /// The page is what Prometheus' own checker likes.
 fn check_page(folder: &Path) -> Result<()> {
-    let page = text(ADMIN, "/metrics")?;
-    let (_, body) = page.split_once("\r\n\r\n").context("no body")?;
+    let body = text(ADMIN, "/metrics")?;
     let file = folder.join("metrics.txt");
     fs::write(&file, body)?;
     let mut promtool = command(&["promtool", "check", "metrics"]);
@@ -88,8 +89,8 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split(move |c| !is_name(c)).filter(|word| word.starts_with("tidegate_"))
 }
 
-fn text(address: &str, path: &str) -> Result<String> {
-    Ok(String::from_utf8(http_get(address, path)?)?)
+fn text(address: SocketAddr, path: &str) -> Result<String> {
+    Ok(http::get(address, path)?.text())
 }
 
 #[cfg(test)]

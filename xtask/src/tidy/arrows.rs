@@ -8,11 +8,12 @@ use anyhow::Result;
 
 /// Every room with the rooms that it may depend on, dev-dependencies included.
 const ARROWS: &[(&str, &[&str])] = &[
+    ("core/primitives", &[]),
     ("core/types", &[]),
     ("core/wire", &["core/types"]),
-    ("core/swarm", &["core/types"]),
-    ("core/tracker", &["core/types", "core/swarm"]),
-    ("edge/net", &[]),
+    ("core/swarm", &["core/primitives", "core/types"]),
+    ("core/tracker", &["core/primitives", "core/types", "core/swarm"]),
+    ("edge/net", &["core/primitives"]),
     ("edge/front", &["core/types", "core/wire", "core/tracker", "edge/net"]),
     ("edge/admin", &["core/types", "core/tracker"]),
     ("tools/client", &["core/types", "core/wire"]),
@@ -21,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "app/tidegate",
         &[
+            "core/primitives",
             "core/types",
             "core/wire",
             "core/swarm",
@@ -31,9 +33,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tools/client",
             "tools/load",
             "tools/compare",
+            "testing/harness",
         ],
     ),
-    ("xtask", &[]),
+    ("testing/harness", &[]),
+    ("xtask", &["testing/harness"]),
 ];
 
 const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];

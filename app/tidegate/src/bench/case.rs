@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use load::{Latencies, Usage};
+use primitives::Random;
 use serde::{Deserialize, Serialize};
-use swarm::{Random, StoreAnnounce};
+use swarm::StoreAnnounce;
 use types::Tick;
 
 use super::contender::{Answer, Contender, LIFETIME_S};

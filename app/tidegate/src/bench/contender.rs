@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use dashmap::DashMap;
-use swarm::{Action, Options, Random, Store, StoreAnnounce};
+use primitives::Random;
+use swarm::{Action, Options, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
     SwarmCounts, Tick, TooSoon,

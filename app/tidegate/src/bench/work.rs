@@ -1,6 +1,7 @@
 //! Announces to do.
 
-use swarm::{Action, Random, StoreAnnounce};
+use primitives::Random;
+use swarm::{Action, StoreAnnounce};
 use types::{Families, InfoHash, PeerId, PeerKey, Role};
 
 /// A torrent's hash by its number, without a pattern.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ::load::{Habits, Pest, Plan, Spread, Started, Url};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, value_parser};
-use ipnet::IpNet;
+use primitives::IpPrefix;
 
 /// What all load testers are told.
 #[derive(Args)]
@@ -127,10 +127,7 @@ struct Network(Vec<IpAddr>);
 const SOURCES_MAX: usize = 65_536;
 
 fn addresses(text: &str) -> Result<Network, String> {
-    if let Ok(address) = text.parse() {
-        return Ok(Network(vec![address]));
-    }
-    let network: IpNet =
+    let network: IpPrefix =
         text.parse().map_err(|_| format!("`{text}` is neither an address nor a network"))?;
     Ok(Network(network.hosts().take(SOURCES_MAX).collect()))
 }

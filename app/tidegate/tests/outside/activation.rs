@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
-use crate::process::{Directory, PATIENCE, Tracker, config, free_port, stderr, tidegate};
+use crate::process::{Directory, PATIENCE, Tracker, config, stderr, tidegate, unused_address};
 use crate::talk::{Udp, announce_target, has, http_announce};
 
 /// The binary with two sockets, called `names`. They come as standard input and output; a shell puts
@@ -14,7 +14,7 @@ fn with_sockets(names: &str, sockets: [OwnedFd; 2]) -> Command {
     let plain = tidegate(&[]);
     let mut shell = Command::new("sh");
     let script = format!(
-        "exec 3<&0 4<&1 </dev/null >/dev/null; \
+        "exec 3<&0 4<&1 </dev/null >&2; \
          LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES={names} exec \"$0\" \"$@\""
     );
     shell.args(["-c", &script]).arg(plain.get_program());
@@ -43,27 +43,27 @@ fn sockets_are_taken_over_and_nothing_is_lost_between_two_processes() {
     for names in ["udp:http", "tidegate.socket:tidegate.socket"] {
         let (udp, tcp, port) = pair();
         let sockets = || [udp.try_clone().unwrap().into(), tcp.try_clone().unwrap().into()];
-        let mut tracker =
-            Tracker::start_as(with_sockets(names, sockets()), Directory::new(), port, "");
-        Udp::connect(tracker.v4()).announce(0xaa, 1001);
-        let body = http_announce(tracker.v4(), 0xaa, 1002);
+        let start = || Tracker::start_on(with_sockets(names, sockets()), Directory::new(), port);
+        let mut tracker = start();
+        Udp::connect(tracker.udp4()).announce(0xaa, 1001);
+        let body = http_announce(tracker.http4(), 0xaa, 1002);
         assert!(has(&body, "10:incompletei2e"), "{}", body.escape_ascii());
         // What was not handed over is bound.
-        http_announce(tracker.v6(), 0xaa, 1003);
+        http_announce(tracker.http6(), 0xaa, 1003);
         for said in [
-            format!("udp {}: 2 workers share 1 of the sockets handed over", tracker.v4()),
-            format!("http {}: 2 workers share 1 of the sockets handed over", tracker.v4()),
+            format!("udp {}: 2 workers share 1 of the sockets handed over", tracker.udp4()),
+            format!("http {}: 2 workers share 1 of the sockets handed over", tracker.http4()),
         ] {
-            tracker.has_said(&said);
+            tracker.wait_for_log(&said);
         }
-        tracker.signal("-TERM");
-        assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
+        tracker.stop();
+        assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
         // While nobody serves, clients wait.
-        let mut waiting = TcpStream::connect(tracker.v4()).unwrap();
+        let mut waiting = TcpStream::connect(tracker.http4()).unwrap();
         let target = announce_target(0xaa, 1004);
         let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         waiting.write_all(request.as_bytes()).unwrap();
-        let _next = Tracker::start_as(with_sockets(names, sockets()), Directory::new(), port, "");
+        let _next = start();
         waiting.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut answer = Vec::new();
         waiting.read_to_end(&mut answer).unwrap();
@@ -86,7 +86,7 @@ fn what_nobody_listens_on_is_no_start() {
         stderr(&output)
     };
     // Another port.
-    let said = start("udp:http", free_port());
+    let said = start("udp:http", unused_address().port());
     assert!(said.contains("no listener of the configuration is for"), "{said}");
     let left = format!("UDP 127.0.0.1:{port} (`udp`), TCP 127.0.0.1:{port} (`http`)");
     assert!(said.contains(&left), "{said}");

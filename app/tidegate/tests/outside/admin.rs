@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::api::TOKEN;
-use crate::process::{Directory, PATIENCE, Tracker, free_port, stderr, stdout, tidegate};
+use crate::process::{Directory, PATIENCE, Tracker, stderr, stdout, tidegate, unused_address};
 use crate::talk::http_announce;
 
 /// The variable that both programs know.
@@ -139,7 +139,7 @@ fn lists() {
     let [a, b, c] = [hash(0xaa), hash(0xbb), hash(0xcc)];
     let added = served.good(&format!("lists deny add {a} magnet:?xt=urn:btih:{b}"));
     assert_eq!(added, "added 2 of 2; 2 are on the list\n");
-    let refused = http_announce(served.tracker.v4(), 0xaa, 1);
+    let refused = http_announce(served.tracker.http4(), 0xaa, 1);
     assert!(crate::talk::has(&refused, "deny list"), "it is in force");
     assert_eq!(served.good("lists deny show"), format!("{a}\n{b}\n"));
     assert_eq!(served.good("lists deny export"), format!("{a}\n{b}\n"));
@@ -238,7 +238,7 @@ fn tokens() {
 fn torrents_and_peers() {
     let served = Served::start("");
     for (byte, port) in [(0xaa, 1), (0xaa, 2), (0xbb, 3)] {
-        http_announce(served.tracker.v4(), byte, port);
+        http_announce(served.tracker.http4(), byte, port);
     }
     let [a, b] = [hash(0xaa), hash(0xbb)];
     let names = |line: &str| -> Vec<Value> {
@@ -274,8 +274,8 @@ fn the_process() {
     assert_eq!(served.json("stats")[0]["ready"], true);
     let listeners = served.json("listeners");
     assert_eq!((listeners.len(), &listeners[0]["protocol"]), (6, &json!("udp")));
-    assert!(served.good("listeners").contains(&served.tracker.v4().to_string()));
-    http_announce(served.tracker.v4(), 0xaa, 1);
+    assert!(served.good("listeners").contains(&served.tracker.http4().to_string()));
+    http_announce(served.tracker.http4(), 0xaa, 1);
     served.good("clients");
     let shown = served.good("config show");
     assert!(shown.contains("tracker.interval_s = 1800  # default\n"), "{shown}");
@@ -375,14 +375,14 @@ fn what_is_no_api_is_told() {
         let output = command.args(more).env(VARIABLE, TOKEN).output().unwrap();
         (output.status.code(), stderr(&output))
     };
-    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let nobody = format!("http://{}", unused_address());
     let (code, said) = ask(&nobody, &[]);
     assert_eq!(
         (code, said.contains("cannot be reached: Connection refused")),
         (Some(1), true),
         "{said}"
     );
-    let (code, said) = ask(&format!("http://{}", served.tracker.v4()), &[]);
+    let (code, said) = ask(&format!("http://{}", served.tracker.http4()), &[]);
     assert_eq!((code, said.contains("is this its admin listener?")), (Some(1), true), "{said}");
     let (code, said) = ask(&format!("https://{}", served.tracker.admin_address()), &[]);
     assert_eq!((code, said.contains("is it http:// there")), (Some(1), true), "{said}");

@@ -39,14 +39,10 @@ fn lines(output: &Output) -> Vec<serde_json::Value> {
 }
 
 fn urls(tracker: &Tracker) -> Vec<String> {
-    let (v4, v6) = (tracker.v4(), tracker.v6());
-    let url = |scheme: &str, address| format!("{scheme}://{address}/announce");
-    let mut urls = Vec::new();
-    for scheme in ["udp", "http"] {
-        urls.extend([url(scheme, v4), url(scheme, v6)]);
-    }
-    urls.extend([format!("ws://{v4}"), format!("ws://{v6}/")]);
-    urls
+    let (v4, v6) = (tracker.http4(), tracker.http6());
+    let udp = [tracker.udp4(), tracker.udp6()].map(|it| format!("udp://{it}/announce"));
+    let http = [v4, v6].map(|it| format!("http://{it}/announce"));
+    [udp, http, [format!("ws://{v4}"), format!("ws://{v6}/")]].concat()
 }
 
 fn start() -> Tracker {

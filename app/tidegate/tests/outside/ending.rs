@@ -5,12 +5,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use crate::process::{Directory, PATIENCE, Tracker};
+use crate::process::{Directory, PATIENCE, Tracker, is_listening};
 use crate::talk::{announce_target, has};
 
 /// A connection that has sent the first half of a request, and the other half.
 fn half_a_request(tracker: &Tracker) -> (TcpStream, String) {
-    let mut stream = TcpStream::connect(tracker.v4()).unwrap();
+    let mut stream = TcpStream::connect(tracker.http4()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // An answer to the first shows that the connection is served.
     stream.write_all(b"GET /none HTTP/1.1\r\n\r\nGET ").unwrap();
@@ -22,21 +22,21 @@ fn half_a_request(tracker: &Tracker) -> (TcpStream, String) {
 fn a_request_under_way_is_answered_before_the_end() {
     let mut tracker = Tracker::start(Directory::new(), "[process]\nshutdown_timeout_s = 600\n");
     let (mut stream, rest) = half_a_request(&tracker);
-    tracker.signal("-TERM");
-    tracker.wait_until("nobody listens", |it| TcpStream::connect(it.v4()).is_err());
+    tracker.stop();
+    tracker.wait_until("nothing listens", |it| !is_listening(it.http4()));
     stream.write_all(rest.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert!(has(&answer, "10:incompletei1e"), "{}", answer.escape_ascii());
-    assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
+    assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
 }
 
 #[test]
 fn one_that_never_comes_is_not_waited_for_longer_than_configured() {
     let mut tracker = Tracker::start(Directory::new(), "[process]\nshutdown_timeout_s = 1\n");
     let (mut stream, _) = half_a_request(&tracker);
-    tracker.signal("-TERM");
-    assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
+    tracker.stop();
+    assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
     // Cut off without an answer.
     let mut left = Vec::new();
     let _ = stream.read_to_end(&mut left);
@@ -52,8 +52,8 @@ fn a_list_that_takes_for_ever_to_read_holds_up_nothing() {
     fs::remove_file(&list).unwrap();
     // Reading waits for somebody to write.
     assert!(Command::new("mkfifo").arg(&list).status().unwrap().success());
-    tracker.signal("-HUP");
-    tracker.signal("-HUP");
-    tracker.signal("-TERM");
-    assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
+    tracker.reload();
+    tracker.reload();
+    tracker.stop();
+    assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
 }

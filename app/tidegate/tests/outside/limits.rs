@@ -12,11 +12,11 @@ const REFUSED: &str = "too many requests from your address or network: slow down
 
 /// Whether at least one of many announces is refused.
 fn is_limited(tracker: &Tracker) -> bool {
-    (0..40).any(|_| has(&http_announce(tracker.v4(), 0xaa, 1001), REFUSED))
+    (0..40).any(|_| has(&http_announce(tracker.http4(), 0xaa, 1001), REFUSED))
 }
 
 fn drops(tracker: &Tracker, protocol: &str, reason: &str) -> f64 {
-    let address = tracker.v4();
+    let address = if protocol == "udp" { tracker.udp4() } else { tracker.http4() };
     tracker.metric(&format!(
         "tidegate_drops_total{{listener=\"{address}\",protocol=\"{protocol}\",reason=\"{reason}\"}}"
     ))
@@ -25,7 +25,7 @@ fn drops(tracker: &Tracker, protocol: &str, reason: &str) -> f64 {
 fn reload(tracker: &Tracker, more: &str) {
     let before = tracker.metric(RELOADS);
     tracker.configure(more);
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric(RELOADS) == before + 1.0);
 }
 
@@ -40,13 +40,13 @@ fn a_signal_changes_the_rates() {
     reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\nexempt = []\n");
     assert!(is_limited(&tracker));
     // One account for all protocols, and UDP says nothing.
-    let udp = Udp::connect(tracker.v4());
+    let udp = Udp::connect(tracker.udp4());
     let dropped = |it: &Tracker| {
         udp.send_announce(0xaa, 1001).unwrap();
         drops(it, "udp", "request_rate") > 0.0
     };
     tracker.wait_until("a datagram is dropped", dropped);
-    tracker.has_said("limits.announces_per_s");
+    tracker.wait_for_log("limits.announces_per_s");
     reload(&tracker, "");
     assert!(!is_limited(&tracker));
 }
@@ -54,10 +54,10 @@ fn a_signal_changes_the_rates() {
 #[test]
 fn a_signal_has_intervals_enforced() {
     let tracker = Tracker::start(Directory::new(), "");
-    let udp = Udp::connect(tracker.v4());
+    let udp = Udp::connect(tracker.udp4());
     let why = "you have announced this torrent already";
     let are_refused = || {
-        let body = http_announce(tracker.v4(), 0xaa, 1001);
+        let body = http_announce(tracker.http4(), 0xaa, 1001);
         let both = [has(&udp.announce(0xaa, 1001), why), has(&body, why)];
         assert!(!both[1] || has(&body, "8:retry ini10ee"), "{}", body.escape_ascii());
         both
@@ -65,11 +65,10 @@ fn a_signal_has_intervals_enforced() {
     assert_eq!([are_refused(), are_refused()], [[false; 2]; 2]);
     reload(&tracker, "[tracker]\nenforce_interval_min = true\ninterval_min_s = 600\n");
     assert_eq!(are_refused(), [true; 2]);
-    for protocol in ["udp", "http"] {
+    for (protocol, address) in [("udp", tracker.udp4()), ("http", tracker.http4())] {
         let series = format!(
-            "tidegate_refusals_total{{listener=\"{}\",protocol=\"{protocol}\",\
-             reason=\"too_soon\"}}",
-            tracker.v4()
+            "tidegate_refusals_total{{listener=\"{address}\",protocol=\"{protocol}\",\
+             reason=\"too_soon\"}}"
         );
         tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
     }
@@ -81,7 +80,7 @@ fn a_signal_has_intervals_enforced() {
 fn a_signal_changes_how_many_connections_a_prefix_may_hold() {
     let tracker = Tracker::start(Directory::new(), "[limits]\nexempt = []\n");
     let hold = || {
-        let mut stream = TcpStream::connect(tracker.v4()).unwrap();
+        let mut stream = TcpStream::connect(tracker.http4()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         // Fails if it is closed already.
         let _ = stream.write_all(b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -91,14 +90,14 @@ fn a_signal_changes_how_many_connections_a_prefix_may_hold() {
     let file = fs::read_to_string(tracker.directory.path("tidegate.toml")).unwrap();
     let limited = file.replace("[admin]", "connections_per_prefix_max = 2\n[admin]");
     tracker.directory.write("tidegate.toml", &limited);
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric(RELOADS) == 1.0);
     let held = [hold(), hold(), hold()];
     assert_eq!(held.each_ref().map(|(_, is_answered)| *is_answered), [true, true, false]);
     let drops = |it: &Tracker| drops(it, "http", "prefix_connection_limit");
     tracker.wait_until("counted", |it| drops(it) == 1.0);
     tracker.directory.write("tidegate.toml", &file);
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("reloaded again", |it| it.metric(RELOADS) == 2.0);
     assert!(hold().1);
 }

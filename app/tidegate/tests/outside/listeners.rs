@@ -2,22 +2,29 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
-use crate::process::{Directory, PATIENCE, Tracker, free_port, run, stderr, stdout};
+use harness::http::Connection;
+
+use crate::process::{Directory, PATIENCE, Tracker, is_listening, run, stderr, stdout};
 use crate::talk::{Udp, announce_target, has, http, http_announce, u32_at};
 
 const RELOADS: &str = "tidegate_reloads_total";
 const DENIED: &str = "on the tracker's deny list";
 const NOT_ALLOWED: &str = "not on the tracker's allow list";
 
-/// A `[[listener]]` at a port of the loopback address.
-fn table(protocol: &str, port: u16, more: &str) -> String {
-    format!("[[listener]]\nprotocol = \"{protocol}\"\nlisten = [\"127.0.0.1:{port}\"]\n{more}\n")
+/// A `[[listener]]` at a loopback address, on any port. A table is known by what it listens on, so each
+/// has an address of its own: 127.0.0.`host`.
+fn table(protocol: &str, host: u8, more: &str) -> String {
+    format!("[[listener]]\nprotocol = \"{protocol}\"\nlisten = [\"127.0.0.{host}:0\"]\n{more}\n")
 }
 
-fn at(port: u16) -> SocketAddr {
-    ([127, 0, 0, 1], port).into()
+fn http_at(tracker: &Tracker, host: u8) -> SocketAddr {
+    tracker.listener("http", [127, 0, 0, host])
+}
+
+fn udp_at(tracker: &Tracker, host: u8) -> SocketAddr {
+    tracker.listener("udp", [127, 0, 0, host])
 }
 
 fn line(torrent: u8) -> String {
@@ -26,13 +33,9 @@ fn line(torrent: u8) -> String {
 
 /// The whole answer to `request`, up to the end of the connection.
 fn talk(to: SocketAddr, request: &str) -> Vec<u8> {
-    let mut stream = TcpStream::connect(to).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    // Who is refused may see the connection broken.
-    let _ = stream.read_to_end(&mut answer);
-    answer
+    let mut connection = Connection::open(to).unwrap();
+    connection.send(request).unwrap();
+    connection.receive_rest().unwrap()
 }
 
 /// An announce with `headers`, each of which ends its line.
@@ -44,7 +47,7 @@ fn announce(torrent: u8, headers: &str) -> String {
 fn reload(tracker: &Tracker, more: &str) {
     let before = tracker.metric(RELOADS);
     tracker.configure(more);
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric(RELOADS) == before + 1.0);
 }
 
@@ -58,7 +61,7 @@ fn each_has_its_lists_and_a_reload_changes_them() {
     let directory = Directory::new();
     let deny = directory.write("deny.txt", &line(0xdd)).display().to_string();
     let allow = directory.write("allow.txt", &line(0xaa)).display().to_string();
-    let (open, own) = (free_port(), free_port());
+    let (open, own, late) = (2, 3, 4);
     let sections = format!("[access]\nmode = \"deny\"\ndeny = \"{deny}\"\n");
     let allowed = format!("access.mode = \"allow\"\naccess.allow = \"{allow}\"");
     let tables = sections.clone()
@@ -66,10 +69,12 @@ fn each_has_its_lists_and_a_reload_changes_them() {
         + &table("http", own, &allowed)
         + &table("udp", own, &allowed);
     let tracker = Tracker::start(directory, &tables);
+    let (open_at, own_at) = (http_at(&tracker, open), http_at(&tracker, own));
+    let own_udp = udp_at(&tracker, own);
     let answers = |torrent| {
-        let http = [tracker.v4(), tracker.v6(), at(open), at(own)];
+        let http = [tracker.http4(), tracker.http6(), open_at, own_at];
         let http = http.map(|address| http_announce(address, torrent, 1001));
-        let udp = [tracker.v4(), at(own)].map(|to| Udp::connect(to).announce(torrent, 1001));
+        let udp = [tracker.udp4(), own_udp].map(|to| Udp::connect(to).announce(torrent, 1001));
         let mut text = String::new();
         for answer in http.iter().chain(&udp) {
             text.push(if has(answer, DENIED) {
@@ -86,46 +91,50 @@ fn each_has_its_lists_and_a_reload_changes_them() {
     let entries = |listener: &str, list: &str| {
         tracker.metric(&format!("tidegate_access_list_entries{{{listener}list=\"{list}\"}}"))
     };
-    let labels = |protocol| format!("listener=\"127.0.0.1:{own}\",protocol=\"{protocol}\",");
+    let labels = |protocol| {
+        let address = if protocol == "udp" { own_udp } else { own_at };
+        format!("listener=\"{address}\",protocol=\"{protocol}\",")
+    };
     assert_eq!([entries("", "deny"), entries("", "allow")], [1.0, 0.0]);
     assert_eq!([entries(&labels("udp"), "allow"), entries(&labels("http"), "allow")], [1.0, 1.0]);
-    counted(&tracker, "refusals_total", ("udp", tracker.v4()), "reason=\"denied\"");
+    counted(&tracker, "refusals_total", ("udp", tracker.udp4()), "reason=\"denied\"");
 
     // A table's file is followed, as any is.
     tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xbb)));
     tracker.wait_until("followed", |_| entries(&labels("udp"), "allow") == 2.0);
     assert_eq!(answers(0xbb), "yyyyyy");
     let said = "access lists: 2 allowed, 1 denied";
-    tracker.has_said(said);
+    tracker.wait_for_log(said);
 
     // What it says is changed by a reload, but it neither comes nor goes.
-    let late = free_port();
     let tables = sections
         + &table("http", own, "")
         + &table("udp", own, "access.mode = \"open\"")
         + &table("http", late, "");
     reload(&tracker, &tables);
     assert_eq!(answers(0xdd), "ddyddy", "the one that is gone from the file serves on");
-    assert!(TcpStream::connect(at(late)).is_err());
+    assert!(!tracker.admin("/metrics").1.contains(&format!("127.0.0.{late}:")));
     let mut wanted = String::new();
-    write!(wanted, "only a restart puts it in force: [[listener]] http 127.0.0.1:{late}").unwrap();
-    write!(wanted, ", [[listener]] http 127.0.0.1:{open}").unwrap();
-    tracker.wait_until("said", |it| it.stderr().contains(&wanted));
+    write!(wanted, "only a restart puts it in force: [[listener]] http 127.0.0.{late}:0").unwrap();
+    write!(wanted, ", [[listener]] http 127.0.0.{open}:0").unwrap();
+    tracker.wait_until("said", |it| it.log().contains(&wanted));
     // Which an upgrade is, too.
     tracker.upgrade();
-    assert!(has(&http_announce(at(late), 0xdd, 1001), DENIED));
-    assert!(TcpStream::connect(at(open)).is_err());
-    assert_eq!(u32_at(&Udp::connect(at(own)).announce(0xdd, 1001), 0), 1);
+    assert!(has(&http_announce(http_at(&tracker, late), 0xdd, 1001), DENIED));
+    assert!(!is_listening(open_at));
+    assert_eq!(u32_at(&Udp::connect(udp_at(&tracker, own)).announce(0xdd, 1001), 0), 1);
 }
 
 #[test]
 fn each_believes_its_own_proxies() {
-    let (behind, strict) = (free_port(), free_port());
+    let (behind, strict) = (2, 3);
     let proxies = "http.trusted_proxies = [\"127.0.0.1\"]";
     let tables = table("http", behind, proxies)
         + &table("http", strict, &format!("http.proxy_protocol = \"v1v2\"\n{proxies}"))
         + &table("udp", strict, "udp.simple_proxy = true\nudp.trusted_proxies = [\"127.0.0.1\"]");
     let tracker = Tracker::start(Directory::new(), &tables);
+    let (behind, strict_udp) = (http_at(&tracker, behind), udp_at(&tracker, strict));
+    let strict = http_at(&tracker, strict);
     let forwarded = announce(0xaa, "X-Forwarded-For: 192.0.2.7\r\n");
     let proxied = format!("PROXY TCP4 192.0.2.8 192.0.2.1 1 2\r\n{}", announce(0xaa, ""));
     let (here, seven, eight) = ([127, 0, 0, 1], [192, 0, 2, 7], [192, 0, 2, 8]);
@@ -133,16 +142,16 @@ fn each_believes_its_own_proxies() {
         has(&talk(to, request), [b"external ip4:".as_slice(), &ip].concat())
     };
     // Nobody is believed where nobody is named, and a header that comes first is no request there.
-    assert!(is_known_as(tracker.v4(), &forwarded, here));
-    assert!(talk(tracker.v4(), &proxied).starts_with(b"HTTP/1.1 400 "));
-    assert!(is_known_as(at(behind), &forwarded, seven));
-    assert!(talk(at(behind), &proxied).starts_with(b"HTTP/1.1 400 "));
-    assert!(is_known_as(at(strict), &proxied, eight));
-    assert_eq!(talk(at(strict), &forwarded), b"");
+    assert!(is_known_as(tracker.http4(), &forwarded, here));
+    assert!(talk(tracker.http4(), &proxied).starts_with(b"HTTP/1.1 400 "));
+    assert!(is_known_as(behind, &forwarded, seven));
+    assert!(talk(behind, &proxied).starts_with(b"HTTP/1.1 400 "));
+    assert!(is_known_as(strict, &proxied, eight));
+    assert_eq!(talk(strict, &forwarded), b"");
     for (address, reason) in [
-        (tracker.v4(), "untrusted_proxy"),
-        (at(behind), "untrusted_proxy"),
-        (at(strict), "bad_proxy_header"),
+        (tracker.http4(), "untrusted_proxy"),
+        (behind, "untrusted_proxy"),
+        (strict, "bad_proxy_header"),
     ] {
         counted(&tracker, "drops_total", ("http", address), &format!("reason=\"{reason}\""));
     }
@@ -153,24 +162,25 @@ fn each_believes_its_own_proxies() {
     let mut header = vec![0x56, 0xec];
     header.extend([0; 36]);
     let wrapped = [header, connect.clone()].concat();
-    socket.send_to(&wrapped, tracker.v4()).unwrap();
-    socket.send_to(&connect, at(strict)).unwrap();
-    counted(&tracker, "drops_total", ("udp", tracker.v4()), "reason=\"untrusted_proxy\"");
-    counted(&tracker, "drops_total", ("udp", at(strict)), "reason=\"bad_proxy_header\"");
+    socket.send_to(&wrapped, tracker.udp4()).unwrap();
+    socket.send_to(&connect, strict_udp).unwrap();
+    counted(&tracker, "drops_total", ("udp", tracker.udp4()), "reason=\"untrusted_proxy\"");
+    counted(&tracker, "drops_total", ("udp", strict_udp), "reason=\"bad_proxy_header\"");
     let mut reply = [0; 100];
-    socket.send_to(&wrapped, at(strict)).unwrap();
+    socket.send_to(&wrapped, strict_udp).unwrap();
     assert_eq!(socket.recv(&mut reply).unwrap(), 38 + 16);
-    socket.send_to(&connect, tracker.v4()).unwrap();
+    socket.send_to(&connect, tracker.udp4()).unwrap();
     assert_eq!(socket.recv(&mut reply).unwrap(), 16);
 }
 
 #[test]
 fn each_says_what_it_serves_and_how_much() {
-    let (small, strict) = (free_port(), free_port());
+    let (small, strict) = (2, 3);
     let tables = table("http", small, "http.connections_max = 2\nhttp.websocket = false")
         + &table("http", strict, "tracker.private_addresses = \"deny\"");
     let variables = [("TIDEGATE_HTTP__WORKERS", "1")];
     let tracker = Tracker::start_with(Directory::new(), &tables, &variables);
+    let (small, strict) = (http_at(&tracker, small), http_at(&tracker, strict));
     let upgrade = "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     let hold = |to: SocketAddr, request: &str| {
@@ -181,46 +191,48 @@ fn each_says_what_it_serves_and_how_much() {
         let is_answered = stream.read_exact(&mut head).is_ok();
         (stream, is_answered.then(|| String::from_utf8(head.to_vec()).unwrap()))
     };
-    let (_first, answer) = hold(at(small), upgrade);
+    let (_first, answer) = hold(small, upgrade);
     assert_eq!(answer.as_deref(), Some("HTTP/1.1 404"));
-    let (web, answer) = hold(tracker.v4(), upgrade);
+    let (web, answer) = hold(tracker.http4(), upgrade);
     assert_eq!(answer.as_deref(), Some("HTTP/1.1 101"));
     let ask = "GET /none HTTP/1.1\r\nHost: x\r\n\r\n";
-    let (_second, answer) = hold(at(small), ask);
+    let (_second, answer) = hold(small, ask);
     assert_eq!(answer.as_deref(), Some("HTTP/1.1 404"));
-    assert_eq!(hold(at(small), ask).1, None, "two are held already");
-    let others: Vec<_> = (0..5).map(|_| hold(tracker.v4(), ask)).collect();
+    assert_eq!(hold(small, ask).1, None, "two are held already");
+    let others: Vec<_> = (0..5).map(|_| hold(tracker.http4(), ask)).collect();
     assert!(others.iter().all(|(_, answer)| answer.is_some()));
-    counted(&tracker, "drops_total", ("http", at(small)), "reason=\"connection_limit\"");
+    counted(&tracker, "drops_total", ("http", small), "reason=\"connection_limit\"");
     drop(web);
 
-    let private = http_announce(at(strict), 0xaa, 1001);
+    let private = http_announce(strict, 0xaa, 1001);
     assert!(has(&private, "other peers cannot reach your address"), "{}", private.escape_ascii());
-    assert!(has(&http_announce(tracker.v4(), 0xaa, 1001), "8:complete"));
-    assert_eq!(http(at(strict), "/none").0, 404);
-    counted(&tracker, "refusals_total", ("http", at(strict)), "reason=\"address_not_public\"");
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1001), "8:complete"));
+    assert_eq!(http(strict, "/none").0, 404);
+    counted(&tracker, "refusals_total", ("http", strict), "reason=\"address_not_public\"");
 }
 
 #[test]
 fn they_are_checked_and_shown() {
     let directory = Directory::new();
-    let port = free_port();
     let sections = "[udp]\nlisten = []\n[http]\nlisten = []\n[admin]\nlisten = []\n";
     let write = |more: &str| {
         let file = directory.write("tidegate.toml", &(sections.to_owned() + more));
         file.display().to_string()
     };
-    let file = write(&table("http", port, "http.websocket = false"));
+    let check = |file: &str| {
+        let check = run(&["config", "check", "--config", file]);
+        (check.status.success(), stdout(&check) + &stderr(&check))
+    };
+    let good = table("http", 1, "http.websocket = false");
+    let file = write(&good);
     let shown = stdout(&run(&["config", "show", "--config", &file]));
     assert!(shown.contains(&format!("http.websocket = false  # {file}:10\n")), "{shown}");
-    assert!(run(&["config", "check", "--config", &file]).status.success());
-    let taken = std::net::TcpListener::bind(at(port)).unwrap();
-    let check = run(&["config", "check", "--config", &file]);
-    let said = stdout(&check) + &stderr(&check);
-    assert!(!check.status.success() && said.contains(&format!("127.0.0.1:{port}")), "{said}");
-    drop(taken);
-    let file = write(&table("http", port, "access.mode = \"deny\"\naccess.deny = \"/no/such\""));
-    let check = run(&["config", "check", "--config", &file]);
-    let said = stdout(&check) + &stderr(&check);
-    assert!(!check.status.success() && said.contains("/no/such"), "{said}");
+    assert!(check(&file).0);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (is_good, said) = check(&write(&good.replace("127.0.0.1:0", &address)));
+    assert!(!is_good && said.contains(&address), "{said}");
+    let absent = table("http", 1, "access.mode = \"deny\"\naccess.deny = \"/no/such\"");
+    let (is_good, said) = check(&write(&absent));
+    assert!(!is_good && said.contains("/no/such"), "{said}");
 }

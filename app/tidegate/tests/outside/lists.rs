@@ -21,10 +21,10 @@ fn start() -> Tracker {
 /// Whether both protocols over both families refuse the torrent; they must agree.
 fn is_denied(tracker: &Tracker, torrent: u8) -> bool {
     let mut answers = Vec::new();
-    for address in [tracker.v4(), tracker.v6()] {
-        let reply = Udp::connect(address).announce(torrent, 1001);
+    for (udp, http) in [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())] {
+        let reply = Udp::connect(udp).announce(torrent, 1001);
         answers.push(u32_at(&reply, 0) == 3 && reply[8..].starts_with(REASON));
-        let body = http_announce(address, torrent, 1001);
+        let body = http_announce(http, torrent, 1001);
         answers.push(has(&body, REASON) && has(&body, "8:retry in5:never"));
     }
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
@@ -43,7 +43,7 @@ fn the_list_is_obeyed_and_followed() {
     assert!(is_denied(&tracker, 0xee) && !is_denied(&tracker, 0xdd));
     assert_eq!(tracker.metric(FAILURES), 0.0);
     let said = "access lists: 0 allowed, 2 denied";
-    tracker.has_said(said);
+    tracker.wait_for_log(said);
 }
 
 #[test]
@@ -51,17 +51,17 @@ fn a_signal_has_lists_and_mode_read_again() {
     let tracker = start();
     let allow = tracker.directory.write("allow.txt", &line(0xaa));
     tracker.configure(&format!("[access]\nmode = \"allow\"\nallow = \"{}\"\n", allow.display()));
-    tracker.signal("-HUP");
+    tracker.reload();
     let entries = "tidegate_access_list_entries{list=\"allow\"}";
     tracker.wait_until("reloaded", |it| it.metric(entries) == 1.0);
-    assert!(has(&http_announce(tracker.v4(), 0xaa, 1001), "10:incompletei1e"));
-    let refused = http_announce(tracker.v4(), 0xdd, 1001);
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1001), "10:incompletei1e"));
+    let refused = http_announce(tracker.http4(), 0xdd, 1001);
     assert!(has(&refused, "not on the tracker's allow list"), "{}", refused.escape_ascii());
     assert!(has(&refused, "8:retry ini60e"), "{}", refused.escape_ascii());
     // From now on the other file is the one that is followed.
     tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xdd)));
     tracker.wait_until("followed", |it| it.metric(entries) == 2.0);
-    assert!(has(&http_announce(tracker.v4(), 0xdd, 1001), "10:incompletei1e"));
+    assert!(has(&http_announce(tracker.http4(), 0xdd, 1001), "10:incompletei1e"));
 }
 
 #[test]
@@ -73,16 +73,16 @@ fn a_bad_line_is_reported_and_the_old_list_stays() {
     let place = path.display().to_string();
     let is_named =
         |text: String| text.lines().any(|line| line.contains(&place) && line.contains("line 3"));
-    tracker.wait_until("the line is named", |it| is_named(it.stderr()));
+    tracker.wait_until("the line is named", |it| is_named(it.log()));
     assert!(is_denied(&tracker, 0xdd) && !is_denied(&tracker, 0xee));
     // A signal does no better.
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("tried", |it| it.metric(FAILURES) == 2.0);
     assert!(is_denied(&tracker, 0xdd) && !is_denied(&tracker, 0xee));
     assert_eq!(tracker.metric("tidegate_reloads_total"), 0.0);
     // A file that is gone is nothing to follow; a good one is.
     std::fs::remove_file(&path).unwrap();
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("tried without a file", |it| it.metric(FAILURES) == 3.0);
     assert!(is_denied(&tracker, 0xdd));
     tracker.directory.write("deny.txt", &line(0xee));

@@ -4,12 +4,12 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use crate::process::{Directory, Tracker, free_port, run, stderr, stdout, tidegate};
+use crate::process::{Directory, Tracker, run, stderr, stdout, tidegate, unused_address};
 
 fn urls(tracker: &Tracker) -> Vec<(&'static str, String)> {
     let mut urls = Vec::new();
-    for address in [tracker.v4(), tracker.v6()] {
-        urls.push(("udp", format!("udp://{address}/")));
+    for (udp, address) in [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())] {
+        urls.push(("udp", format!("udp://{udp}/")));
         urls.push(("http", format!("http://{address}/announce")));
         urls.push(("ws", format!("ws://{address}/")));
     }
@@ -63,15 +63,16 @@ fn our_own_tracker_passes_every_check() {
 #[test]
 fn a_tracker_is_started_and_ended() {
     let directory = Directory::new();
-    let (port, admin) = (free_port(), free_port());
+    // The load must know beforehand where it is.
+    let address = unused_address();
     let config = directory.write(
         "tidegate.toml",
         &format!(
-            "[udp]\nlisten = [\"127.0.0.1:{port}\"]\n[http]\nlisten = [\"127.0.0.1:{port}\"]\n\
-             [admin]\nlisten = [\"127.0.0.1:{admin}\"]\n"
+            "[udp]\nlisten = [\"{address}\"]\n[http]\nlisten = [\"{address}\"]\n\
+             [admin]\nlisten = []\n"
         ),
     );
-    let (url, binary) = (format!("udp://127.0.0.1:{port}"), env!("CARGO_BIN_EXE_tidegate"));
+    let (url, binary) = (format!("udp://{address}"), env!("CARGO_BIN_EXE_tidegate"));
     let config = config.to_str().unwrap();
     let words = [
         "load",

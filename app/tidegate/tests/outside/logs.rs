@@ -15,7 +15,7 @@ fn start(more: &str) -> (Tracker, Caller) {
 
 /// Lines of standard error that say this.
 fn lines(tracker: &Tracker, text: &str) -> usize {
-    tracker.stderr().lines().filter(|line| line.contains(text)).count()
+    tracker.log().lines().filter(|line| line.contains(text)).count()
 }
 
 const NOT_BITTORRENT: &str = "/nothing here";
@@ -26,7 +26,7 @@ fn areas_have_levels_of_their_own_that_change_while_serving() {
     let level = || api.expect(200, "GET /log/level", None)["level"].clone();
     assert_eq!(level(), "info,front=debug");
     let refused = "DEBUG front: http from 127.0.0.1: ";
-    let refuse = || drop(http(tracker.v4(), "/announce?info_hash=short"));
+    let refuse = || drop(http(tracker.http4(), "/announce?info_hash=short"));
     refuse();
     tracker.wait_until(refused, |it| lines(it, refused) == 1);
     assert_eq!(lines(&tracker, "DEBUG api: "), 0);
@@ -80,10 +80,10 @@ fn of_many_lines_of_a_kind_some_are_written_and_the_rest_is_counted() {
     let more = "[log]\nlevel = \"front=debug\"\nformat = \"json\"\nrate_limit_lines = 5\nrate_limit_s = 1\n";
     let (mut tracker, api) = start(more);
     for _ in 0..300 {
-        let _ = try_http(tracker.v4(), NOT_BITTORRENT);
+        let _ = try_http(tracker.http4(), NOT_BITTORRENT);
     }
     let left_out = |tracker: &Tracker| -> u64 {
-        let all = tracker.stderr();
+        let all = tracker.log();
         let all = all.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         all.filter_map(|line| line["fields"]["left_out"].as_u64()).sum()
     };
@@ -93,7 +93,7 @@ fn of_many_lines_of_a_kind_some_are_written_and_the_rest_is_counted() {
     assert!(left_out(&tracker) > 0);
     assert_eq!(tracker.metric("tidegate_log_lines_left_out_total") as u64, left_out(&tracker));
     assert!(lines(&tracker, "more lines like this in") > 0);
-    let all = tracker.stderr();
+    let all = tracker.log();
     let line = all.lines().find(|line| line.contains(dropped)).unwrap();
     let line: Value = serde_json::from_str(line).unwrap();
     assert_eq!((&line["level"], &line["area"]), (&json!("DEBUG"), &json!("front")));
@@ -108,13 +108,13 @@ fn of_many_lines_of_a_kind_some_are_written_and_the_rest_is_counted() {
     api.expect(200, "POST /config/reload", None);
     let before = left_out(&tracker);
     for _ in 0..300 {
-        let _ = try_http(tracker.v4(), NOT_BITTORRENT);
+        let _ = try_http(tracker.http4(), NOT_BITTORRENT);
     }
     tracker.wait_until("counted", |it| {
         it.metric("tidegate_log_lines_left_out_total") as u64 >= before + 290
     });
-    tracker.signal("-TERM");
-    tracker.end();
+    tracker.stop();
+    tracker.wait_for_end();
     tracker.wait_until("told at the end", |it| left_out(it) >= before + 290);
 }
 
@@ -138,13 +138,13 @@ fn no_secret_is_ever_written() {
         for target in
             [format!("/announce/{key}?{query}"), format!("/announce?passkey={key}&{query}")]
         {
-            http(tracker.v4(), &target);
+            http(tracker.http4(), &target);
             let url = target.replace(&query, "");
-            Udp::connect(tracker.v4()).announce_at(0xaa, 1, url.trim_end_matches(['?', '&']));
+            Udp::connect(tracker.udp4()).announce_at(0xaa, 1, url.trim_end_matches(['?', '&']));
         }
-        http(tracker.v4(), &format!("/scrape/{key}?info_hash=short"));
-        let _ = try_http(tracker.v4(), &format!("/announce/{key}?\u{e9}\n"));
-        upgrade(tracker.v4(), &format!("/{key}"));
+        http(tracker.http4(), &format!("/scrape/{key}?info_hash=short"));
+        let _ = try_http(tracker.http4(), &format!("/announce/{key}?\u{e9}\n"));
+        upgrade(tracker.http4(), &format!("/{key}"));
         // By mistake in places where it does not belong.
         api.ask(&format!("GET /keys/{key}"), None);
         api.ask("POST /keys", Some(&json!({ "key": key })));
@@ -158,14 +158,14 @@ fn no_secret_is_ever_written() {
     }
     api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.1" })));
     api.expect(200, "POST /config/reload", None);
-    http_announce(tracker.v4(), 0xaa, 1);
+    http_announce(tracker.http4(), 0xaa, 1);
     // It is written down as much as there ever is.
     let said = "DEBUG api: DELETE /api/v1/keys/{id} by token";
     tracker.wait_until(said, |it| lines(it, said) == 1);
-    assert!(lines(&tracker, "DEBUG front: ") >= 10, "{}", tracker.stderr());
+    assert!(lines(&tracker, "DEBUG front: ") >= 10, "{}", tracker.log());
     let tail = api.expect(200, "GET /log", None).to_string();
     for hidden in [&key, &chosen, &token, &secret, unknown, wrong, TOKEN] {
-        assert!(!tracker.stderr().contains(hidden), "{hidden} in\n{}", tracker.stderr());
+        assert!(!tracker.log().contains(hidden), "{hidden} in\n{}", tracker.log());
         assert!(!tail.contains(hidden), "{hidden} in {tail}");
     }
 }

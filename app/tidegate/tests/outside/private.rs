@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::process::{Directory, Tracker, free_port};
+use crate::process::{Directory, Tracker};
 use crate::talk::{Udp, announce_query, has, http, http_announce, try_http, u32_at, upgrade};
 
 const ANNA: &str = "anna-0123456789ab";
@@ -31,8 +31,8 @@ fn announce(address: SocketAddr, target: &str) -> Vec<u8> {
 /// Whether all protocols over both families serve the holder of `key`; they must agree.
 fn is_served(tracker: &Tracker, key: &str) -> bool {
     let mut answers = Vec::new();
-    for address in [tracker.v4(), tracker.v6()] {
-        let udp = Udp::connect(address);
+    for (udp, address) in [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())] {
+        let udp = Udp::connect(udp);
         for url in [
             format!("/announce/{key}"),
             format!("/{key}/announce"),
@@ -67,8 +67,8 @@ fn is_served(tracker: &Tracker, key: &str) -> bool {
 #[test]
 fn nobody_is_served_without_a_key() {
     let tracker = start("");
-    for address in [tracker.v4(), tracker.v6()] {
-        let udp = Udp::connect(address);
+    for (udp, address) in [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())] {
+        let udp = Udp::connect(udp);
         for reply in [udp.announce(0xaa, 1001), udp.announce_at(0xaa, 1001, "/announce?x=y")] {
             assert!(u32_at(&reply, 0) == 3 && has(&reply, MISSING), "{}", reply.escape_ascii());
         }
@@ -86,8 +86,8 @@ fn nobody_is_served_without_a_key() {
              reason=\"key_missing\"}}"
         )
     };
-    for protocol in ["udp", "http"] {
-        let series = refused(protocol, tracker.v4());
+    for (protocol, address) in [("udp", tracker.udp4()), ("http", tracker.http4())] {
+        let series = refused(protocol, address);
         tracker.wait_until(&series, |it| it.metric(&series) == 3.0);
     }
 }
@@ -103,7 +103,7 @@ fn the_file_of_keys_is_obeyed_and_followed() {
     tracker.directory.write("keys.txt", &format!("{ANNA}\n{BERT}!\n"));
     tracker.wait_until("noticed", |it| it.metric("tidegate_reload_failures_total") == 1.0);
     assert!(!is_served(&tracker, ANNA) && is_served(&tracker, BERT));
-    let log = tracker.stderr();
+    let log = tracker.log();
     assert!(log.contains("keys.txt: line 2: character 38 is none of"), "{log}");
     assert!(log.contains("access lists: 0 allowed, 0 denied, 1 keys"), "{log}");
     assert!(![ANNA, BERT].iter().any(|key| log.contains(key)), "{log}");
@@ -111,12 +111,11 @@ fn the_file_of_keys_is_obeyed_and_followed() {
 
 #[test]
 fn privacy_is_a_listeners_own_and_changes_with_a_signal() {
-    let port = free_port();
-    let table = format!("[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:{port}\"]\n");
+    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n".to_owned();
     let tracker = start(&(table.clone() + "access.private = false\n"));
-    let open = SocketAddr::from(([127, 0, 0, 1], port));
+    let open = tracker.listener("http", [127, 0, 0, 2]);
     assert!(has(&http_announce(open, 0xaa, 1002), SERVED));
-    assert!(has(&http_announce(tracker.v4(), 0xaa, 1002), MISSING));
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), MISSING));
     // Who brings a key to an open door expects another; `key` has another meaning there.
     let (_, body) = http(open, &format!("/announce/{ANNA}?{}", announce_query(0xaa, 1002)));
     assert!(has(&body, "this tracker has no keys"), "{}", body.escape_ascii());
@@ -126,19 +125,19 @@ fn privacy_is_a_listeners_own_and_changes_with_a_signal() {
         "[access]\nkeys = \"{}\"\n{table}access.private = true\n",
         keys.display()
     ));
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
     assert!(has(&http_announce(open, 0xaa, 1002), MISSING));
-    assert!(has(&http_announce(tracker.v4(), 0xaa, 1002), SERVED));
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), SERVED));
 }
 
 #[test]
 fn client_software_is_refused_by_its_peer_id() {
     let tracker = Tracker::start(Directory::new(), "");
-    let udp = Udp::connect(tracker.v4());
+    let udp = Udp::connect(tracker.udp4());
     let why = "this tracker does not serve your BitTorrent client";
     let is_refused = || {
-        let both = [udp.announce(0xaa, 1), http_announce(tracker.v4(), 0xaa, 1)];
+        let both = [udp.announce(0xaa, 1), http_announce(tracker.http4(), 0xaa, 1)];
         let [udp, http] = both.map(|answer| has(&answer, why));
         assert_eq!(udp, http);
         udp
@@ -152,7 +151,7 @@ fn client_software_is_refused_by_its_peer_id() {
         ("", false),
     ] {
         tracker.configure(&format!("[access]\n{rules}\n"));
-        tracker.signal("-HUP");
+        tracker.reload();
         reloads += 1.0;
         tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == reloads);
         assert_eq!(is_refused(), expected, "{rules}");
@@ -161,24 +160,24 @@ fn client_software_is_refused_by_its_peer_id() {
 
 #[test]
 fn who_tries_keys_or_sends_garbage_is_banned_for_a_time() {
-    let bans = "[limits]\nexempt = []\n[bans]\ntime_s = 5\n";
+    let bans = "[limits]\nexempt = []\n[bans]\nduration_s = 5\n";
     let guesses = start(&format!("{bans}wrong_keys_per_min = 5\n"));
-    let is_banned = |tracker: &Tracker| try_http(tracker.v4(), "/none").is_err();
+    let is_banned = |tracker: &Tracker| try_http(tracker.http4(), "/none").is_err();
     // A new minute may begin on the way.
     for number in 0..12 {
         assert!(number >= 6 || !is_banned(&guesses));
-        let _ = try_http(guesses.v4(), &format!("/announce/guess-number-{number:04}"));
+        let _ = try_http(guesses.http4(), &format!("/announce/guess-number-{number:04}"));
     }
     guesses.wait_until("banned", is_banned);
     // The other family's address is another prefix.
-    assert!(has(&announce(guesses.v6(), &format!("/announce/{ANNA}?{{}}")), SERVED));
+    assert!(has(&announce(guesses.http6(), &format!("/announce/{ANNA}?{{}}")), SERVED));
     guesses.wait_until("pardoned", |it| !is_banned(it));
-    assert!(has(&announce(guesses.v4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
+    assert!(has(&announce(guesses.http4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
 
     let garbage = Tracker::start(Directory::new(), &format!("{bans}malformed_per_min = 5\n"));
-    let udp = Udp::connect(garbage.v4());
+    let udp = Udp::connect(garbage.udp4());
     for _ in 0..12 {
-        let mut stream = TcpStream::connect(garbage.v4()).unwrap();
+        let mut stream = TcpStream::connect(garbage.http4()).unwrap();
         let _ = stream.write_all(b"\x00\x01nonsense\r\n\r\n");
         let _ = stream.read_to_end(&mut Vec::new());
     }
@@ -186,7 +185,7 @@ fn who_tries_keys_or_sends_garbage_is_banned_for_a_time() {
     // Over UDP there is silence.
     let dropped = format!(
         "tidegate_drops_total{{listener=\"{}\",protocol=\"udp\",reason=\"banned\"}}",
-        garbage.v4()
+        garbage.udp4()
     );
     udp.send_announce(0xaa, 1001).unwrap();
     garbage.wait_until("dropped", |it| it.metric(&dropped) == 1.0);

@@ -1,52 +1,31 @@
-//! A running tidegate, and a directory for its files.
+//! The binary: run to its end, or serving until a test is over.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
-use crate::talk;
+pub(crate) use harness::{PATIENCE, Signal, is_alive, is_listening, unused_address};
 
-/// How long something may take before its test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A directory that goes away with its test.
-pub(crate) struct Directory(PathBuf);
+/// A directory that is removed at the end of its test.
+pub(crate) struct Directory(harness::Directory);
 
 impl Directory {
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("outside-{}-{number}", std::process::id());
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(harness::Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path(name)
     }
 
-    /// Replaces a file as a whole, as careful operators do.
+    /// Writes a file, replacing an old one as a whole.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
-        let (path, fresh) = (self.path(name), self.path(&format!("{name}.new")));
-        fs::write(&fresh, text).unwrap();
-        fs::rename(&fresh, &path).unwrap();
-        path
+        self.0.write(name, text).unwrap()
     }
 }
 
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The binary with no variables of ours but those that the test sets.
+/// The binary without variables of this process that configure it.
 pub(crate) fn tidegate(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     for (name, _) in std::env::vars_os() {
@@ -71,210 +50,149 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A port that was free a moment ago for both protocols and both families. None that the system
-/// gives to clients: those of another test could have it by the time that it is used.
-pub(crate) fn free_port() -> u16 {
-    const FIRST: u32 = 10_000;
-    const COUNT: u32 = 20_000;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        // Several runs at once begin at different places.
-        let place =
-            std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = u16::try_from(FIRST + place % COUNT).unwrap();
-        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-        let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, port));
-        let tcp_v6 = TcpListener::bind(("::1", port));
-        let udp_v6 = UdpSocket::bind(("::1", port));
-        if tcp.is_ok() && udp.is_ok() && tcp_v6.is_ok() && udp_v6.is_ok() {
-            return port;
-        }
-    }
-}
-
 /// A tracker that serves until it is dropped.
 pub(crate) struct Tracker {
-    child: Child,
+    tracker: harness::Tracker,
     pub(crate) directory: Directory,
-    pub(crate) port: u16,
-    admin_port: u16,
-    stderr: Arc<Mutex<String>>,
-    /// Processes that have taken over from the first, and are nobody's children.
-    successors: Mutex<Vec<u32>>,
+    /// Of its listeners at 127.0.0.1, as configured: 0 unless the test has chosen one.
+    port: u16,
 }
 
 impl Tracker {
     /// Serves on the loopback addresses of both families with `more` behind the listeners in its
-    /// configuration. Lists that `more` names must be there already.
+    /// configuration. Lists that `more` names must exist already.
     pub(crate) fn start(directory: Directory, more: &str) -> Self {
-        Self::start_as(tidegate(&[]), directory, free_port(), more)
+        Self::start_by(tidegate(&[]), directory, more)
     }
 
     /// The same with `variables` in its environment.
     pub(crate) fn start_with(directory: Directory, more: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = tidegate(&[]);
         command.envs(variables.iter().copied());
-        Self::start_as(command, directory, free_port(), more)
+        Self::start_by(command, directory, more)
     }
 
-    /// The same by a command of the test's own, on `port`. Its standard output is looked at, unless
-    /// it is not one: a command that needs it starts with a shell.
-    pub(crate) fn start_as(
-        mut command: Command,
-        directory: Directory,
-        port: u16,
-        more: &str,
-    ) -> Self {
-        let admin_port = free_port();
-        let file = directory.write("tidegate.toml", &config(port, admin_port, more));
-        if command.get_program() != "sh" {
-            command.stdout(Stdio::piped());
-        }
-        let mut child = command.arg("--config").arg(file).stderr(Stdio::piped()).spawn().unwrap();
-        // It may hold sockets of the test.
-        drop(command);
-        let stderr = Arc::new(Mutex::new(String::new()));
-        let (pipe, sink) = (child.stderr.take().unwrap(), Arc::clone(&stderr));
-        std::thread::spawn(move || {
-            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                sink.lock().unwrap().push_str(&(line + "\n"));
-            }
-        });
-        let successors = Mutex::default();
-        let mut tracker = Self { child, directory, port, admin_port, stderr, successors };
-        if let Some(out) = tracker.child.stdout.take() {
-            // The start prints its listeners once all of them are bound.
-            let mut out = BufReader::new(out);
-            let mut line = String::new();
-            out.read_line(&mut line).unwrap();
-            assert!(line.starts_with("tidegate "), "{line}{}", tracker.stderr());
-            std::thread::spawn(move || out.read_to_end(&mut Vec::new()));
-        }
-        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, admin_port));
-        tracker.wait_until("listening", |_| TcpStream::connect(admin).is_ok());
-        tracker.wait_until("ready", |it| it.admin("/health/ready").0 == 200);
-        tracker
+    /// The same by a command of the test's own.
+    pub(crate) fn start_by(command: Command, directory: Directory, more: &str) -> Self {
+        let configuration = config(0, 0, more);
+        let tracker = harness::Tracker::start(command, directory.0.root(), &configuration);
+        Self { tracker: tracker.unwrap(), directory, port: 0 }
     }
 
-    /// The process that serves.
+    /// The same on `port` of 127.0.0.1, by a command that prints to its standard error.
+    pub(crate) fn start_on(command: Command, directory: Directory, port: u16) -> Self {
+        let configuration = config(port, 0, "");
+        let root = directory.0.root();
+        let tracker = harness::Tracker::start_with_own_stdout(command, root, &configuration);
+        Self { tracker: tracker.unwrap(), directory, port }
+    }
+
+    /// The id of the process that serves.
     pub(crate) fn pid(&self) -> u32 {
-        self.successors.lock().unwrap().last().copied().unwrap_or_else(|| self.child.id())
+        self.tracker.pid()
     }
 
-    /// Has a new process take over, and waits until the old one is gone.
+    /// Has a new process take over, and waits until the old one has ended.
     pub(crate) fn upgrade(&self) {
-        let old = self.pid();
-        self.signal("-USR2");
-        let successor = |it: &Self| -> Option<u32> {
-            let (all, known) = (it.stderr(), it.successors.lock().unwrap().len());
-            let mut said =
-                all.lines().filter_map(|line| line.strip_suffix(" has taken over: stopping"));
-            said.nth(known)?.rsplit(' ').next()?.parse().ok()
-        };
-        self.wait_until("a successor", |it| successor(it).is_some());
-        let new = successor(self).unwrap();
-        self.successors.lock().unwrap().push(new);
-        self.wait_until("the old one gone", |_| !is_alive(old));
-        assert!(is_alive(new), "{}", self.stderr());
+        self.tracker.upgrade().unwrap();
     }
 
-    /// A line of what the system tells about the process that serves.
+    /// A line of `/proc/PID/status`.
     pub(crate) fn status(&self, name: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap().trim().to_owned()
     }
 
-    /// Writes the configuration anew, with other settings behind the same listeners.
+    /// Replaces what follows the listeners in its configuration file.
     pub(crate) fn configure(&self, more: &str) {
-        self.directory.write("tidegate.toml", &config(self.port, self.admin_port, more));
+        self.tracker.configure(&config(self.port, 0, more)).unwrap();
     }
 
-    pub(crate) fn v4(&self) -> SocketAddr {
-        ([127, 0, 0, 1], self.port).into()
+    /// Where it listens for UDP at 127.0.0.1.
+    pub(crate) fn udp4(&self) -> SocketAddr {
+        self.listener("udp", Ipv4Addr::LOCALHOST)
     }
 
-    pub(crate) fn v6(&self) -> SocketAddr {
-        ([0, 0, 0, 0, 0, 0, 0, 1], self.port).into()
+    /// Where it listens for UDP at ::1.
+    pub(crate) fn udp6(&self) -> SocketAddr {
+        self.listener("udp", Ipv6Addr::LOCALHOST)
     }
 
-    /// Where the admin listener is.
+    /// Where it listens for HTTP at 127.0.0.1.
+    pub(crate) fn http4(&self) -> SocketAddr {
+        self.listener("http", Ipv4Addr::LOCALHOST)
+    }
+
+    /// Where it listens for HTTP at ::1.
+    pub(crate) fn http6(&self) -> SocketAddr {
+        self.listener("http", Ipv6Addr::LOCALHOST)
+    }
+
+    /// Where it listens for `udp`, `http` or `https` at an IP address.
+    pub(crate) fn listener(&self, kind: &str, ip: impl Into<IpAddr>) -> SocketAddr {
+        let ip = ip.into();
+        let address = self.tracker.address(kind, ip);
+        address.unwrap_or_else(|| panic!("no {kind} at {ip}: {:?}", self.tracker.listeners()))
+    }
+
     pub(crate) fn admin_address(&self) -> SocketAddr {
-        ([127, 0, 0, 1], self.admin_port).into()
+        self.tracker.admin_address().unwrap()
     }
 
     /// Status and body of a page of the admin listener.
     pub(crate) fn admin(&self, target: &str) -> (u16, String) {
-        let (status, body) = talk::http(self.admin_address(), target);
-        (status, String::from_utf8(body).unwrap())
+        let response = self.tracker.admin(target).unwrap();
+        (response.status, response.text())
     }
 
-    /// A figure of the metrics; `series` is its name with all its labels.
+    /// The value of a metric; `series` is its name with all its labels.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let (_, page) = self.admin("/metrics");
-        let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("no {series} in\n{page}")).parse().unwrap()
+        let value = harness::metrics::value(&page, series);
+        value.unwrap_or_else(|| panic!("no {series} in\n{page}"))
     }
 
-    /// What has come over standard error so far.
-    pub(crate) fn stderr(&self) -> String {
-        self.stderr.lock().unwrap().clone()
+    /// What it has written to standard error.
+    pub(crate) fn log(&self) -> String {
+        self.tracker.stderr()
     }
 
-    /// Waits until it has said this: what it writes may come later than what it answers.
-    pub(crate) fn has_said(&self, text: &str) {
-        self.wait_until(text, |tracker| tracker.stderr().contains(text));
+    /// Waits until its log contains `text`: it may be written later than a request is answered.
+    pub(crate) fn wait_for_log(&self, text: &str) {
+        self.wait_until(text, |tracker| tracker.log().contains(text));
     }
 
     pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_so(self) {
-            assert!(Instant::now() < deadline, "waited in vain: {what}\n{}", self.stderr());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.tracker.wait_until(what, |_| is_so(self)).unwrap();
     }
 
-    pub(crate) fn signal(&self, name: &str) {
-        let pid = self.pid().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.tracker.signal(signal).unwrap();
     }
 
-    /// Waits for the end.
-    pub(crate) fn end(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "it does not end\n{}", self.stderr());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    /// Has it read its configuration again, and does not wait until that is done.
+    pub(crate) fn reload(&self) {
+        self.signal(Signal::SIGHUP);
+    }
+
+    /// Tells it to stop.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Waits for the end of the first process.
+    pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
+        self.tracker.wait_for_end().unwrap()
     }
 }
 
-impl Drop for Tracker {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        for pid in self.successors.lock().unwrap().iter().filter(|pid| is_alive(**pid)) {
-            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
-        }
-    }
-}
-
-/// Whether a process of ours runs, and has not only been left to be buried.
-pub(crate) fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.split_once("(tidegate) ").map(|(_, rest)| rest);
-    state.is_some_and(|state| !state.starts_with('Z'))
-}
-
+/// A configuration with listeners on both loopback addresses, those of 127.0.0.1 on these ports.
 pub(crate) fn config(port: u16, admin_port: u16, more: &str) -> String {
     format!(
-        "[udp]\nlisten = [\"127.0.0.1:{port}\", \"[::1]:{port}\"]\nworkers = 2\n\
+        "[udp]\nlisten = [\"127.0.0.1:{port}\", \"[::1]:0\"]\nworkers = 2\n\
          receive_buffer_bytes = 65536\n\
-         [http]\nlisten = [\"127.0.0.1:{port}\", \"[::1]:{port}\"]\nworkers = 2\n\
+         [http]\nlisten = [\"127.0.0.1:{port}\", \"[::1]:0\"]\nworkers = 2\n\
          [admin]\nlisten = [\"127.0.0.1:{admin_port}\"]\n{more}"
     )
 }

@@ -30,7 +30,7 @@ fn clients_of_proxies_meet_by_their_own_addresses() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let ask = |packet: &[u8]| {
-        socket.send_to(&[&header(1), packet].concat(), tracker.v4()).unwrap();
+        socket.send_to(&[&header(1), packet].concat(), tracker.udp4()).unwrap();
         let mut reply = vec![0; 2048];
         let len = socket.recv(&mut reply).unwrap();
         assert_eq!(reply[..38], header(1));
@@ -44,7 +44,7 @@ fn clients_of_proxies_meet_by_their_own_addresses() {
     packet.extend(1001_u16.to_be_bytes());
     assert_eq!(u32_at(&ask(&packet), 0), 1);
 
-    let mut stream = TcpStream::connect(tracker.v4()).unwrap();
+    let mut stream = TcpStream::connect(tracker.http4()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let target = format!("/announce?info_hash={}&peer_id={0}&port=1002", "%aa".repeat(20));
     let request = format!(
@@ -59,26 +59,25 @@ fn clients_of_proxies_meet_by_their_own_addresses() {
         assert!(has(&answer, expected), "{}", answer.escape_ascii());
     }
     // The v6 listener's clients come without a proxy.
-    assert_eq!(u32_at(&Udp::connect(tracker.v6()).announce(0xaa, 1003), 12), 3);
+    assert_eq!(u32_at(&Udp::connect(tracker.udp6()).announce(0xaa, 1003), 12), 3);
 }
 
 #[test]
 fn private_addresses_are_refused_from_a_reload_on() {
     let tracker = Tracker::start(Directory::new(), "");
-    let udp = Udp::connect(tracker.v4());
+    let udp = Udp::connect(tracker.udp4());
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 0), 1);
     tracker.configure("[tracker]\nprivate_addresses = \"deny\"\n");
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
     let why = "other peers cannot reach your address";
     assert!(has(&udp.announce(0xaa, 1001), why));
-    let body = http_announce(tracker.v4(), 0xaa, 1002);
+    let body = http_announce(tracker.http4(), 0xaa, 1002);
     assert!(has(&body, why), "{}", body.escape_ascii());
-    for protocol in ["udp", "http"] {
+    for (protocol, address) in [("udp", tracker.udp4()), ("http", tracker.http4())] {
         let series = format!(
-            "tidegate_refusals_total{{listener=\"{}\",protocol=\"{protocol}\",\
-             reason=\"address_not_public\"}}",
-            tracker.v4()
+            "tidegate_refusals_total{{listener=\"{address}\",protocol=\"{protocol}\",\
+             reason=\"address_not_public\"}}"
         );
         tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,14 +43,14 @@ impl Post {
 
 /// The receiver.
 pub(crate) struct Receiver {
-    port: u16,
+    address: SocketAddr,
     posts: Arc<Mutex<Vec<Post>>>,
 }
 
 impl Receiver {
     /// One who answers so, and then always with 204.
-    pub(crate) fn listen(port: u16, answers: &[Answer]) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    pub(crate) fn listen(address: SocketAddr, answers: &[Answer]) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let posts = Arc::<Mutex<Vec<Post>>>::default();
         let answers = Arc::new(Mutex::new(answers.iter().copied().collect::<VecDeque<_>>()));
         let sink = Arc::clone(&posts);
@@ -61,11 +61,11 @@ impl Receiver {
                 thread::spawn(move || receive(stream, &posts, &answers));
             }
         });
-        Self { port, posts }
+        Self { address, posts }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.port)
+        format!("http://{}{path}", self.address)
     }
 
     pub(crate) fn posts(&self) -> Vec<Post> {

@@ -17,31 +17,31 @@ fn it_serves_and_reloads_but_opens_nothing_elsewhere() {
     let inside = directory.write("deny.txt", "");
     let tracker = Tracker::start(directory, &denied(&inside));
     assert_eq!((tracker.status("Seccomp"), tracker.status("NoNewPrivs")), ("2".into(), "1".into()));
-    tracker.has_said("sandbox: files: ");
-    Udp::connect(tracker.v4()).announce(0xaa, 1001);
+    tracker.wait_for_log("sandbox: files: ");
+    Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     // What it reads about itself, it still reads.
     assert!(tracker.metric("tidegate_process_open_fds") > 5.0);
     assert!(tracker.metric("tidegate_process_resident_memory_bytes") > 100_000.0);
     // Its files are followed, and read again.
     tracker.directory.write("deny.txt", &"aa".repeat(20));
-    tracker.wait_until("followed", |it| has(&http_announce(it.v4(), 0xaa, 1), "deny list"));
+    tracker.wait_until("followed", |it| has(&http_announce(it.http4(), 0xaa, 1), "deny list"));
     tracker.configure(&(denied(&inside) + "[tracker]\ninterval_s = 77\n"));
-    tracker.signal("-HUP");
-    tracker.wait_until("reloaded", |it| has(&http_announce(it.v4(), 0xbb, 1), "intervali77e"));
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| has(&http_announce(it.http4(), 0xbb, 1), "intervali77e"));
     // Somebody else's are not, and what was in force stays.
     tracker.configure(&denied(&outside));
-    tracker.signal("-HUP");
-    if tracker.stderr().contains("files: not restricted") {
-        tracker.wait_until("read", |it| has(&http_announce(it.v4(), 0xbb, 1), "deny list"));
+    tracker.reload();
+    if tracker.log().contains("files: not restricted") {
+        tracker.wait_until("read", |it| has(&http_announce(it.http4(), 0xbb, 1), "deny list"));
         return;
     }
     let said = format!("the sandbox lets nothing be read in the folder of {}", outside.display());
-    tracker.wait_until(&said, |it| it.stderr().contains(&said));
-    assert!(has(&http_announce(tracker.v4(), 0xbb, 1), "intervali77e"));
-    assert!(has(&http_announce(tracker.v4(), 0xaa, 1), "deny list"));
+    tracker.wait_for_log(&said);
+    assert!(has(&http_announce(tracker.http4(), 0xbb, 1), "intervali77e"));
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "deny list"));
     // A new process has the sandbox that the new configuration needs.
     tracker.upgrade();
-    assert!(has(&http_announce(tracker.v4(), 0xbb, 1), "deny list"));
+    assert!(has(&http_announce(tracker.http4(), 0xbb, 1), "deny list"));
     assert_eq!(tracker.status("Seccomp"), "2");
 }
 
@@ -53,8 +53,8 @@ fn it_can_be_left_out() {
     let tracker = Tracker::start(Directory::new(), off);
     assert_eq!((tracker.status("Seccomp"), tracker.status("NoNewPrivs")), ("0".into(), "0".into()));
     tracker.configure(&(denied(&outside) + off));
-    tracker.signal("-HUP");
-    tracker.wait_until("read", |it| has(&http_announce(it.v4(), 0xbb, 1), "deny list"));
+    tracker.reload();
+    tracker.wait_until("read", |it| has(&http_announce(it.http4(), 0xbb, 1), "deny list"));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_file_behind_a_link_is_followed_where_it_is() {
     std::os::unix::fs::symlink(&real, &link).unwrap();
     let tracker = Tracker::start(directory, &denied(&link));
     fs::write(&real, "aa".repeat(20)).unwrap();
-    tracker.wait_until("followed", |it| has(&http_announce(it.v4(), 0xaa, 1), "deny list"));
+    tracker.wait_until("followed", |it| has(&http_announce(it.http4(), 0xaa, 1), "deny list"));
 }
 
 #[test]
@@ -77,18 +77,18 @@ fn certificates_need_a_sandbox_that_was_made_for_them() {
         "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nterms_of_service_agreed = true\n\
          directory = \"https://127.0.0.1:1/\"\ncache = {cache:?}\n"
     ));
-    tracker.signal("-HUP");
-    if tracker.stderr().contains("files: not restricted") {
+    tracker.reload();
+    if tracker.log().contains("files: not restricted") {
         tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
         return;
     }
     let said = "not reloaded: the sandbox was made for another [tls.acme]";
-    tracker.wait_until(said, |it| it.stderr().contains(said));
+    tracker.wait_for_log(said);
     // A new process has one, keeps trying in it, and serves.
     tracker.upgrade();
     let said = "t.example: no certificate yet: https://127.0.0.1:1/ cannot be reached";
-    tracker.wait_until(said, |it| it.stderr().contains(said));
+    tracker.wait_for_log(said);
     assert!(cache.join("127.0.0.1_1_").is_dir());
     assert!(tracker.metric("tidegate_acme_attempts_total{result=\"unreachable\"}") >= 1.0);
-    Udp::connect(tracker.v4()).announce(0xaa, 1001);
+    Udp::connect(tracker.udp4()).announce(0xaa, 1001);
 }

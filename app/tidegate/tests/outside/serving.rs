@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
-use crate::process::{Directory, PATIENCE, Tracker};
+use crate::process::{Directory, PATIENCE, Signal, Tracker};
 use crate::talk::{Udp, has, http, http_announce, u32_at};
 
 fn start(more: &str) -> Tracker {
@@ -13,22 +13,22 @@ fn start(more: &str) -> Tracker {
 #[test]
 fn protocols_and_families_meet_in_one_swarm() {
     let tracker = start("");
-    let reply = Udp::connect(tracker.v4()).announce(0xaa, 1001);
+    let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     assert_eq!((u32_at(&reply, 8), reply.len()), (1800, 20));
     // HTTP tells of the UDP peer, and of peers of both families.
-    let body = http_announce(tracker.v4(), 0xaa, 1002);
+    let body = http_announce(tracker.http4(), 0xaa, 1002);
     assert!(has(&body, b"5:peers6:\x7f\0\0\x01\x03\xe9e"), "{}", body.escape_ascii());
-    let body = http_announce(tracker.v6(), 0xaa, 1003);
+    let body = http_announce(tracker.http6(), 0xaa, 1003);
     assert!(has(&body, "10:incompletei3e") && has(&body, "5:peers12:"), "{}", body.escape_ascii());
     // UDP can tell of its own family only.
-    let v6 = Udp::connect(tracker.v6());
+    let v6 = Udp::connect(tracker.udp6());
     let reply = v6.announce(0xaa, 1004);
     assert_eq!((u32_at(&reply, 12), reply.len()), (4, 20 + 18));
     assert_eq!(reply[36..], 1003_u16.to_be_bytes());
-    let reply = Udp::connect(tracker.v4()).announce(0xaa, 1001);
+    let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     assert_eq!(reply[20..], [127, 0, 0, 1, 3, 234]);
     assert_eq!(v6.scrape(0xaa), [0, 0, 4]);
-    let (status, body) = http(tracker.v4(), &format!("/scrape?info_hash={}", "%aa".repeat(20)));
+    let (status, body) = http(tracker.http4(), &format!("/scrape?info_hash={}", "%aa".repeat(20)));
     assert_eq!(status, 200);
     assert!(has(&body, "10:incompletei4e"), "{}", body.escape_ascii());
 }
@@ -36,14 +36,14 @@ fn protocols_and_families_meet_in_one_swarm() {
 #[test]
 fn what_happens_is_counted_where_it_happens() {
     let tracker = start("");
-    let udp = Udp::connect(tracker.v6());
+    let udp = Udp::connect(tracker.udp6());
     udp.announce(0xaa, 1001);
     udp.announce(0xbb, 1001);
     udp.scrape(0xaa);
-    http_announce(tracker.v4(), 0xaa, 1002);
-    http(tracker.v4(), "/nothing");
+    http_announce(tracker.http4(), 0xaa, 1002);
+    http(tracker.http4(), "/nothing");
     // Not tracker traffic: dropped without a word.
-    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", tracker.v4()).unwrap();
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", tracker.udp4()).unwrap();
     let series = |name: &str, address: String, protocol: &str, family: &str, kind: &str| {
         format!(
             "tidegate_{name}{{listener=\"{address}\",protocol=\"{protocol}\",\
@@ -51,8 +51,8 @@ fn what_happens_is_counted_where_it_happens() {
         )
     };
     for name in ["requests_total", "responses_total"] {
-        let udp = |kind| series(name, tracker.v6().to_string(), "udp", "v6", kind);
-        let http = |kind| series(name, tracker.v4().to_string(), "http", "v4", kind);
+        let udp = |kind| series(name, tracker.udp6().to_string(), "udp", "v6", kind);
+        let http = |kind| series(name, tracker.http4().to_string(), "http", "v4", kind);
         for (series, value) in [
             (udp("connect"), 1.0),
             (udp("announce"), 2.0),
@@ -67,7 +67,7 @@ fn what_happens_is_counted_where_it_happens() {
     }
     let drop = format!(
         "tidegate_drops_total{{listener=\"{}\",protocol=\"udp\",reason=\"too_short\"}}",
-        tracker.v4()
+        tracker.udp4()
     );
     tracker.wait_until(&drop, |it| it.metric(&drop) == 1.0);
     assert_eq!(tracker.metric("tidegate_torrents"), 2.0);
@@ -87,57 +87,56 @@ fn health_and_unknown_pages() {
         assert_eq!(tracker.admin(target).0, 404, "{target}");
     }
     // The tracker's port shows nothing of it.
-    assert_eq!(http(tracker.v4(), "/metrics").0, 404);
+    assert_eq!(http(tracker.http4(), "/metrics").0, 404);
 }
 
 #[test]
 fn an_interval_changes_while_serving() {
     let tracker = start("[tracker]\ninterval_s = 1200\n");
-    let udp = Udp::connect(tracker.v4());
+    let udp = Udp::connect(tracker.udp4());
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1200);
     tracker.configure("[tracker]\ninterval_s = 1500\nnumwant_max = 0\n");
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
     // The connection id outlives the reload, and so do the peers.
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1500);
-    let body = http_announce(tracker.v4(), 0xaa, 1002);
+    let body = http_announce(tracker.http4(), 0xaa, 1002);
     assert!(has(&body, "8:intervali1500e"), "{}", body.escape_ascii());
     assert!(has(&body, "10:incompletei2e") && has(&body, "5:peers0:"), "{}", body.escape_ascii());
     let said = "reloaded; changed: tracker.interval_s, tracker.numwant_max";
-    tracker.has_said(said);
+    tracker.wait_for_log(said);
 }
 
 #[test]
 fn a_bad_configuration_changes_nothing() {
     let tracker = start("[tracker]\ninterval_s = 1200\n");
     tracker.configure("[tracker]\ninterval_s = 1500\nintervall_min_s = 9\n");
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("tried", |it| it.metric("tidegate_reload_failures_total") == 1.0);
     let said = "tidegate.toml:12: unknown key";
-    tracker.wait_until(said, |it| it.stderr().contains(said));
-    let reply = Udp::connect(tracker.v4()).announce(0xaa, 1001);
+    tracker.wait_for_log(said);
+    let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     assert_eq!(u32_at(&reply, 8), 1200);
     // What only a restart changes is said, and the rest is put in force.
     tracker.configure("[tracker]\ninterval_s = 1600\n[limits]\nmemory_mib = 64\n");
-    tracker.signal("-HUP");
+    tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
     let said = "only a restart puts it in force: limits.memory_mib";
-    tracker.wait_until(said, |it| it.stderr().contains(said));
-    assert_eq!(u32_at(&Udp::connect(tracker.v4()).announce(0xaa, 1001), 8), 1600);
+    tracker.wait_for_log(said);
+    assert_eq!(u32_at(&Udp::connect(tracker.udp4()).announce(0xaa, 1001), 8), 1600);
 }
 
 #[test]
 fn signals_end_it_in_order() {
-    for signal in ["-TERM", "-INT"] {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut tracker = start("");
         // One that waits for its next request, and is closed.
-        let mut idle = TcpStream::connect(tracker.v4()).unwrap();
+        let mut idle = TcpStream::connect(tracker.http4()).unwrap();
         idle.set_read_timeout(Some(PATIENCE)).unwrap();
         idle.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         assert!(idle.read(&mut [0; 512]).unwrap() > 12);
         tracker.signal(signal);
         assert_eq!(idle.read_to_end(&mut Vec::new()).unwrap(), 0);
-        assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
-        assert!(TcpStream::connect(tracker.v4()).is_err());
+        assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
     }
 }

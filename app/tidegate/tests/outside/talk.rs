@@ -1,32 +1,26 @@
 //! The protocols, written by hand.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+use harness::http::Connection;
 
 use crate::process::PATIENCE;
+
+pub(crate) use harness::http::contains as has;
 
 /// A torrent whose info hash is one byte twenty times.
 pub(crate) type Torrent = u8;
 
-/// Status and body of what `address` answers to a GET.
+/// Status and body of the response to a GET.
 pub(crate) fn http(address: SocketAddr, target: &str) -> (u16, Vec<u8>) {
     try_http(address, target).unwrap()
 }
 
-/// The same, or that the connection is refused or breaks.
+/// The same, or an error if the connection is refused or breaks.
 pub(crate) fn try_http(address: SocketAddr, target: &str) -> io::Result<(u16, Vec<u8>)> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    let head = answer.windows(4).position(|window| window == b"\r\n\r\n");
-    let head = head.ok_or(io::ErrorKind::UnexpectedEof)?;
-    let body = answer.split_off(head + 4);
-    let text = String::from_utf8(answer).unwrap();
-    let status = text.strip_prefix("HTTP/1.1 ").unwrap().get(..3).unwrap().parse().unwrap();
-    Ok((status, body))
+    let response = harness::http::get(address, target)?;
+    Ok((response.status, response.body))
 }
 
 /// What an HTTP announce of a leecher at `port` gets.
@@ -49,16 +43,13 @@ pub(crate) fn announce_query(torrent: Torrent, port: u16) -> String {
 
 /// The status of the answer to a request for a WebSocket.
 pub(crate) fn upgrade(address: SocketAddr, target: &str) -> u16 {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut connection = Connection::open(address).unwrap();
     let request = format!(
         "GET {target} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     );
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut line = [0; 12];
-    stream.read_exact(&mut line).unwrap();
-    std::str::from_utf8(&line).unwrap().strip_prefix("HTTP/1.1 ").unwrap().parse().unwrap()
+    connection.send(request).unwrap();
+    connection.receive_head().unwrap().status
 }
 
 /// A UDP client with a connection id.
@@ -152,10 +143,4 @@ fn announce_body(torrent: Torrent, port: u16) -> Vec<u8> {
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
-}
-
-/// Whether `bytes` stand somewhere in `body`.
-pub(crate) fn has(body: &[u8], bytes: impl AsRef<[u8]>) -> bool {
-    let bytes = bytes.as_ref();
-    body.windows(bytes.len()).any(|window| window == bytes)
 }

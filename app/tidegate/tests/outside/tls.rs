@@ -10,10 +10,11 @@ mod checked;
 mod clients;
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use crate::process::{Directory, Tracker, free_port, stderr, stdout};
+use crate::process::{Directory, Tracker, stderr, stdout};
 
 /// Elliptic curves, as most have it today.
 const ECDSA: &[&str] = &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
@@ -63,18 +64,25 @@ fn issue(directory: &Directory, name: &str, host: &str, (kind, days): (&[&str], 
 /// A tracker that speaks TLS.
 struct Secure {
     tracker: Tracker,
-    port: u16,
+    /// Where it does.
+    address: SocketAddr,
 }
 
 impl Secure {
     /// With certificates of these names, which are in the directory.
     fn start(directory: Directory, names: &[&str]) -> Self {
-        let port = free_port();
-        let more = Self::configuration(&directory, port, names);
-        Self { tracker: Tracker::start(directory, &more), port }
+        let more = Self::configuration(&directory, names);
+        Self::start_with(directory, &more)
     }
 
-    fn configuration(directory: &Directory, port: u16, names: &[&str]) -> String {
+    /// The same with this behind the listeners in its configuration.
+    fn start_with(directory: Directory, more: &str) -> Self {
+        let tracker = Tracker::start(directory, more);
+        let address = tracker.listener("https", [127, 0, 0, 1]);
+        Self { tracker, address }
+    }
+
+    fn configuration(directory: &Directory, names: &[&str]) -> String {
         let path = |name: String| directory.path(&name).display().to_string();
         let pair = |name: &&str| {
             let (chain, key) = (path(format!("{name}.pem")), path(format!("{name}.key")));
@@ -82,11 +90,11 @@ impl Secure {
         };
         let certificates: Vec<String> = names.iter().map(pair).collect();
         let certificates = certificates.join(", ");
-        format!("[tls]\nlisten = [\"127.0.0.1:{port}\"]\ncertificates = [{certificates}]\n")
+        format!("[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificates = [{certificates}]\n")
     }
 
     fn configure(&self, names: &[&str]) {
-        self.tracker.configure(&Self::configuration(&self.tracker.directory, self.port, names));
+        self.tracker.configure(&Self::configuration(&self.tracker.directory, names));
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -95,7 +103,7 @@ impl Secure {
 
     /// What `openssl s_client` says, its standard output before its errors.
     fn s_client(&self, options: &[&str], input: &str) -> String {
-        let address = format!("127.0.0.1:{}", self.port);
+        let address = self.address.to_string();
         let words = ["openssl", "s_client", "-connect", &address, "-CAfile", "ca.pem"];
         let output = ask(&self.tracker.directory, &[&words, options].concat(), input);
         stdout(&output) + &stderr(&output)
@@ -115,8 +123,9 @@ impl Secure {
     }
 
     /// What curl gives for a URL without its host: body, and what `format` asks for behind it.
-    fn curl(&self, scheme: &str, port: u16, options: &[&str]) -> Output {
-        let resolve = format!("host.test:{port}:127.0.0.1");
+    fn curl(&self, scheme: &str, to: SocketAddr, options: &[&str]) -> Output {
+        let port = to.port();
+        let resolve = format!("host.test:{port}:{}", to.ip());
         let url = format!("{scheme}://host.test:{port}/announce?{QUERY}");
         let words =
             ["curl", "--silent", "--show-error", "--cacert", "ca.pem", "--resolve", &resolve];

@@ -24,11 +24,11 @@ fn one_frame_is_printed_as_text() {
         .output()
         .unwrap();
     assert!(denied.status.success(), "{}", stderr(&denied));
-    http_announce(served.tracker.v4(), 0xbb, 1);
+    http_announce(served.tracker.http4(), 0xbb, 1);
     // Until a frame has been made with refusals in its last five seconds.
     let deadline = Instant::now() + PATIENCE;
     let text = loop {
-        http_announce(served.tracker.v4(), 0xaa, 1);
+        http_announce(served.tracker.http4(), 0xaa, 1);
         let output = run(&served, &["--once"]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let text = stdout(&output);
@@ -153,7 +153,7 @@ fn command(served: &Served) -> String {
 #[test]
 fn a_terminal_is_taken_over_and_given_back() {
     let served = Served::start("");
-    http_announce(served.tracker.v4(), 0xbb, 1);
+    http_announce(served.tracker.http4(), 0xbb, 1);
     let mut terminal = Terminal::run(&command(&served));
     terminal.wait_for("torrents by seeders");
     terminal.wait_for(&"bb".repeat(20));
@@ -181,8 +181,8 @@ fn a_tracker_that_is_gone_is_told_and_found_again() {
     let mut served = Served::start("");
     let mut terminal = Terminal::run(&command(&served));
     terminal.wait_for("torrents by seeders");
-    served.tracker.signal("-TERM");
-    served.tracker.end();
+    served.tracker.stop();
+    served.tracker.wait_for_end();
     terminal.wait_for("no figures: ");
     terminal.press("q");
     terminal.end();

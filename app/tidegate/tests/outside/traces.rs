@@ -1,20 +1,21 @@
 //! Traces, as a collector sees them.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
 use crate::api::{Caller, TOKEN};
-use crate::process::{Directory, Tracker, free_port};
+use crate::process::{Directory, Tracker, unused_address};
 use crate::receiver::Answer::{Never, Status};
 use crate::receiver::{Post, Receiver};
 
 const PATH: &str = "/v1/traces";
 const SPANS: &str = "tidegate_trace_spans_total";
 
-fn start(port: u16, per_million: u32) -> (Tracker, Caller) {
+fn start(collector: SocketAddr, per_million: u32) -> (Tracker, Caller) {
     let more = format!(
-        "requests_per_s = 0\n[trace]\nendpoint = \"http://127.0.0.1:{port}{PATH}\"\n\
+        "requests_per_s = 0\n[trace]\nendpoint = \"http://{collector}{PATH}\"\n\
          sample_per_million = {per_million}\n"
     );
     let tracker = Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
@@ -43,10 +44,10 @@ fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
 
 #[test]
 fn requests_become_spans_that_a_collector_gets() {
-    let port = free_port();
+    let address = unused_address();
     // The collector is out of order at first: what it refuses comes again.
-    let collector = Receiver::listen(port, &[Status(503)]);
-    let (tracker, api) = start(port, 1_000_000);
+    let collector = Receiver::listen(address, &[Status(503)]);
+    let (tracker, api) = start(address, 1_000_000);
     for number in 0..5 {
         api.expect(201, "POST /keys", Some(&json!({ "name": number.to_string() })));
     }
@@ -88,9 +89,9 @@ fn requests_become_spans_that_a_collector_gets() {
 
 #[test]
 fn who_is_let_in_decides_by_his_own_trace() {
-    let port = free_port();
-    let collector = Receiver::listen(port, &[]);
-    let (_tracker, api) = start(port, 0);
+    let address = unused_address();
+    let collector = Receiver::listen(address, &[]);
+    let (_tracker, api) = start(address, 0);
     let nobody = Caller { token: String::new(), ..api.clone() };
     let trace = "0af7651916cd43dd8448eb211c80319c";
     let parent = |flags: &str| format!("traceparent: 00-{trace}-b7ad6b7169203331-{flags}\r\n");
@@ -110,13 +111,13 @@ fn who_is_let_in_decides_by_his_own_trace() {
 #[test]
 fn a_collector_that_is_gone_or_hangs_costs_spans_and_nothing_else() {
     // Nobody listens there; and then somebody who never answers.
-    let port = free_port();
-    let (tracker, api) = start(port, 1_000_000);
+    let address = unused_address();
+    let (tracker, api) = start(address, 1_000_000);
     api.expect(200, "GET /stats", None);
     tracker
         .wait_until("given up", |it| it.metric(&format!("{SPANS}{{result=\"dropped\"}}")) == 1.0);
-    tracker.has_said("WARN traces: 1 spans are given up");
-    let collector = Receiver::listen(port, &[Never]);
+    tracker.wait_for_log("WARN traces: 1 spans are given up");
+    let collector = Receiver::listen(address, &[Never]);
     api.expect(200, "GET /stats", None);
     collector.wait_for(1);
     for _ in 0..20 {

@@ -1,12 +1,12 @@
 //! SIGUSR2: another process goes on with the same sockets.
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::process::{Directory, Tracker, free_port, is_alive};
+use crate::process::{Directory, Signal, Tracker, is_alive, is_listening};
 use crate::talk::{Udp, announce_target, http_announce, try_http, u32_at};
 
 /// What clients have seen, all of them together.
@@ -62,10 +62,12 @@ fn upgrades_refuse_nobody_and_lose_nothing() {
     let first = tracker.pid();
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(&seen);
-        for address in [tracker.v4(), tracker.v6(), tracker.v4(), tracker.v6()] {
+        let v4 = (tracker.udp4(), tracker.http4());
+        let v6 = (tracker.udp6(), tracker.http6());
+        for (udp, http) in [v4, v6, v4, v6] {
             let seen = &seen;
-            scope.spawn(move || seen.ask_udp(address));
-            scope.spawn(move || seen.ask_http(address));
+            scope.spawn(move || seen.ask_udp(udp));
+            scope.spawn(move || seen.ask_http(http));
         }
         let more_was_answered = |by: usize| {
             let before = seen.answered();
@@ -84,34 +86,32 @@ fn upgrades_refuse_nobody_and_lose_nothing() {
     eprintln!(
         "two upgrades under load: {udp} UDP and {http} HTTP announces answered, failed: {failed:?}"
     );
-    assert_eq!(failed, [0, 0], "{}", tracker.stderr());
-    assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
+    assert_eq!(failed, [0, 0], "{}", tracker.log());
+    assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
     assert_ne!(tracker.pid(), first);
     // The last one ends as any other does.
-    tracker.signal("-TERM");
+    tracker.stop();
     let last = tracker.pid();
     tracker.wait_until("the end", |_| !is_alive(last));
-    assert!(TcpStream::connect(tracker.v4()).is_err());
 }
 
 #[test]
 fn a_new_configuration_comes_with_a_new_process() {
     let tracker = Tracker::start(Directory::new(), "");
-    let udp = Udp::connect(tracker.v4());
+    let udp = Udp::connect(tracker.udp4());
     // More workers share the sockets that are there; one that is not listened on is left.
     tracker.configure("[tracker]\ninterval_s = 1234\n");
     let path = tracker.directory.path("tidegate.toml");
     let text = fs::read_to_string(&path).unwrap();
-    let v6 = format!(", \"{}\"]\nworkers = 2\nreceive", tracker.v6());
-    assert!(text.contains(&v6));
-    fs::write(&path, text.replace(&v6, "]\nworkers = 3\nreceive")).unwrap();
+    let v6 = ", \"[::1]:0\"]\nworkers = 2\nreceive";
+    assert!(text.contains(v6));
+    let left = format!("not listened on any more: UDP {} (`udp`)", tracker.udp6());
+    fs::write(&path, text.replace(v6, "]\nworkers = 3\nreceive")).unwrap();
     tracker.upgrade();
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1234);
-    let said = format!("not listened on any more: UDP {} (`udp`)", tracker.v6());
-    tracker.has_said(&said);
-    let said = format!("udp {}: 3 workers share 2 of the sockets", tracker.v4());
-    tracker.has_said(&said);
-    http_announce(tracker.v6(), 0xaa, 1002);
+    tracker.wait_for_log(&left);
+    tracker.wait_for_log("udp 127.0.0.1:0: 3 workers share 2 of the sockets");
+    http_announce(tracker.http6(), 0xaa, 1002);
 }
 
 #[test]
@@ -122,22 +122,22 @@ fn what_cannot_start_leaves_the_old_process_serving() {
     symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
     let mut command = Command::new(&link);
     command.stdin(Stdio::null());
-    let tracker = Tracker::start_as(command, directory, free_port(), "");
-    let (udp, first) = (Udp::connect(tracker.v4()), tracker.pid());
+    let tracker = Tracker::start_by(command, directory, "");
+    let (udp, first) = (Udp::connect(tracker.udp4()), tracker.pid());
     let serves_on = |reason: &str| {
         let said = format!("not upgraded, serving on: {reason}");
-        tracker.wait_until(&said, |it| it.stderr().contains(&said));
+        tracker.wait_for_log(&said);
         udp.announce(0xaa, 1001);
-        http_announce(tracker.v6(), 0xaa, 1002);
+        http_announce(tracker.http6(), 0xaa, 1002);
         assert_eq!(tracker.pid(), first);
     };
     tracker.configure("[tracker]\ninterval_s = \"no\"\n");
-    tracker.signal("-USR2");
+    tracker.signal(Signal::SIGUSR2);
     serves_on("the new process ended before it served");
-    tracker.has_said("tracker.interval_s = `\"no\"`");
+    tracker.wait_for_log("tracker.interval_s = `\"no\"`");
     tracker.configure("");
     fs::remove_file(&link).unwrap();
-    tracker.signal("-USR2");
+    tracker.signal(Signal::SIGUSR2);
     serves_on(&format!("cannot start {}: No such file", link.display()));
     // Nothing is left over from the attempts.
     symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
@@ -155,14 +155,14 @@ fn who_stops_the_old_process_stops_the_new_one() {
     // The new process waits for the list, which nobody writes yet.
     fs::remove_file(&list).unwrap();
     assert!(Command::new("mkfifo").arg(&list).status().unwrap().success());
-    tracker.signal("-USR2");
-    tracker.wait_until("begun", |it| it.stderr().contains("SIGUSR2: upgrading"));
-    tracker.signal("-USR2");
-    tracker.wait_until("once only", |it| it.stderr().contains("an upgrade is under way already"));
-    tracker.signal("-TERM");
-    assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
+    tracker.signal(Signal::SIGUSR2);
+    tracker.wait_until("begun", |it| it.log().contains("SIGUSR2: upgrading"));
+    tracker.signal(Signal::SIGUSR2);
+    tracker.wait_until("once only", |it| it.log().contains("an upgrade is under way already"));
+    tracker.stop();
+    assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
     fs::write(&list, "").unwrap();
     let said = "tidegate: the process to take over from serves on";
-    tracker.wait_until(said, |it| it.stderr().contains(said));
-    tracker.wait_until("nobody listens", |it| TcpStream::connect(it.v4()).is_err());
+    tracker.wait_for_log(said);
+    tracker.wait_until("nothing listens", |it| !is_listening(it.http4()));
 }

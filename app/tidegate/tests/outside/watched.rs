@@ -4,7 +4,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
 
-use crate::process::{Directory, PATIENCE, Tracker, free_port, tidegate};
+use crate::process::{Directory, PATIENCE, Tracker, tidegate, unused_address};
 
 /// One who watches.
 struct Watcher {
@@ -14,7 +14,7 @@ struct Watcher {
 
 impl Watcher {
     fn new() -> Self {
-        let name = format!("tidegate-watched-{}-{}", std::process::id(), free_port());
+        let name = format!("tidegate-watched-{}", unused_address());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -27,7 +27,7 @@ impl Watcher {
         let mut shell = Command::new("sh");
         shell.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" \"$@\""]).arg(tidegate(&[]).get_program());
         shell.env("NOTIFY_SOCKET", format!("@{}", self.name)).env("WATCHDOG_USEC", "1000000");
-        shell.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+        shell.stdin(std::process::Stdio::null());
         shell
     }
 
@@ -57,10 +57,10 @@ impl Watcher {
 #[test]
 fn everything_that_changes_is_said() {
     let watcher = Watcher::new();
-    let mut tracker = Tracker::start_as(watcher.command(), Directory::new(), free_port(), "");
+    let mut tracker = Tracker::start_by(watcher.command(), Directory::new(), "");
     assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
     watcher.hear_signs_of_life();
-    tracker.signal("-HUP");
+    tracker.reload();
     let said = watcher.hear_news();
     let since = said.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
     let (since_us, status) = since.split_once('\n').unwrap();
@@ -68,7 +68,7 @@ fn everything_that_changes_is_said() {
     assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
     // Even if nothing comes of it.
     tracker.configure("[tracker]\ninterval_s = 0\n");
-    tracker.signal("-HUP");
+    tracker.reload();
     assert!(watcher.hear_news().starts_with("RELOADING=1\n"));
     assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
     tracker.configure("");
@@ -79,7 +79,7 @@ fn everything_that_changes_is_said() {
     assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
     // The new process knows that it is meant.
     watcher.hear_signs_of_life();
-    assert_eq!(tracker.end().code(), Some(0), "{}", tracker.stderr());
-    tracker.signal("-TERM");
+    assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
+    tracker.stop();
     assert!(watcher.hear_news().starts_with("STOPPING=1\n"));
 }

@@ -1,5 +1,6 @@
 //! Announces: the swarm changes, and peers are chosen.
 
+use primitives::Random;
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
     Tick, TooSoon,
@@ -11,7 +12,7 @@ use crate::index::tag;
 use crate::mark::{Mark, UNIT_S, age_min};
 use crate::record::{FEW, Record};
 use crate::set::{PeerSet, Place};
-use crate::{Action, Random, StoreAnnounce, TorrentEvent};
+use crate::{Action, StoreAnnounce, TorrentEvent};
 
 /// A job on its way through the stages of a batch.
 #[derive(Clone, Copy)]

@@ -1,12 +1,12 @@
 //! Forgetting peers that have not announced for a lifetime, a few lines at a time.
 
+use primitives::memory::{HUGE_LINES, Region};
 use types::{PackedV4, PackedV6, Tick};
 
 use super::announce::take_few;
 use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
 use crate::entry::Entry;
 use crate::mark::{Mark, age_max};
-use crate::memory::{HUGE_LINES, Region};
 use crate::record::FEW;
 
 /// Where a pass over all torrents stands.

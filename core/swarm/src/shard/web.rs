@@ -1,5 +1,6 @@
 //! WebTorrent announces.
 
+use primitives::Random;
 use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 
 use super::announce::{Stamp, split};
@@ -7,7 +8,7 @@ use super::sweep::Visited;
 use super::{LEECHERS, SEEDERS, Shard};
 use crate::mark::Mark;
 use crate::web::{RelayTargets, WebAnnounceSummary, WebSwarm};
-use crate::{Action, Random, StoreWebAnnounce, TorrentEvent};
+use crate::{Action, StoreWebAnnounce, TorrentEvent};
 
 /// Peers that one visit of the sweep looks at.
 const VISIT: u32 = 64;

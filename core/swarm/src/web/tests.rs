@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use primitives::Random;
 use types::{
     AnnounceSummary, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
     StoreSink, SwarmCounts, Tick, TooSoon, WebPeer,
@@ -9,7 +10,7 @@ use types::{
 
 use super::{RelayTargets, WebAnnounceSummary};
 use crate::mark::UNIT_S;
-use crate::{Action, Options, Random, Store, StoreAnnounce, StoreWebAnnounce};
+use crate::{Action, Options, Store, StoreAnnounce, StoreWebAnnounce};
 
 const WEB_LIFETIME_S: u32 = 10 * UNIT_S;
 const TORRENTS: u8 = 12;

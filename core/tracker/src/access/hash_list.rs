@@ -8,7 +8,7 @@
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
-use swarm::prefetch;
+use primitives::prefetch;
 use types::{InfoHash, ParseInfoHashError, limits};
 
 /// An immutable set of info hashes.

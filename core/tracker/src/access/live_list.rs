@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
-use swarm::{AtomicWords, prefetch};
+use primitives::{AtomicWords, prefetch};
 use types::{InfoHash, limits};
 
 /// Info hashes that are added and removed one by one or by the million, in force at once.
@@ -234,7 +234,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use swarm::Random;
+    use primitives::Random;
 
     /// Returns a hash in one of `pieces` pieces.
     fn hash(random: &mut Random, pieces: u32, others: u32) -> InfoHash {

@@ -12,8 +12,8 @@ use super::*;
 use crate::access::{AccessLists, HashList, Mode};
 use crate::tests::tracker;
 use crate::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanRules, ClientRules, KeyId,
-    KeyRules, Limits, PrivateAddresses, Random, Rate, RelayTargets, WebAnnounceRequest,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanRules, ClientRules, IpPrefix,
+    KeyId, KeyRules, Limits, PrivateAddresses, Random, Rate, RelayTargets, WebAnnounceRequest,
 };
 use Request::{
     AnnounceHttp, AnnounceUdp, AnnounceWeb, Connect, MalformedAnnounce, Scrape, Upgrade,
@@ -183,7 +183,7 @@ impl Scene {
             self.use_up_rates();
         }
         if fails(Refusal::Banned) {
-            tracker.bans().put(&[(Network::from(*from), None)]);
+            tracker.bans().put(&[(IpPrefix::from(*from), None)]);
         }
     }
 

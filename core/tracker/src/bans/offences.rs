@@ -6,11 +6,12 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use primitives::IpPrefix;
+use primitives::siphash::siphash_ip;
 use types::Tick;
 
-use super::Network;
 use crate::labelled::labelled;
-use crate::limiter::{Buckets, Rate, ip_hash};
+use crate::limiter::{Buckets, Rate};
 
 labelled! {
     /// Why a network was banned.
@@ -83,13 +84,14 @@ impl OffenceCounters {
     }
 
     /// Counts an offence. Returns the seconds to ban the network for, if it is one too many.
-    pub(super) fn note(&self, now: Tick, network: Network, reason: BanReason) -> Option<u32> {
+    pub(super) fn note(&self, now: Tick, network: IpPrefix, reason: BanReason) -> Option<u32> {
         let counter = &self.counters[reason.index()];
         let per_min = counter.per_min.load(Relaxed);
         let buckets = counter.buckets.get().filter(|_| per_min > 0)?;
         // A bucket counts by the second; passing minutes as seconds makes it count by the minute.
         let (minute, rate) = (Tick(now.0 / 60), Rate { per_s: per_min, burst: per_min });
-        let is_within = buckets.take(ip_hash(&self.key, network.address()), minute, rate);
+        let is_within =
+            buckets.take(siphash_ip::<1, 3>(&self.key, network.address()), minute, rate);
         (!is_within).then(|| self.time_s.load(Relaxed))
     }
 }

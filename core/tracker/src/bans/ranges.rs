@@ -101,7 +101,7 @@ fn levels<A: Copy>(starts: Vec<A>) -> Vec<Box<[A]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm::Random;
+    use primitives::Random;
 
     /// Random networks, nested and disjoint, at both ends of the address space.
     #[test]

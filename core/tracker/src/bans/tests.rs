@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
-use swarm::Random;
+use primitives::Random;
 
 use super::*;
 
-fn network(text: &str) -> Network {
+fn network(text: &str) -> IpPrefix {
     text.parse().unwrap()
 }
 
@@ -33,11 +33,11 @@ fn agree_with_a_look_at_each_network() {
         ))
     };
     for _ in 0..60 {
-        let (bans, mut twin) = (bans(), BTreeMap::<Network, Option<Tick>>::new());
+        let (bans, mut twin) = (bans(), BTreeMap::<IpPrefix, Option<Tick>>::new());
         for now in 0..60 {
             let one = |random: &mut Random| match random.below(2) {
-                0 => Network::new(v4(random), [8, 16, 24, 29, 32][random.below(5) as usize]),
-                _ => Network::new(v6(random), [16, 32, 64, 126, 128][random.below(5) as usize]),
+                0 => IpPrefix::new(v4(random), [8, 16, 24, 29, 32][random.below(5) as usize]),
+                _ => IpPrefix::new(v6(random), [16, 32, 64, 126, 128][random.below(5) as usize]),
             };
             let count = random.below(4);
             if random.below(3) > 0 {
@@ -58,7 +58,7 @@ fn agree_with_a_look_at_each_network() {
             for _ in 0..40 {
                 let ip = if random.below(2) == 0 { v4(&mut random) } else { v6(&mut random) };
                 let expected = twin.iter().any(|(network, until)| {
-                    Network::new(ip, network.bits()) == *network
+                    IpPrefix::new(ip, network.bits()) == *network
                         && until.is_none_or(|until| Tick(now) < until)
                 });
                 assert_eq!(bans.contains(Tick(now), ip), expected, "{ip} of {twin:?}");
@@ -143,7 +143,7 @@ fn a_flood_of_networks_fills_no_memory() {
     bans.set_rules(BanRules { bad_connection_ids_per_min: 1, ..rules() });
     let most = limits::BANS_AUTOMATIC_MAX as u32;
     for number in 0..most + 1000 {
-        let network = Network::from(IpAddr::from((0x0a00_0000 + number).to_be_bytes()));
+        let network = IpPrefix::from(IpAddr::from((0x0a00_0000 + number).to_be_bytes()));
         (0..2).for_each(|_| bans.note(Tick(0), network, BanReason::BadConnectionIds));
     }
     assert_eq!(bans.len(), most as usize);

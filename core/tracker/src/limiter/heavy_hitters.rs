@@ -1,8 +1,7 @@
 //! Prefixes so far over their limit that even dropping their packets takes time from others.
 
-use std::net::IpAddr;
-
 use arrayvec::ArrayVec;
+use primitives::IpPrefix;
 use types::{Tick, limits};
 
 /// The heavy hitters among one worker's clients. Counts requests of verified clients only, so nobody
@@ -15,8 +14,8 @@ use types::{Tick, limits};
 #[derive(Debug, Default)]
 pub struct HeavyHitters {
     second: Tick,
-    suspects: ArrayVec<(IpAddr, u32), SUSPECTS_MAX>,
-    blocked: ArrayVec<(IpAddr, Tick), { limits::SOURCE_FILTER_MAX }>,
+    suspects: ArrayVec<(IpPrefix, u32), SUSPECTS_MAX>,
+    blocked: ArrayVec<(IpPrefix, Tick), { limits::SOURCE_FILTER_MAX }>,
     has_changed: bool,
 }
 
@@ -25,7 +24,7 @@ const SUSPECTS_MAX: usize = 16;
 impl HeavyHitters {
     /// Counts a refused request of the prefix `from`. A prefix with more than `max` in this second is
     /// blocked for `time_s` seconds, if there is room for it. Returns whether it was blocked just now.
-    pub(super) fn refused(&mut self, now: Tick, from: IpAddr, max: u32, time_s: u32) -> bool {
+    pub(super) fn refused(&mut self, now: Tick, from: IpPrefix, max: u32, time_s: u32) -> bool {
         if self.second != now {
             self.second = now;
             self.suspects.clear();
@@ -48,12 +47,12 @@ impl HeavyHitters {
     }
 
     /// Returns the blocked prefixes, or `None` if they are the same as at the last call.
-    pub fn take_change(&mut self) -> Option<impl Iterator<Item = IpAddr>> {
+    pub fn take_change(&mut self) -> Option<impl Iterator<Item = IpPrefix>> {
         std::mem::take(&mut self.has_changed).then(|| self.blocked.iter().map(|(from, _)| *from))
     }
 
     /// Counts a refusal. Returns a lower bound of the prefix' refusals in this second.
-    fn count(&mut self, from: IpAddr) -> u32 {
+    fn count(&mut self, from: IpPrefix) -> u32 {
         if let Some((_, count)) = self.suspects.iter_mut().find(|(known, _)| *known == from) {
             *count += 1;
             return *count;
@@ -74,11 +73,11 @@ mod tests {
 
     const MAX: u32 = 1000;
 
-    fn v4(number: u32) -> IpAddr {
-        Ipv4Addr::from_bits(number).into()
+    fn v4(number: u32) -> IpPrefix {
+        IpPrefix::v4(Ipv4Addr::from_bits(number), 32)
     }
 
-    fn changed(heavy_hitters: &mut HeavyHitters) -> Option<Vec<IpAddr>> {
+    fn changed(heavy_hitters: &mut HeavyHitters) -> Option<Vec<IpPrefix>> {
         heavy_hitters.take_change().map(Iterator::collect)
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use swarm::Random;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use primitives::Random;
 
 use super::buckets::TIME_BITS;
 use super::*;

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
-use swarm::siphash::siphash;
+use primitives::siphash::siphash;
 use types::{Event, InfoHash, PeerId, Role, Tick, limits};
 
 use super::table::{LockedShard, Row, RowKey, ShardedTable};

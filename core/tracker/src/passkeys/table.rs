@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use swarm::{AtomicWords, prefetch};
+use primitives::{AtomicWords, prefetch};
 
 /// A value of `WORDS` words. All zeros stand for an empty row.
 pub(super) trait Row<const WORDS: usize>: Copy {
@@ -355,7 +355,7 @@ fn segment_len<R: Row<WORDS>, const WORDS: usize>(number: usize) -> usize {
 mod tests {
     use std::collections::BTreeMap;
 
-    use swarm::Random;
+    use primitives::Random;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use swarm::Random;
+use primitives::Random;
 
 use super::*;
 

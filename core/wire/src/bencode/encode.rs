@@ -1,25 +1,26 @@
-//! Writing.
+//! Encoding.
 
-/// Appends bencoded values to a buffer. Order and nesting are the caller's business.
+/// Appends bencoded values to a buffer. The caller is responsible for order and nesting.
 #[derive(Debug)]
 pub struct Encoder<'a> {
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Encoder<'a> {
-    /// An encoder that continues behind what `out` holds.
+    /// Returns an encoder that appends to `out`.
     #[inline]
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out }
     }
 
-    /// Opens a dictionary: keys, each followed by its value, sorted by their bytes, until `end`.
+    /// Opens a dictionary. Append keys, each followed by its value and sorted by their bytes, then
+    /// call `end`.
     #[inline]
     pub fn dict(&mut self) {
         self.out.push(b'd');
     }
 
-    /// Opens a list.
+    /// Opens a list. Append its values, then call `end`.
     #[inline]
     pub fn list(&mut self) {
         self.out.push(b'l');
@@ -31,7 +32,7 @@ impl<'a> Encoder<'a> {
         self.out.push(b'e');
     }
 
-    /// An integer.
+    /// Appends an integer.
     #[inline]
     pub fn int(&mut self, value: u64) {
         //= bep3#bencode-integers
@@ -40,35 +41,39 @@ impl<'a> Encoder<'a> {
         self.out.push(b'e');
     }
 
-    /// A byte string.
+    /// Appends a byte string.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.bytes_of(bytes.len());
         self.out.extend_from_slice(bytes);
     }
 
-    /// The head of a byte string of `len` bytes, which the caller appends.
+    /// Appends the prefix of a byte string of `len` bytes. The caller appends the bytes.
     #[inline]
     pub fn bytes_of(&mut self, len: usize) {
         self.decimal(len as u64);
         self.out.push(b':');
     }
 
-    /// Digits without the standard formatting's detours: half of an answer's time would go there.
+    /// Appends digits without the standard formatting, which would take half of a response's time.
     #[inline]
     fn decimal(&mut self, value: u64) {
         append_decimal(self.out, value);
     }
 }
 
-/// Appends `value` in decimal.
+/// Appends `value` in decimal notation.
 #[inline]
 pub(crate) fn append_decimal(out: &mut Vec<u8>, value: u64) {
+    if value < 10 {
+        out.push(b'0' + (value % 10) as u8);
+        return;
+    }
     let mut digits = [0; 20];
     let mut rest = value;
     let mut used = 0;
     for slot in digits.iter_mut().rev() {
-        // Below 10 after the remainder.
+        // The remainder is below 10, so it fits.
         *slot = b'0' + (rest % 10) as u8;
         rest /= 10;
         used += 1;

@@ -1,12 +1,12 @@
-//! Reading, strictly: whatever this accepts, every decoder accepts.
+//! Parsing. [`parse`] is strict: every decoder accepts what it accepts.
 
 use std::fmt;
 use std::ops::Range;
 
-/// How deep lists and dictionaries may nest.
+/// The maximum nesting depth of lists and dictionaries.
 pub const DEPTH_MAX: usize = 32;
 
-/// A value that borrows its strings from the text.
+/// A value that borrows its byte strings from the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// `i-7e`
@@ -19,54 +19,54 @@ pub enum Value<'a> {
     Dict(Vec<(&'a [u8], Self)>),
 }
 
-/// What is wrong, and at which byte.
+/// An error, with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed {
-    /// The position, from 0.
+pub struct BencodeError {
+    /// The offset of the byte, from 0.
     pub at: usize,
-    /// What is wrong there.
-    pub reason: Reason,
+    /// The kind of error.
+    pub kind: BencodeErrorKind,
 }
 
-/// What can be wrong.
+/// The kind of a [`BencodeError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The text ends too early.
-    CutShort,
-    /// No value starts with this byte.
-    NoValue,
-    /// A number has no digits, a leading zero, a sign where none is due, or is out of range.
-    BadNumber,
-    /// A key that does not come after the one before it.
+pub enum BencodeErrorKind {
+    /// The input ends within a value.
+    Truncated,
+    /// No value, or no key, starts with this byte.
+    UnexpectedByte,
+    /// A number has no digits, a leading zero or a misplaced sign, or is out of range.
+    InvalidNumber,
+    /// A key does not sort after the one before it.
     KeyOrder,
     /// Nested deeper than [`DEPTH_MAX`].
     TooDeep,
-    /// Something follows the value.
-    Trailing,
+    /// Data follows the value.
+    TrailingData,
 }
 
-/// Reads one value that takes up the whole text.
-pub fn parse(text: &[u8]) -> Result<Value<'_>, Malformed> {
-    match parse_loosely(text)? {
+/// Parses `text`, which must be exactly one value.
+pub fn parse(text: &[u8]) -> Result<Value<'_>, BencodeError> {
+    match parse_lenient(text)? {
         (value, None) => Ok(value),
-        (_, Some(departure)) => Err(departure),
+        (_, Some(violation)) => Err(violation),
     }
 }
 
-/// Reads a value as lenient decoders do, which most clients have: keys may be in any order, and
-/// something may follow. The first such departure is told.
-pub fn parse_loosely(text: &[u8]) -> Result<(Value<'_>, Option<Malformed>), Malformed> {
+/// Parses a value as most clients do: keys may be in any order, and data may follow. Returns the value
+/// and the first violation of the strict rules.
+pub fn parse_lenient(text: &[u8]) -> Result<(Value<'_>, Option<BencodeError>), BencodeError> {
     let mut reader = Reader::new(text);
     let value = reader.value(0)?;
     if reader.at < text.len() {
-        reader.depart(reader.at, Reason::Trailing);
+        reader.note_violation(reader.at, BencodeErrorKind::TrailingData);
     }
-    Ok((value, reader.departure))
+    Ok((value, reader.violation))
 }
 
-/// The text of the value that a dictionary has for `key`, as it stands there: what an info hash is the
-/// hash of. Reads as leniently as [`parse_loosely`].
-pub fn entry<'a>(text: &'a [u8], key: &str) -> Result<Option<&'a [u8]>, Malformed> {
+/// Returns the raw bytes of a dictionary's value for `key`, such as those that an info hash is
+/// computed from. As lenient as [`parse_lenient`].
+pub fn dict_entry<'a>(text: &'a [u8], key: &str) -> Result<Option<&'a [u8]>, BencodeError> {
     let mut reader = Reader::new(text);
     let mut found = None;
     reader.entries(0, |name, _, span| {
@@ -78,18 +78,18 @@ pub fn entry<'a>(text: &'a [u8], key: &str) -> Result<Option<&'a [u8]>, Malforme
 }
 
 impl<'a> Value<'a> {
-    /// The value of a dictionary's key; nothing if this is no dictionary.
+    /// Returns the value of a dictionary's key. `None` if this is not a dictionary.
     pub fn at(&self, key: &str) -> Option<&Self> {
         let Self::Dict(entries) = self else { return None };
         entries.iter().find(|(known, _)| *known == key.as_bytes()).map(|(_, value)| value)
     }
 
-    /// The number, if it is one.
+    /// Returns the integer, if this is one.
     pub fn int(&self) -> Option<i64> {
         if let Self::Int(value) = self { Some(*value) } else { None }
     }
 
-    /// The bytes, if it is a string.
+    /// Returns the bytes, if this is a byte string.
     pub fn bytes(&self) -> Option<&'a [u8]> {
         if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
     }
@@ -98,60 +98,62 @@ impl<'a> Value<'a> {
 struct Reader<'a> {
     text: &'a [u8],
     at: usize,
-    /// Where the text first was what only lenient decoders take.
-    departure: Option<Malformed>,
+    /// The first violation of the strict rules.
+    violation: Option<BencodeError>,
 }
 
 impl<'a> Reader<'a> {
     fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, departure: None }
+        Self { text, at: 0, violation: None }
     }
 
-    fn depart(&mut self, at: usize, reason: Reason) {
-        self.departure.get_or_insert(Malformed { at, reason });
+    fn note_violation(&mut self, at: usize, kind: BencodeErrorKind) {
+        self.violation.get_or_insert(BencodeError { at, kind });
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
+    fn value(&mut self, depth: usize) -> Result<Value<'a>, BencodeError> {
         if depth > DEPTH_MAX {
-            return Err(self.fail(Reason::TooDeep));
+            return Err(self.fail(BencodeErrorKind::TooDeep));
         }
         match self.peek()? {
             b'i' => self.int().map(Value::Int),
             b'0'..=b'9' => self.bytes().map(Value::Bytes),
             b'l' => self.list(depth),
             b'd' => self.dict(depth),
-            _ => Err(self.fail(Reason::NoValue)),
+            _ => Err(self.fail(BencodeErrorKind::UnexpectedByte)),
         }
     }
 
-    fn int(&mut self) -> Result<i64, Malformed> {
+    fn int(&mut self) -> Result<i64, BencodeError> {
         self.at += 1;
         let negative = self.peek()? == b'-';
         self.at += usize::from(negative);
         let start = self.at;
         let magnitude = self.digits()?;
         if self.peek()? != b'e' || (negative && magnitude == 0) {
-            return Err(Malformed { at: start, reason: Reason::BadNumber });
+            return Err(BencodeError { at: start, kind: BencodeErrorKind::InvalidNumber });
         }
         self.at += 1;
         let signed = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
-        i64::try_from(signed).map_err(|_| Malformed { at: start, reason: Reason::BadNumber })
+        i64::try_from(signed)
+            .map_err(|_| BencodeError { at: start, kind: BencodeErrorKind::InvalidNumber })
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+    fn bytes(&mut self) -> Result<&'a [u8], BencodeError> {
         let len = self.digits()?;
         if self.peek()? != b':' {
-            return Err(self.fail(Reason::BadNumber));
+            return Err(self.fail(BencodeErrorKind::InvalidNumber));
         }
         self.at += 1;
         let rest = self.text.get(self.at..).unwrap_or_default();
         let bytes = usize::try_from(len).ok().and_then(|len| rest.get(..len));
-        let bytes = bytes.ok_or(Malformed { at: self.text.len(), reason: Reason::CutShort })?;
+        let bytes =
+            bytes.ok_or(BencodeError { at: self.text.len(), kind: BencodeErrorKind::Truncated })?;
         self.at += bytes.len();
         Ok(bytes)
     }
 
-    fn list(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
+    fn list(&mut self, depth: usize) -> Result<Value<'a>, BencodeError> {
         self.at += 1;
         let mut items = Vec::new();
         while self.peek()? != b'e' {
@@ -161,32 +163,32 @@ impl<'a> Reader<'a> {
         Ok(Value::List(items))
     }
 
-    fn dict(&mut self, depth: usize) -> Result<Value<'a>, Malformed> {
+    fn dict(&mut self, depth: usize) -> Result<Value<'a>, BencodeError> {
         let mut entries = Vec::new();
         self.entries(depth, |key, value, _| entries.push((key, value)))?;
         Ok(Value::Dict(entries))
     }
 
-    /// Gives each key of a dictionary, its value, and where that stands.
+    /// Calls `take` with each key of a dictionary, its value, and the value's range in the input.
     fn entries(
         &mut self,
         depth: usize,
         mut take: impl FnMut(&'a [u8], Value<'a>, Range<usize>),
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), BencodeError> {
         if self.peek()? != b'd' {
-            return Err(self.fail(Reason::NoValue));
+            return Err(self.fail(BencodeErrorKind::UnexpectedByte));
         }
         self.at += 1;
         let mut last = None;
         while self.peek()? != b'e' {
             let start = self.at;
             if !self.peek()?.is_ascii_digit() {
-                return Err(self.fail(Reason::NoValue));
+                return Err(self.fail(BencodeErrorKind::UnexpectedByte));
             }
             let key = self.bytes()?;
             //= bep3#bencode-sorted-keys
             if last.is_some_and(|last| last >= key) {
-                self.depart(start, Reason::KeyOrder);
+                self.note_violation(start, BencodeErrorKind::KeyOrder);
             }
             last = Some(key);
             let start = self.at;
@@ -197,10 +199,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// One digit or more, without a leading zero.
-    fn digits(&mut self) -> Result<u64, Malformed> {
+    /// Parses one digit or more, without a leading zero.
+    fn digits(&mut self) -> Result<u64, BencodeError> {
         let start = self.at;
-        let bad = Malformed { at: start, reason: Reason::BadNumber };
+        let bad = BencodeError { at: start, kind: BencodeErrorKind::InvalidNumber };
         let mut value = 0_u64;
         while let Some(digit) = self.text.get(self.at).filter(|byte| byte.is_ascii_digit()) {
             let grown = value.checked_mul(10).and_then(|v| v.checked_add((digit - b'0').into()));
@@ -209,34 +211,34 @@ impl<'a> Reader<'a> {
         }
         let zero_led = self.text.get(start) == Some(&b'0') && self.at > start + 1;
         if self.at == start || zero_led {
-            // A text that ends where a digit is due is cut short rather than wrong.
+            // If the input ends where a digit is expected, it is truncated, not invalid.
             self.peek()?;
             return Err(bad);
         }
         Ok(value)
     }
 
-    fn peek(&self) -> Result<u8, Malformed> {
-        self.text.get(self.at).copied().ok_or_else(|| self.fail(Reason::CutShort))
+    fn peek(&self) -> Result<u8, BencodeError> {
+        self.text.get(self.at).copied().ok_or_else(|| self.fail(BencodeErrorKind::Truncated))
     }
 
-    fn fail(&self, reason: Reason) -> Malformed {
-        Malformed { at: self.at, reason }
+    fn fail(&self, kind: BencodeErrorKind) -> BencodeError {
+        BencodeError { at: self.at, kind }
     }
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for BencodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = match self.reason {
-            Reason::CutShort => "the text ends too early",
-            Reason::NoValue => "no value starts like this",
-            Reason::BadNumber => "not a number as bencoding writes it",
-            Reason::KeyOrder => "a key out of order",
-            Reason::TooDeep => "nested too deep",
-            Reason::Trailing => "something follows the value",
+        let kind = match self.kind {
+            BencodeErrorKind::Truncated => "unexpected end of data",
+            BencodeErrorKind::UnexpectedByte => "no value starts with this byte",
+            BencodeErrorKind::InvalidNumber => "invalid number",
+            BencodeErrorKind::KeyOrder => "key out of order",
+            BencodeErrorKind::TooDeep => "nested too deep",
+            BencodeErrorKind::TrailingData => "unexpected data after the value",
         };
-        write!(f, "byte {}: {reason}", self.at)
+        write!(f, "byte {}: {kind}", self.at)
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for BencodeError {}

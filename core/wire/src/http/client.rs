@@ -1,13 +1,16 @@
-//! The other direction: what a client asks, and how it reads the answer. For tools and tests.
+//! The client's side: writing requests and parsing responses. For tools and tests.
 //!
-//! Answers of other trackers are read as leniently as most clients read them; what is not as it
-//! should be is told where a client could live with it, and an error where it could not.
+//! Responses are parsed as leniently as most clients do. A flaw that a client tolerates is reported
+//! as a [`Violation`]; one that it does not tolerate is a [`ResponseError`].
 
 mod answer;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Announced, Answer, Departure, File, Scraped, Unreadable, announced, scraped};
+pub use answer::{
+    AnnounceResponse, ResponseError, ScrapeEntry, ScrapeResponse, TrackerResponse, Violation,
+    parse_announce, parse_scrape,
+};
 
 use std::mem::MaybeUninit;
 
@@ -16,8 +19,8 @@ use types::{Announce, Event, InfoHash, NumWant, limits};
 use crate::bencode::append_decimal;
 use crate::http::upgrade::lists;
 
-/// Appends path and query of an announce to the tracker whose URL has `target` as its own. `key` is a
-/// client's own number, by which a tracker may know it at another address.
+/// Appends the path and query of an announce. `target` is the path and query of the tracker's URL.
+/// `key` is a number of the client's choice, by which a tracker can recognize it at another address.
 //= bep3#announce-request
 pub fn announce_target(out: &mut Vec<u8>, target: &str, announce: &Announce, key: u32) {
     let mut query = Query::behind(out, target);
@@ -26,8 +29,8 @@ pub fn announce_target(out: &mut Vec<u8>, target: &str, announce: &Announce, key
     query.number("port", announce.port.into());
     query.number("uploaded", announce.uploaded);
     query.number("downloaded", announce.downloaded);
-    // Trackers ask for it. A client that does not know yet misses something at any rate.
-    query.number("left", announce.left.unwrap_or(UNKNOWN));
+    // Trackers require it. A client that does not know the size yet is not complete in any case.
+    query.number("left", announce.left.unwrap_or(LEFT_UNKNOWN));
     query.number("compact", 1);
     if let NumWant::Peers(peers) = announce.want {
         query.number("numwant", peers.into());
@@ -38,8 +41,8 @@ pub fn announce_target(out: &mut Vec<u8>, target: &str, announce: &Announce, key
     query.hex("key", key);
 }
 
-/// What is left where the size is not known: a block of a piece, as other clients say.
-const UNKNOWN: u64 = 16384;
+/// Bytes left if the size is unknown: one block of a piece, as other clients send.
+const LEFT_UNKNOWN: u64 = 16384;
 
 fn event(event: Event) -> Option<&'static str> {
     match event {
@@ -51,9 +54,9 @@ fn event(event: Event) -> Option<&'static str> {
     }
 }
 
-/// Appends path and query of a scrape. Nothing if the tracker's URL tells that there is none: BEP 48
-/// wants `announce` behind the last `/` of its path. Trackers that know their users by a key put it
-/// behind that, so any `/announce` will do.
+/// Appends the path and query of a scrape. Returns `None` if the tracker's URL does not support it:
+/// BEP 48 requires that the last part of the path starts with `announce`. Private trackers put a
+/// passkey after that part, so `/announce` may stand anywhere in the path.
 //= bep48#scrape-url
 pub fn scrape_target(out: &mut Vec<u8>, target: &str, hashes: &[InfoHash]) -> Option<()> {
     const WORD: &str = "/announce";
@@ -67,14 +70,14 @@ pub fn scrape_target(out: &mut Vec<u8>, target: &str, hashes: &[InfoHash]) -> Op
     Some(())
 }
 
-/// Appends a request whose connection is meant to stay open, unless `close` is set.
+/// Appends a GET request. With `close`, it asks the server to close the connection.
 pub fn get(out: &mut Vec<u8>, host: &str, target: &[u8], close: bool) {
     out.extend_from_slice(b"GET ");
     out.extend_from_slice(target);
     get_end(out, host, close);
 }
 
-/// Appends what stands behind the target in [`get`], for those who write the same request many times.
+/// Appends the part of [`get`] after the target, for callers that write the same request many times.
 pub fn get_end(out: &mut Vec<u8>, host: &str, close: bool) {
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(host.as_bytes());
@@ -82,7 +85,7 @@ pub fn get_end(out: &mut Vec<u8>, host: &str, close: bool) {
     out.extend_from_slice(if close { b"Connection: close\r\n\r\n" } else { b"\r\n" });
 }
 
-/// A query that grows behind what the URL has already.
+/// A query to which parameters are appended, after those that the URL already has.
 struct Query<'a> {
     out: &'a mut Vec<u8>,
     next: u8,
@@ -121,25 +124,26 @@ impl<'a> Query<'a> {
     fn bytes(&mut self, name: &str, bytes: &[u8]) {
         self.name(name);
         for byte in bytes {
-            // Which bytes need more than one cannot be foretold: a branch would be wrong too often.
-            let (code, len) = CODES.get(usize::from(*byte)).copied().unwrap_or_default();
+            // Always copy three bytes and cut off what is too much: which bytes need an escape is
+            // random, so a branch would be mispredicted too often.
+            let Some((code, len)) = PERCENT_CODES.get(usize::from(*byte)) else { continue };
             let end = self.out.len() + len;
-            self.out.extend_from_slice(&code);
+            self.out.extend_from_slice(code);
             self.out.truncate(end);
         }
     }
 }
 
-/// How each byte is written in a query, and how many of the three bytes that takes.
-static CODES: [([u8; 3], usize); 256] = codes();
+/// The form of each byte in a query, and how many of the three bytes it takes.
+static PERCENT_CODES: [([u8; 3], usize); 256] = percent_codes();
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "all bytes in turn")]
-const fn codes() -> [([u8; 3], usize); 256] {
-    let mut codes = [([0; 3], 0); 256];
+const fn percent_codes() -> [([u8; 3], usize); 256] {
+    let mut percent_codes = [([0; 3], 0); 256];
     let mut at = 0;
-    while at < codes.len() {
+    while at < percent_codes.len() {
         let byte = at as u8;
-        codes[at] = match byte {
+        percent_codes[at] = match byte {
             b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'-' | b'_' | b'~' => {
                 ([byte, 0, 0], 1)
             }
@@ -147,69 +151,70 @@ const fn codes() -> [([u8; 3], usize); 256] {
         };
         at += 1;
     }
-    codes
+    percent_codes
 }
 
-/// The hex digit of a number below 16.
+/// Returns the hex digit of a number below 16.
 const fn digit(number: u8) -> u8 {
     number + if number < 10 { b'0' } else { b'A' - 10 }
 }
 
-/// The first bytes of an answer.
+/// The result of [`read_head`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Head<'a> {
-    /// More must come.
+pub enum ParsedResponse<'a> {
+    /// The start of a response. Read more bytes and try again.
     Partial,
-    /// A whole head.
-    Whole(Response<'a>),
-    /// No HTTP/1.
-    Broken,
+    /// A complete head.
+    Complete(ResponseHead<'a>),
+    /// Not an HTTP/1 response.
+    Invalid,
 }
 
-/// Status line and headers of an answer.
+/// The status line and headers of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Response<'a> {
+pub struct ResponseHead<'a> {
     /// The status code.
     pub status: u16,
-    /// How long the body is.
+    /// The length of the body.
     pub length: Length,
-    /// Whether the server means to keep the connection open.
+    /// Whether the server keeps the connection open.
     pub keep_alive: bool,
-    /// Where it is to be asked instead: `Location`.
+    /// The redirect's target: `Location`.
     pub location: Option<&'a [u8]>,
-    /// How the body is encoded, `identity` aside, which is all that is asked for.
+    /// The body's `Content-Encoding`, unless it is `identity`. Requests ask for no other.
     pub encoding: Option<&'a [u8]>,
-    /// Where the body starts.
+    /// The length of the head in bytes. The body starts here.
     pub consumed: usize,
 }
 
-/// How long a body is (RFC 9112, 6.3).
+/// The length of a body (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(u64),
-    /// [`Chunk`]s tell.
+    /// The body is a sequence of [`Chunk`]s.
     Chunked,
-    /// It ends with the connection.
+    /// The body ends with the connection.
     Connection,
 }
 
-/// Looks for the head of an answer at the start of `input`, which holds all that has come so far.
-pub fn read_head(input: &[u8]) -> Head<'_> {
+/// Parses the head of a response at the start of `input`, which holds all bytes received and not yet
+/// consumed.
+pub fn read_head(input: &[u8]) -> ParsedResponse<'_> {
     let mut headers = [const { MaybeUninit::uninit() }; limits::HTTP_HEADERS_MAX];
     let mut parsed = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
     match parser.parse_response_with_uninit_headers(&mut parsed, input, &mut headers) {
         Ok(httparse::Status::Complete(consumed)) => match response(&parsed, consumed) {
-            Some(response) => Head::Whole(response),
-            None => Head::Broken,
+            Some(response) => ParsedResponse::Complete(response),
+            None => ParsedResponse::Invalid,
         },
-        Ok(httparse::Status::Partial) => Head::Partial,
-        Err(_) => Head::Broken,
+        Ok(httparse::Status::Partial) => ParsedResponse::Partial,
+        Err(_) => ParsedResponse::Invalid,
     }
 }
 
-fn response<'a>(parsed: &httparse::Response<'_, 'a>, consumed: usize) -> Option<Response<'a>> {
+fn response<'a>(parsed: &httparse::Response<'_, 'a>, consumed: usize) -> Option<ResponseHead<'a>> {
     let status = parsed.code?;
     let values = |name: &'static str| {
         let same = parsed.headers.iter().filter(move |it| it.name.eq_ignore_ascii_case(name));
@@ -217,7 +222,7 @@ fn response<'a>(parsed: &httparse::Response<'_, 'a>, consumed: usize) -> Option<
     };
     let mut lengths = values("content-length");
     let length = match lengths.next() {
-        // Two that differ are a way to smuggle answers.
+        // Two lengths that differ could smuggle a second response.
         Some(text) if lengths.any(|other| other != text) => return None,
         Some(text) => Some(Length::Bytes(std::str::from_utf8(text).ok()?.parse().ok()?)),
         None => None,
@@ -236,36 +241,36 @@ fn response<'a>(parsed: &httparse::Response<'_, 'a>, consumed: usize) -> Option<
     let identity = |value: &&[u8]| !value.eq_ignore_ascii_case(b"identity");
     let encoding = values("content-encoding").find(identity);
     let location = values("location").next();
-    Some(Response { status, length, keep_alive, location, encoding, consumed })
+    Some(ResponseHead { status, length, keep_alive, location, encoding, consumed })
 }
 
-/// What stands at the start of what is left of a chunked body (RFC 9112, 7.1).
+/// The result of [`read_chunk`] (RFC 9112, 7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk<'a> {
-    /// More must come.
+    /// The start of a chunk. Read more bytes and try again.
     Partial,
-    /// A piece of the body.
+    /// A part of the body.
     Data {
-        /// The piece.
+        /// The chunk's bytes.
         bytes: &'a [u8],
         /// Where the next chunk starts.
         consumed: usize,
     },
     /// The end of the body.
     End {
-        /// Where the next answer starts.
+        /// Where the next response starts.
         consumed: usize,
     },
-    /// No chunk.
-    Broken,
+    /// Not a chunk.
+    Invalid,
 }
 
-/// Takes the chunk at the start of `input`. Trailers are passed over.
+/// Parses the chunk at the start of `input`. Trailers are skipped.
 pub fn read_chunk(input: &[u8]) -> Chunk<'_> {
     let (start, len) = match httparse::parse_chunk_size(input) {
         Ok(httparse::Status::Complete(found)) => found,
         Ok(httparse::Status::Partial) => return Chunk::Partial,
-        Err(_) => return Chunk::Broken,
+        Err(_) => return Chunk::Invalid,
     };
     let rest = input.get(start..).unwrap_or_default();
     if len == 0 {
@@ -275,7 +280,7 @@ pub fn read_chunk(input: &[u8]) -> Chunk<'_> {
                 Chunk::End { consumed: start + trailers }
             }
             Ok(httparse::Status::Partial) => Chunk::Partial,
-            Err(_) => Chunk::Broken,
+            Err(_) => Chunk::Invalid,
         };
     }
     let Some((bytes, rest)) = usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len))
@@ -285,6 +290,6 @@ pub fn read_chunk(input: &[u8]) -> Chunk<'_> {
     match rest {
         [b'\r', b'\n', ..] => Chunk::Data { bytes, consumed: start + bytes.len() + 2 },
         [] | [b'\r'] => Chunk::Partial,
-        _ => Chunk::Broken,
+        _ => Chunk::Invalid,
     }
 }

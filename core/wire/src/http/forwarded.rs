@@ -1,16 +1,16 @@
-//! Whom proxies say they forward for: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
+//! Client addresses from the headers of HTTP proxies: `X-Forwarded-For` and `Forwarded` (RFC 7239).
 //!
-//! Both are lists to which each proxy appends the address that it was asked from, so they are read
-//! from the right: whatever stands left of an entry was there before, and may be made up. That is
-//! why quoted strings are looked for from the right, too: a quote that a client has left open must
-//! not swallow what the proxy has written behind it.
+//! Both headers are lists. Each proxy appends the address of its own client, so the lists are read
+//! from the right: everything to the left of an entry was there before, and may be forged. Quoted
+//! strings are matched from the right, too, so that a quote that a client left open cannot hide what
+//! the proxy appended.
 
 use std::net::IpAddr;
 
-use super::Request;
+use super::RequestHead;
 
-/// The header that the operator's proxies write. The other one may come from anybody: a proxy
-/// passes on what it does not know.
+/// The header that the operator's proxies write. The other one cannot be trusted: a proxy forwards
+/// headers that it does not know, so any client can send it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedHeader {
     /// `X-Forwarded-For: 192.0.2.1, 198.51.100.2`
@@ -20,12 +20,15 @@ pub enum ForwardedHeader {
     Forwarded,
 }
 
-impl<'a> Request<'a> {
-    /// The addresses that proxies say they were asked from, the nearest proxy's entry first, over
-    /// all headers of that name, which together are one list. `None` stands for an entry that names
-    /// no address: unknown, obfuscated, or malformed. A v4-mapped v6 address is its v4 address.
+impl<'a> RequestHead<'a> {
+    /// Returns the addresses that proxies appended, starting with the entry of the nearest proxy. All
+    /// headers of that name form one list. `None` is an entry without an address: unknown, obfuscated
+    /// or malformed. V4-mapped v6 addresses are returned as v4.
     //= rfc7239#elements
-    pub fn hops(&self, header: ForwardedHeader) -> impl Iterator<Item = Option<IpAddr>> + use<'a> {
+    pub fn forwarded_addresses(
+        &self,
+        header: ForwardedHeader,
+    ) -> impl Iterator<Item = Option<IpAddr>> + use<'a> {
         let name: &[u8] = match header {
             ForwardedHeader::XForwardedFor => b"x-forwarded-for",
             ForwardedHeader::Forwarded => b"forwarded",
@@ -46,7 +49,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The address of an element's `for`, if it names one, and only one.
+/// Returns the address of an element's `for` parameter. `None` if it is missing, repeated or not an
+/// address.
 //= rfc7239#obfuscated
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut nodes = split_from_right(element, b';', true).filter_map(|pair| {
@@ -57,8 +61,8 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     if nodes.next().is_some() { None } else { address(node) }
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`, quoted or not.
-/// A port may be obfuscated, and is not looked at.
+/// Parses `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`, quoted
+/// or not. The port may be obfuscated and is ignored.
 //= rfc7239#for-node
 fn address(entry: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(entry).ok()?;
@@ -77,8 +81,8 @@ fn address(entry: &[u8]) -> Option<IpAddr> {
     bare.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
 }
 
-/// The trimmed parts between separators, the last one first. Separators within quoted strings, if
-/// there are such, separate nothing.
+/// Returns the trimmed parts between separators, the last part first. With `has_quotes`, separators
+/// inside quoted strings do not count.
 fn split_from_right(text: &[u8], separator: u8, has_quotes: bool) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -97,7 +101,7 @@ fn last_separator(text: &[u8], separator: u8, has_quotes: bool) -> Option<usize>
     let mut in_quotes = false;
     for (at, byte) in text.iter().enumerate().rev() {
         if *byte == b'"' && has_quotes {
-            // Within a string a backslash takes a quote's meaning, and another one its own.
+            // An odd number of backslashes before a quote escapes it, but only inside a string.
             let before = text.get(..at).unwrap_or_default();
             let backslashes = before.iter().rev().take_while(|byte| **byte == b'\\').count();
             if !in_quotes || backslashes % 2 == 0 {
@@ -113,34 +117,40 @@ fn last_separator(text: &[u8], separator: u8, has_quotes: bool) -> Option<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{Head, read_head};
+    use crate::http::{ParsedRequest, read_head};
 
-    /// The hops of a request with these headers; `-` for one without an address.
-    fn hops(header: ForwardedHeader, headers: &str) -> Vec<String> {
+    /// The addresses of a request with these headers, `-` for an entry without one.
+    fn forwarded_addresses(header: ForwardedHeader, headers: &str) -> Vec<String> {
         let text = format!("GET / HTTP/1.1\r\n{headers}\r\n");
-        let Head::Whole(request) = read_head(text.as_bytes()) else { panic!("{text}") };
+        let ParsedRequest::Complete(request) = read_head(text.as_bytes()) else { panic!("{text}") };
         let shown = |hop: Option<IpAddr>| hop.map_or_else(|| "-".into(), |ip| ip.to_string());
-        request.hops(header).map(shown).collect()
+        request.forwarded_addresses(header).map(shown).collect()
     }
 
     fn forwarded(value: &str) -> Vec<String> {
-        hops(ForwardedHeader::Forwarded, &format!("Forwarded: {value}\r\n"))
+        forwarded_addresses(ForwardedHeader::Forwarded, &format!("Forwarded: {value}\r\n"))
     }
 
     #[test]
-    fn lists_are_read_from_the_right_over_all_headers() {
+    fn reads_lists_from_the_right_across_headers() {
         let x = "X-Forwarded-For: 1.1.1.1, 2.2.2.2\r\nHost: x\r\nx-forwarded-for:3.3.3.3\r\n";
-        assert_eq!(hops(ForwardedHeader::XForwardedFor, x), ["3.3.3.3", "2.2.2.2", "1.1.1.1"]);
-        assert!(hops(ForwardedHeader::Forwarded, x).is_empty());
+        assert_eq!(
+            forwarded_addresses(ForwardedHeader::XForwardedFor, x),
+            ["3.3.3.3", "2.2.2.2", "1.1.1.1"]
+        );
+        assert!(forwarded_addresses(ForwardedHeader::Forwarded, x).is_empty());
         let own = "X-Forwarded-For-Me: 1.1.1.1\r\nForwarded-For: 2.2.2.2\r\n";
-        assert!(hops(ForwardedHeader::XForwardedFor, own).is_empty());
-        assert!(hops(ForwardedHeader::Forwarded, own).is_empty());
+        assert!(forwarded_addresses(ForwardedHeader::XForwardedFor, own).is_empty());
+        assert!(forwarded_addresses(ForwardedHeader::Forwarded, own).is_empty());
     }
 
     #[test]
-    fn entries_of_many_forms() {
+    fn parses_addresses_with_ports_brackets_and_quotes() {
         let of = |entry: &str| {
-            hops(ForwardedHeader::XForwardedFor, &format!("X-Forwarded-For: {entry}\r\n"))
+            forwarded_addresses(
+                ForwardedHeader::XForwardedFor,
+                &format!("X-Forwarded-For: {entry}\r\n"),
+            )
         };
         assert_eq!(of("5.6.7.8:4711"), ["5.6.7.8"]);
         assert_eq!(of("[2001:db8::1]:80"), ["2001:db8::1"]);
@@ -155,7 +165,7 @@ mod tests {
     //= rfc7239#for-node
     //= type=test
     #[test]
-    fn elements_have_parameters_and_quoted_strings() {
+    fn parses_parameters_and_quoted_strings() {
         assert_eq!(forwarded("for=192.0.2.1"), ["192.0.2.1"]);
         assert_eq!(forwarded("For=\"[2001:db8:cafe::17]:4711\""), ["2001:db8:cafe::17"]);
         assert_eq!(
@@ -169,13 +179,16 @@ mod tests {
             ["192.0.2.2", "192.0.2.1"]
         );
         let lines = "Forwarded: for=192.0.2.1\r\nforwarded:for=192.0.2.2\r\n";
-        assert_eq!(hops(ForwardedHeader::Forwarded, lines), ["192.0.2.2", "192.0.2.1"]);
+        assert_eq!(
+            forwarded_addresses(ForwardedHeader::Forwarded, lines),
+            ["192.0.2.2", "192.0.2.1"]
+        );
     }
 
     //= rfc7239#obfuscated
     //= type=test
     #[test]
-    fn hops_without_an_address_are_told() {
+    fn returns_none_for_entries_without_an_address() {
         assert_eq!(forwarded("for=unknown, for=_hidden, for=\"_SEVKISEK:80\", "), ["-"; 4]);
         assert_eq!(forwarded("by=192.0.2.1;proto=http"), ["-"]);
         assert_eq!(forwarded("for=192.0.2.1;for=192.0.2.2"), ["-"]);
@@ -187,15 +200,19 @@ mod tests {
     //= rfc7239#trust
     //= type=test
     #[test]
-    fn no_quote_of_the_client_hides_what_the_proxy_wrote() {
-        // What a client sends, with what its proxy appends.
+    fn client_quotes_cannot_hide_the_proxys_entry() {
+        // The client sends a header, and its proxy appends to it.
         let made_up =
             [r#"for=""#, r#"for="9.9.9.9"#, r#"host="a\"#, r#"for=9.9.9.9;host=""#, r"\", ";"];
         for made_up in made_up {
-            let hops = forwarded(&format!("{made_up}, for=192.0.2.1;proto=http"));
-            assert_eq!(hops.first().map(String::as_str), Some("192.0.2.1"), "{made_up}");
+            let forwarded_addresses = forwarded(&format!("{made_up}, for=192.0.2.1;proto=http"));
+            assert_eq!(
+                forwarded_addresses.first().map(String::as_str),
+                Some("192.0.2.1"),
+                "{made_up}"
+            );
         }
-        // What a client has its proxy quote.
+        // The client sends a host that its proxy quotes.
         let hosts = [
             r#"\", for=9.9.9.9"#,
             r#"\\\", for=9.9.9.9;x=\"y"#,
@@ -203,8 +220,8 @@ mod tests {
             ";for=9.9.9.9",
         ];
         for host in hosts {
-            let hops = forwarded(&format!("for=192.0.2.1;host=\"{host}\""));
-            assert_eq!(hops, ["192.0.2.1"], "{host}");
+            let forwarded_addresses = forwarded(&format!("for=192.0.2.1;host=\"{host}\""));
+            assert_eq!(forwarded_addresses, ["192.0.2.1"], "{host}");
         }
     }
 }

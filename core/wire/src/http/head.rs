@@ -1,4 +1,4 @@
-//! Request line and headers.
+//! The request line and the headers.
 
 use std::mem::MaybeUninit;
 
@@ -7,67 +7,67 @@ use types::limits;
 use super::upgrade::{self, Upgrade};
 use crate::url::{self, Target, Url};
 
-/// What the first bytes of a stream are.
+/// The result of [`read_head`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Head<'a> {
-    /// The beginning of a request: more must come.
+pub enum ParsedRequest<'a> {
+    /// The start of a request. Read more bytes and try again.
     Partial,
-    /// A whole request.
-    Whole(Request<'a>),
-    /// Nothing that can be served. Where the next request would start is unknown, so the
-    /// connection ends with the answer.
-    Fault(Fault),
+    /// A complete request.
+    Complete(RequestHead<'a>),
+    /// Not a request that can be served. The start of the next request is unknown, so close the
+    /// connection after the response.
+    Invalid(RequestError),
 }
 
-/// A request without a body.
+/// A request, which has no body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request<'a> {
-    /// Whether the answer has a body.
+pub struct RequestHead<'a> {
+    /// Says whether the response has a body.
     pub method: Method,
-    /// What is asked for.
+    /// The endpoint, with the query.
     pub target: Target<'a>,
-    /// KEY of `/announce/KEY` or `/KEY/announce`, or the same with `/scrape`.
+    /// The passkey in the path: `KEY` of `/announce/KEY` or `/KEY/announce`, likewise for `/scrape`.
     pub key: Option<&'a [u8]>,
-    /// The path alone, from `/` up to the query.
+    /// The path from its first `/` up to the query.
     pub path: &'a [u8],
-    /// What is behind the `?`.
+    /// The text after the `?`.
     pub query: &'a [u8],
-    /// What the connection shall become.
+    /// The protocol that the client wants to upgrade to.
     pub upgrade: Upgrade<'a>,
-    /// Whether the connection stays open afterwards.
+    /// Whether the connection stays open after the response.
     pub keep_alive: bool,
-    /// Where the next request starts.
+    /// The length of the head in bytes. The next request starts here.
     pub consumed: usize,
-    /// The bytes of the head itself, for [`Request::hops`].
+    /// The bytes of the head, for [`RequestHead::forwarded_addresses`].
     pub(super) head: &'a [u8],
 }
 
-/// The two methods there are.
+/// The supported methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// With a body in the answer.
+    /// The response has a body.
     Get,
-    /// The same head without the body.
-    Head,
+    /// The response has the same head and no body.
+    ParsedRequest,
 }
 
-/// Why a request cannot be served as HTTP.
+/// The reason why a request cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// 400: no HTTP/1 request, or one with a body.
+pub enum RequestError {
+    /// 400: not an HTTP/1 request, or a request with a body.
     BadRequest,
-    /// 400: a handshake of TLS.
+    /// 400: a TLS handshake.
     Tls,
-    /// 405: neither GET nor HEAD.
+    /// 405: the method is neither GET nor HEAD.
     MethodNotAllowed,
-    /// 414: the request line alone is over [`limits::HTTP_HEAD_MAX`].
+    /// 414: the request line alone exceeds [`limits::HTTP_HEAD_MAX`].
     UriTooLong,
-    /// 431: the headers are over [`limits::HTTP_HEAD_MAX`] or [`limits::HTTP_HEADERS_MAX`].
+    /// 431: the headers exceed [`limits::HTTP_HEAD_MAX`] or [`limits::HTTP_HEADERS_MAX`].
     HeadersTooLarge,
 }
 
-/// Looks for a request at the start of `input`, which holds all that has come so far.
-pub fn read_head(input: &[u8]) -> Head<'_> {
+/// Parses the request at the start of `input`, which holds all bytes received and not yet consumed.
+pub fn read_head(input: &[u8]) -> ParsedRequest<'_> {
     let mut headers = [const { MaybeUninit::uninit() }; limits::HTTP_HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
     let status = parsed.parse_with_uninit_headers(input, &mut headers);
@@ -75,27 +75,35 @@ pub fn read_head(input: &[u8]) -> Head<'_> {
         Ok(httparse::Status::Complete(consumed)) if consumed <= limits::HTTP_HEAD_MAX => {
             whole(&parsed, input, consumed)
         }
-        Ok(httparse::Status::Complete(_)) => Head::Fault(too_large(input)),
-        Ok(httparse::Status::Partial) if input.len() < limits::HTTP_HEAD_MAX => Head::Partial,
-        Ok(httparse::Status::Partial) => Head::Fault(too_large(input)),
-        // The kind of record, and the first byte of its version.
-        Err(_) if input.starts_with(&[22, 3]) => Head::Fault(Fault::Tls),
-        Err(httparse::Error::TooManyHeaders) => Head::Fault(Fault::HeadersTooLarge),
-        Err(_) => Head::Fault(Fault::BadRequest),
+        Ok(httparse::Status::Complete(_)) => ParsedRequest::Invalid(too_large(input)),
+        Ok(httparse::Status::Partial) if input.len() < limits::HTTP_HEAD_MAX => {
+            ParsedRequest::Partial
+        }
+        Ok(httparse::Status::Partial) => ParsedRequest::Invalid(too_large(input)),
+        // A TLS record: type 22 (handshake), then the first byte of the version.
+        Err(_) if input.starts_with(&[22, 3]) => ParsedRequest::Invalid(RequestError::Tls),
+        Err(httparse::Error::TooManyHeaders) => {
+            ParsedRequest::Invalid(RequestError::HeadersTooLarge)
+        }
+        Err(_) => ParsedRequest::Invalid(RequestError::BadRequest),
     }
 }
 
-/// Which part of an overlong head is to blame.
-fn too_large(input: &[u8]) -> Fault {
+/// Returns the error for a head over the limit: the request line is too long, or the headers are.
+fn too_large(input: &[u8]) -> RequestError {
     let line = input.iter().take(limits::HTTP_HEAD_MAX).position(|byte| *byte == b'\n');
-    if line.is_some() { Fault::HeadersTooLarge } else { Fault::UriTooLong }
+    if line.is_some() { RequestError::HeadersTooLarge } else { RequestError::UriTooLong }
 }
 
-fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usize) -> Head<'a> {
+fn whole<'a>(
+    parsed: &httparse::Request<'_, 'a>,
+    input: &'a [u8],
+    consumed: usize,
+) -> ParsedRequest<'a> {
     let method = match parsed.method {
         Some("GET") => Method::Get,
-        Some("HEAD") => Method::Head,
-        _ => return Head::Fault(Fault::MethodNotAllowed),
+        Some("HEAD") => Method::ParsedRequest,
+        _ => return ParsedRequest::Invalid(RequestError::MethodNotAllowed),
     };
     let mut keep_alive = parsed.version == Some(1);
     let mut websocket = false;
@@ -108,10 +116,10 @@ fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usiz
                 keep_alive = connection(header.value, keep_alive);
             }
             14 if header.name.eq_ignore_ascii_case("content-length") && header.value != b"0" => {
-                return Head::Fault(Fault::BadRequest);
+                return ParsedRequest::Invalid(RequestError::BadRequest);
             }
             17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
-                return Head::Fault(Fault::BadRequest);
+                return ParsedRequest::Invalid(RequestError::BadRequest);
             }
             _ => {}
         }
@@ -119,10 +127,21 @@ fn whole<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8], consumed: usiz
     let upgrade = if websocket { upgrade::read(parsed) } else { Upgrade::None };
     let Url { target, key, path, query } = url::read(parsed.path.unwrap_or_default().as_bytes());
     let head = input.get(..consumed).unwrap_or_default();
-    Head::Whole(Request { method, target, key, path, query, upgrade, keep_alive, consumed, head })
+    ParsedRequest::Complete(RequestHead {
+        method,
+        target,
+        key,
+        path,
+        query,
+        upgrade,
+        keep_alive,
+        consumed,
+        head,
+    })
 }
 
-/// `close` wins over `keep-alive`, whatever the order; other tokens say nothing.
+/// Returns whether the connection stays open, given the value of a `Connection` header. `close` wins
+/// over `keep-alive` in any order; other tokens are ignored.
 fn connection(value: &[u8], default: bool) -> bool {
     let mut keep_alive = default;
     for token in value.split(|byte| *byte == b',') {

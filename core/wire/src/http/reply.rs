@@ -1,34 +1,41 @@
-//! Answers, appended to a buffer that the caller sends.
+//! Responses, appended to a buffer that the caller sends.
 //!
-//! A body is bencoded into a scratch buffer first, because its length stands before it; copying
-//! some 400 bytes costs less than any cleverness would.
+//! The body is bencoded into a scratch buffer first, because its length precedes it. Copying some 400
+//! bytes costs less than patching the length in afterwards.
 
 use std::net::IpAddr;
 
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, Retry, SwarmCounts};
 
-use super::{BrokenUpgrade, Fault, Method};
+use super::{Method, RequestError, UpgradeError};
 use crate::bencode::{Encoder, append_decimal};
 
-/// How a response is framed.
+/// The parts of a response's head that depend on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// HEAD gets no body.
+pub struct ResponseFraming {
+    /// The request's method: HEAD gets no body.
     pub method: Method,
-    /// Whether the connection stays open; if not, the answer says so.
+    /// Whether the connection stays open. If false, the response has `Connection: close`.
     pub keep_alive: bool,
 }
 
-impl Response {
+impl ResponseFraming {
     /// Appends a 200 response with `body` to `out`.
     pub fn ok(self, out: &mut Vec<u8>, body: &[u8]) {
-        self.write(out, "200 OK", body);
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: ");
+        self.write_rest(out, body);
     }
 
     fn write(self, out: &mut Vec<u8>, status: &str, body: &[u8]) {
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(status.as_bytes());
         out.extend_from_slice(b"\r\nContent-Type: text/plain\r\nContent-Length: ");
+        self.write_rest(out, body);
+    }
+
+    /// Appends the value of `Content-Length` and all that follows it.
+    #[inline]
+    fn write_rest(self, out: &mut Vec<u8>, body: &[u8]) {
         append_decimal(out, body.len() as u64);
         if !self.keep_alive {
             out.extend_from_slice(b"\r\nConnection: close");
@@ -40,23 +47,23 @@ impl Response {
     }
 }
 
-/// How a request went, where a sentence is the answer.
+/// The status of a plain-text response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// 200.
     Ok,
-    /// 400: the request is not what it should be.
+    /// 400: the request is malformed.
     BadRequest,
-    /// 403: not for this client.
+    /// 403: this client may not use the resource.
     Forbidden,
-    /// 426: only as a WebSocket, version 13.
+    /// 426: the resource needs a WebSocket of version 13.
     UpgradeRequired,
-    /// 503: not now.
+    /// 503: try again later.
     Unavailable,
 }
 
-impl Response {
-    /// Appends a response with a sentence for people.
+impl ResponseFraming {
+    /// Appends a plain-text response.
     pub fn text(self, out: &mut Vec<u8>, status: Status, sentence: &str) {
         let status = match status {
             Status::Ok => "200 OK",
@@ -73,61 +80,60 @@ impl Response {
     }
 }
 
-/// Appends the answer to a request for a WebSocket that cannot be granted. The connection ends.
-pub fn broken_upgrade(out: &mut Vec<u8>, broken: BrokenUpgrade) {
-    let (status, text) = match broken {
-        BrokenUpgrade::Request => {
-            (Status::BadRequest, "a WebSocket begins with GET, HTTP/1.1 and a Host\n")
+/// Appends the response to an invalid WebSocket request. Close the connection after it.
+pub fn upgrade_error(out: &mut Vec<u8>, error: UpgradeError) {
+    let (status, text) = match error {
+        UpgradeError::Request => {
+            (Status::BadRequest, "a WebSocket handshake needs GET, HTTP/1.1 and a Host header\n")
         }
-        BrokenUpgrade::Connection => (
+        UpgradeError::Connection => (
             Status::BadRequest,
-            "Connection: Upgrade is missing: is the proxy in between set up for WebSocket?\n",
+            "header Connection: Upgrade is missing: a proxy may not be set up for WebSocket\n",
         ),
-        BrokenUpgrade::Version => {
-            (Status::UpgradeRequired, "only WebSocket version 13 is spoken\n")
+        UpgradeError::Version => {
+            (Status::UpgradeRequired, "unsupported WebSocket version: expected 13\n")
         }
-        BrokenUpgrade::Key => {
-            (Status::BadRequest, "Sec-WebSocket-Key must be 16 bytes in base64\n")
-        }
+        UpgradeError::Key => (Status::BadRequest, "Sec-WebSocket-Key must be 16 bytes in base64\n"),
     };
-    Response { method: Method::Get, keep_alive: false }.text(out, status, text);
+    ResponseFraming { method: Method::Get, keep_alive: false }.text(out, status, text);
 }
 
-/// Appends the answer to a page of a site that may not use this tracker. The connection ends.
+/// Appends the response to a page whose origin is not allowed. Close the connection after it.
 //= rfc6455#origin
 pub fn forbidden_origin(out: &mut Vec<u8>) {
-    let response = Response { method: Method::Get, keep_alive: false };
-    response.text(out, Status::Forbidden, "this tracker does not serve pages of this origin\n");
+    let response = ResponseFraming { method: Method::Get, keep_alive: false };
+    response.text(out, Status::Forbidden, "this origin may not use this tracker\n");
 }
 
-/// Appends the answer to what is no request that can be served, or names no path there is.
-pub fn fault(out: &mut Vec<u8>, fault: Fault) {
-    let (status, text) = match fault {
-        Fault::BadRequest => ("400 Bad Request", "this is not an HTTP/1.1 GET request\n"),
-        Fault::Tls => (
-            "400 Bad Request",
-            "this port speaks no TLS: the URL must begin with http:// or ws://\n",
-        ),
-        Fault::MethodNotAllowed => {
-            ("405 Method Not Allowed\r\nAllow: GET, HEAD", "only GET and HEAD are served\n")
+/// Appends the response to a request that cannot be served. Close the connection after it.
+pub fn request_error(out: &mut Vec<u8>, request_error: RequestError) {
+    let (status, text) = match request_error {
+        RequestError::BadRequest => {
+            ("400 Bad Request", "expected an HTTP/1.1 GET request without a body\n")
         }
-        Fault::UriTooLong => ("414 URI Too Long", "the request line is too long\n"),
-        Fault::HeadersTooLarge => {
+        RequestError::Tls => {
+            ("400 Bad Request", "this port does not use TLS: use an http:// or ws:// URL\n")
+        }
+        RequestError::MethodNotAllowed => {
+            ("405 Method Not Allowed\r\nAllow: GET, HEAD", "only GET and HEAD are allowed\n")
+        }
+        RequestError::UriTooLong => ("414 URI Too Long", "the request line is too long\n"),
+        RequestError::HeadersTooLarge => {
             ("431 Request Header Fields Too Large", "the request's headers are too large\n")
         }
     };
-    let response = Response { method: Method::Get, keep_alive: false };
+    let response = ResponseFraming { method: Method::Get, keep_alive: false };
     response.write(out, status, text.as_bytes());
 }
 
-impl Response {
-    /// Appends the answer to a path that does not exist.
+impl ResponseFraming {
+    /// Appends the response to an unknown path.
     pub fn not_found(self, out: &mut Vec<u8>) {
         self.write(out, "404 Not Found", b"this is a BitTorrent tracker: /announce and /scrape\n");
     }
 }
 
-/// Writes a failure's body: a reason, and when to come back.
+/// Appends the body of a refusal to `body`: the reason, and when to retry.
 //= bep3#failure-reason
 //= bep31#retry-in
 pub fn failure(body: &mut Vec<u8>, refusal: Refusal) {
@@ -149,7 +155,8 @@ pub fn failure(body: &mut Vec<u8>, refusal: Refusal) {
     encoder.end();
 }
 
-/// Writes a scrape's body. `info_hashes` are sorted and distinct, and `counts` theirs.
+/// Appends the body of a scrape response. `info_hashes` must be sorted and distinct, and `counts` must
+/// be in the same order.
 //= bep48#scrape-reply
 pub fn scrape(body: &mut Vec<u8>, info_hashes: &[InfoHash], counts: &[SwarmCounts]) {
     let mut encoder = Encoder::new(body);
@@ -174,116 +181,118 @@ pub fn scrape(body: &mut Vec<u8>, info_hashes: &[InfoHash], counts: &[SwarmCount
     encoder.end();
 }
 
-/// How peers are listed.
+/// The format of the peer list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerModel {
-    /// Strings of packed addresses (BEP 23, BEP 7).
+pub enum PeerFormat {
+    /// Byte strings of packed addresses (BEP 23, BEP 7).
     Compact,
     /// A list of dictionaries with peer ids (BEP 3).
     Dict,
-    /// The same without peer ids.
+    /// A list of dictionaries without peer ids.
     DictNoIds,
 }
 
-/// Writes an announce's body in three steps: [`AnnounceReply::begin`], the peers as they come, v4
-/// before v6, and [`AnnounceReply::finish`].
+/// Writes the body of an announce response in three steps: [`AnnounceReply::begin`], then the peers,
+/// v4 before v6, then [`AnnounceReply::finish`].
 #[derive(Clone, Copy, Debug)]
 pub struct AnnounceReply<'a> {
-    /// How peers are listed.
-    pub model: PeerModel,
-    /// The torrent's figures.
+    /// The format of the peer list.
+    pub peer_format: PeerFormat,
+    /// The torrent's counts.
     pub counts: SwarmCounts,
-    /// v4 peers that will follow.
+    /// The number of v4 peers that will be appended.
     pub v4: u16,
-    /// v6 peers that will follow.
+    /// The number of v6 peers that will be appended.
     pub v6: u16,
-    /// The client's address (BEP 24).
+    /// The client's address as the tracker sees it (BEP 24).
     pub external_ip: IpAddr,
     /// Seconds until the next announce.
     pub interval_s: u32,
-    /// Seconds before which there should be none.
+    /// Minimum seconds until the next announce.
     pub interval_min_s: u32,
-    /// Something that the client's user should read.
+    /// A message that the client shows its user.
     pub warning: Option<&'a str>,
 }
 
 impl AnnounceReply<'_> {
-    /// Writes all that sorts before the peers, and opens their list.
+    /// Writes the keys that sort before the peers, and opens the list of peers.
     //= bep3#announce-reply
     pub fn begin(&self, body: &mut Vec<u8>) {
-        let mut encoder = Encoder::new(body);
-        encoder.dict();
-        encoder.bytes(b"complete");
-        encoder.int(self.counts.seeders().into());
-        encoder.bytes(b"downloaded");
-        encoder.int(self.counts.downloads.into());
+        // Keys and what stands around their values are constants: encoding each string took a tenth
+        // of an announce's instructions.
+        int(body, b"d8:completei", self.counts.seeders());
+        int(body, b"e10:downloadedi", self.counts.downloads);
         //= bep21#announce-downloaders
-        encoder.bytes(b"downloaders");
-        encoder.int(self.counts.downloaders().into());
+        int(body, b"e11:downloadersi", self.counts.downloaders());
         //= bep24#external-ip
-        encoder.bytes(b"external ip");
         match self.external_ip.to_canonical() {
-            IpAddr::V4(ip) => encoder.bytes(&ip.octets()),
-            IpAddr::V6(ip) => encoder.bytes(&ip.octets()),
+            IpAddr::V4(ip) => {
+                body.extend_from_slice(b"e11:external ip4:");
+                body.extend_from_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                body.extend_from_slice(b"e11:external ip16:");
+                body.extend_from_slice(&ip.octets());
+            }
         }
-        encoder.bytes(b"incomplete");
-        encoder.int(self.counts.leechers().into());
-        encoder.bytes(b"interval");
-        encoder.int(self.interval_s.into());
-        encoder.bytes(b"min interval");
-        encoder.int(self.interval_min_s.into());
-        encoder.bytes(b"peers");
-        match self.model {
+        int(body, b"10:incompletei", self.counts.leechers());
+        int(body, b"e8:intervali", self.interval_s);
+        int(body, b"e12:min intervali", self.interval_min_s);
+        body.extend_from_slice(b"e5:peers");
+        match self.peer_format {
             //= bep23#peers
-            PeerModel::Compact => encoder.bytes_of(usize::from(self.v4) * PackedV4::WIRE_LEN),
-            PeerModel::Dict | PeerModel::DictNoIds => encoder.list(),
+            PeerFormat::Compact => {
+                Encoder::new(body).bytes_of(usize::from(self.v4) * PackedV4::WIRE_LEN);
+            }
+            PeerFormat::Dict | PeerFormat::DictNoIds => body.push(b'l'),
         }
-        if self.model == PeerModel::Compact && self.v4 == 0 {
-            self.turn_to_v6(body);
+        if self.peer_format == PeerFormat::Compact && self.v4 == 0 {
+            self.begin_peers6(body);
         }
     }
 
-    /// Writes some v4 peers. The caller keeps `v4_left`: how many were announced and have not come.
+    /// Appends v4 peers. `v4_left` is the number of v4 peers still to come: pass [`Self::v4`] first,
+    /// and the same variable in every call.
     pub fn peers_v4(&self, body: &mut Vec<u8>, v4_left: &mut u16, peers: &[PackedV4]) {
-        match self.model {
-            PeerModel::Compact => {
+        match self.peer_format {
+            PeerFormat::Compact => {
                 let start = body.len();
                 body.resize(start + peers.len() * PackedV4::WIRE_LEN, 0);
                 crate::udp::append_peers_v4(body, start, peers);
             }
-            PeerModel::Dict | PeerModel::DictNoIds => {
+            PeerFormat::Dict | PeerFormat::DictNoIds => {
                 peers.iter().for_each(|peer| dict_peer(body, peer.key(), None));
             }
         }
         *v4_left = v4_left.saturating_sub(u16::try_from(peers.len()).unwrap_or(u16::MAX));
-        if *v4_left == 0 && self.model == PeerModel::Compact {
-            self.turn_to_v6(body);
+        if *v4_left == 0 && self.peer_format == PeerFormat::Compact {
+            self.begin_peers6(body);
         }
     }
 
-    /// Writes some v6 peers.
+    /// Appends v6 peers.
     //= bep7#peers6
     pub fn peers_v6(&self, body: &mut Vec<u8>, peers: &[PackedV6]) {
-        match self.model {
-            PeerModel::Compact => {
+        match self.peer_format {
+            PeerFormat::Compact => {
                 peers.iter().for_each(|peer| body.extend_from_slice(&peer.wire()));
             }
-            PeerModel::Dict | PeerModel::DictNoIds => {
+            PeerFormat::Dict | PeerFormat::DictNoIds => {
                 peers.iter().for_each(|peer| dict_peer(body, peer.key(), None));
             }
         }
     }
 
-    /// Writes one peer of the dict model.
+    /// Appends one peer as a dictionary.
     //= bep3#peers-dict
     pub fn peer_with_id(&self, body: &mut Vec<u8>, peer: PeerKey, id: PeerId) {
-        dict_peer(body, peer, (self.model == PeerModel::Dict).then_some(id));
+        dict_peer(body, peer, (self.peer_format == PeerFormat::Dict).then_some(id));
     }
 
-    /// Closes the list, and writes what sorts behind it.
+    /// Closes the list of peers and writes the keys that sort after it.
     pub fn finish(&self, body: &mut Vec<u8>) {
         let mut encoder = Encoder::new(body);
-        if self.model != PeerModel::Compact {
+        if self.peer_format != PeerFormat::Compact {
             encoder.end();
         }
         if let Some(warning) = self.warning {
@@ -293,14 +302,22 @@ impl AnnounceReply<'_> {
         encoder.end();
     }
 
-    /// `peers6` stands between the two families' strings. Absent without v6 peers.
-    fn turn_to_v6(&self, body: &mut Vec<u8>) {
+    /// Writes the key `peers6`, which separates the strings of the two families. Absent without v6
+    /// peers.
+    fn begin_peers6(&self, body: &mut Vec<u8>) {
         if self.v6 > 0 {
             let mut encoder = Encoder::new(body);
             encoder.bytes(b"peers6");
             encoder.bytes_of(usize::from(self.v6) * PackedV6::WIRE_LEN);
         }
     }
+}
+
+/// Appends `before`, which ends with the `i` of an integer, and the integer's digits.
+#[inline]
+fn int(body: &mut Vec<u8>, before: &'static [u8], value: u32) {
+    body.extend_from_slice(before);
+    append_decimal(body, value.into());
 }
 
 fn dict_peer(body: &mut Vec<u8>, peer: PeerKey, id: Option<PeerId>) {
@@ -320,12 +337,12 @@ fn dict_peer(body: &mut Vec<u8>, peer: PeerKey, id: Option<PeerId>) {
     encoder.end();
 }
 
-/// The address as text, without a `String`: the longest v6 address has 45 characters.
-fn ip_text(room: &mut [u8; 46], ip: IpAddr) -> &[u8] {
+/// Formats the address without a `String`. The longest v6 address has 45 characters.
+fn ip_text(buffer: &mut [u8; 46], ip: IpAddr) -> &[u8] {
     use std::io::Write;
-    let mut rest = room.as_mut_slice();
-    // Cannot fail: the room is longer than any address.
+    let mut rest = buffer.as_mut_slice();
+    // Cannot fail: the buffer is longer than any address.
     let _ = write!(rest, "{ip}");
     let left = rest.len();
-    room.get(..room.len() - left).unwrap_or_default()
+    buffer.get(..buffer.len() - left).unwrap_or_default()
 }

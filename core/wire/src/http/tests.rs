@@ -1,4 +1,4 @@
-//! Heads, queries and answers.
+//! Request heads, queries and responses.
 
 use std::net::IpAddr;
 
@@ -15,9 +15,9 @@ const ANNOUNCE: &str = "GET /announce?info_hash=%00%01%02%03%04%05%06%07%08%09%0
      &event=started&numwant=200&compact=1&no_peer_id=1&supportcrypto=1&redundant=0 HTTP/1.1\r\n\
      Host: tracker.example:6969\r\nUser-Agent: qBittorrent/4.6.0\r\nAccept-Encoding: gzip\r\n\r\n";
 
-fn whole(input: &[u8]) -> Request<'_> {
+fn complete(input: &[u8]) -> RequestHead<'_> {
     match read_head(input) {
-        Head::Whole(request) => request,
+        ParsedRequest::Complete(request) => request,
         other => panic!("{other:?}"),
     }
 }
@@ -40,7 +40,7 @@ fn valid_and(more: &str) -> AnnounceQuery {
 //= type=test
 #[test]
 fn reads_a_real_announce() {
-    let request = whole(ANNOUNCE.as_bytes());
+    let request = complete(ANNOUNCE.as_bytes());
     assert_eq!((request.method, request.keep_alive), (Method::Get, true));
     assert_eq!(request.consumed, ANNOUNCE.len());
     let Target::Announce(query) = request.target else { panic!("{:?}", request.target) };
@@ -56,23 +56,23 @@ fn reads_a_real_announce() {
 }
 
 #[test]
-fn every_prefix_is_partial() {
+fn every_prefix_of_a_request_is_partial() {
     for len in 0..ANNOUNCE.len() {
-        assert_eq!(read_head(&ANNOUNCE.as_bytes()[..len]), Head::Partial, "{len}");
+        assert_eq!(read_head(&ANNOUNCE.as_bytes()[..len]), ParsedRequest::Partial, "{len}");
     }
 }
 
 #[test]
-fn pipelined_requests_are_told_apart() {
+fn splits_pipelined_requests() {
     let both = format!("{}{ANNOUNCE}", request("GET /scrape HTTP/1.1"));
-    let first = whole(both.as_bytes());
+    let first = complete(both.as_bytes());
     assert_eq!(first.target, Target::Scrape(b""));
     assert_eq!(&both[first.consumed..], ANNOUNCE);
 }
 
 #[test]
-fn keep_alive_by_version_and_header() {
-    let keeps = |lines: &str| whole(request(lines).as_bytes()).keep_alive;
+fn keep_alive_depends_on_version_and_header() {
+    let keeps = |lines: &str| complete(request(lines).as_bytes()).keep_alive;
     assert!(keeps("GET / HTTP/1.1"));
     assert!(!keeps("GET / HTTP/1.0"));
     assert!(keeps("GET / HTTP/1.0\nConnection: Keep-Alive"));
@@ -81,36 +81,39 @@ fn keep_alive_by_version_and_header() {
 }
 
 #[test]
-fn the_key_stands_in_the_path() {
+fn reads_passkey_from_the_path() {
     let text = request("GET /announce/0123?x HTTP/1.1");
-    let Request { target, key, .. } = whole(text.as_bytes());
+    let RequestHead { target, key, .. } = complete(text.as_bytes());
     assert_eq!((target, key), (Target::Announce(b"x"), Some(b"0123".as_slice())));
 }
 
 #[test]
-fn broken_http_has_a_status() {
-    let fault = |text: &str| match read_head(text.as_bytes()) {
-        Head::Fault(fault) => fault,
+fn rejects_invalid_requests_by_kind() {
+    let error_of = |text: &str| match read_head(text.as_bytes()) {
+        ParsedRequest::Invalid(error) => error,
         other => panic!("{other:?}"),
     };
-    assert_eq!(fault(&request("POST /announce HTTP/1.1")), Fault::MethodNotAllowed);
-    assert_eq!(fault("\x16\x03\x01\x02"), Fault::Tls);
-    assert_eq!(fault("\x16\x02"), Fault::BadRequest);
-    assert_eq!(fault(&request("GET / HTTP/1.1\nContent-Length: 5")), Fault::BadRequest);
-    assert_eq!(fault(&request("GET / HTTP/1.1\nTransfer-Encoding: chunked")), Fault::BadRequest);
+    assert_eq!(error_of(&request("POST /announce HTTP/1.1")), RequestError::MethodNotAllowed);
+    assert_eq!(error_of("\x16\x03\x01\x02"), RequestError::Tls);
+    assert_eq!(error_of("\x16\x02"), RequestError::BadRequest);
+    assert_eq!(error_of(&request("GET / HTTP/1.1\nContent-Length: 5")), RequestError::BadRequest);
+    assert_eq!(
+        error_of(&request("GET / HTTP/1.1\nTransfer-Encoding: chunked")),
+        RequestError::BadRequest
+    );
     let flood =
         request(&format!("GET / HTTP/1.1{}", "\na: b".repeat(limits::HTTP_HEADERS_MAX + 1)));
-    assert_eq!(fault(&flood), Fault::HeadersTooLarge);
+    assert_eq!(error_of(&flood), RequestError::HeadersTooLarge);
     let long = format!("GET /{}", "a".repeat(limits::HTTP_HEAD_MAX));
-    assert_eq!(fault(&long), Fault::UriTooLong);
+    assert_eq!(error_of(&long), RequestError::UriTooLong);
     let wide = format!("GET / HTTP/1.1\r\na: {}", "b".repeat(limits::HTTP_HEAD_MAX));
-    assert_eq!(fault(&wide), Fault::HeadersTooLarge);
-    // Whole, but over the limit.
-    assert_eq!(fault(&format!("{long} HTTP/1.1\r\n\r\n")), Fault::UriTooLong);
+    assert_eq!(error_of(&wide), RequestError::HeadersTooLarge);
+    // Complete, but over the limit.
+    assert_eq!(error_of(&format!("{long} HTTP/1.1\r\n\r\n")), RequestError::UriTooLong);
 }
 
 #[test]
-fn faults_of_parameters_are_named() {
+fn rejects_malformed_parameters() {
     let hash = "x".repeat(20);
     let refusal = |text: &str| query_of(text).unwrap_err();
     assert_eq!(refusal(""), Refusal::InfoHashMissing);
@@ -136,7 +139,7 @@ fn faults_of_parameters_are_named() {
 //= bep23#compact-advisory
 //= type=test
 #[test]
-fn parameters_are_read_leniently_where_clients_differ() {
+fn reads_parameters_leniently_where_clients_differ() {
     let left = |more: &str| valid_and(more).announce.left;
     assert_eq!((left(""), left("&left="), left("&left=0")), (None, None, Some(0)));
     assert_eq!(left("&left=18446744073709551615"), Some(u64::MAX));
@@ -160,21 +163,21 @@ fn parameters_are_read_leniently_where_clients_differ() {
 //= bep48#full-scrape
 //= type=test
 #[test]
-fn scrape_names_are_sorted_and_distinct() {
-    let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+fn scraped_hashes_are_sorted_and_distinct() {
+    let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
     let name = |letter: &str| format!("info_hash={}", letter.repeat(20));
     let query = [name("c"), name("a"), "x=y".into(), name("c"), name("b")].join("&");
-    let hashes = ScrapeQuery::new(query.as_bytes()).read_into(&mut room).unwrap();
+    let hashes = ScrapeQuery::new(query.as_bytes()).read_into(&mut buffer).unwrap();
     assert_eq!(hashes, [InfoHash([b'a'; 20]), InfoHash([b'b'; 20]), InfoHash([b'c'; 20])]);
-    assert_eq!(ScrapeQuery::new(b"").read_into(&mut room), Err(Refusal::FullScrape));
-    let bad = ScrapeQuery::new(b"info_hash=short").read_into(&mut room);
+    assert_eq!(ScrapeQuery::new(b"").read_into(&mut buffer), Err(Refusal::FullScrape));
+    let bad = ScrapeQuery::new(b"info_hash=short").read_into(&mut buffer);
     assert_eq!(bad, Err(Refusal::InfoHashMalformed));
     let many = vec![name("q"); 2 * limits::SCRAPE_HASHES_HTTP_MAX].join("&");
-    assert_eq!(ScrapeQuery::new(many.as_bytes()).read_into(&mut room).unwrap().len(), 1);
+    assert_eq!(ScrapeQuery::new(many.as_bytes()).read_into(&mut buffer).unwrap().len(), 1);
 }
 
 const REPLY: AnnounceReply<'_> = AnnounceReply {
-    model: PeerModel::Compact,
+    peer_format: PeerFormat::Compact,
     counts: SwarmCounts {
         v4: FamilyCounts { seeders: 1, leechers: 2 },
         v6: FamilyCounts { seeders: 3, leechers: 4 },
@@ -190,7 +193,7 @@ const REPLY: AnnounceReply<'_> = AnnounceReply {
     warning: None,
 };
 
-/// The body as the encoder makes it, with peers in runs of `run`.
+/// Encodes a body, with peers appended in runs of `run`.
 fn body(reply: AnnounceReply<'_>, v4: &[PackedV4], v6: &[PackedV6], run: usize) -> Vec<u8> {
     let mut body = Vec::new();
     let reply = AnnounceReply { v4: v4.len() as u16, v6: v6.len() as u16, ..reply };
@@ -209,7 +212,7 @@ fn body(reply: AnnounceReply<'_>, v4: &[PackedV4], v6: &[PackedV6], run: usize) 
 //= bep21#announce-downloaders
 //= type=test
 #[test]
-fn answer_without_peers() {
+fn writes_an_announce_response_without_peers() {
     let expected =
         b"d8:completei4e10:downloadedi9e11:downloadersi5e11:external ip4:\x01\x02\x03\x04\
         10:incompletei6e8:intervali1800e12:min intervali900e5:peers0:e";
@@ -221,7 +224,7 @@ fn answer_without_peers() {
 //= bep7#peers6
 //= type=test
 #[test]
-fn compact_lists_of_both_families_in_runs_of_any_length() {
+fn writes_compact_lists_of_both_families_in_runs_of_any_length() {
     let v4: Vec<PackedV4> = (0..9).map(|n| PackedV4([n, 1, 2, 3, 4, 5, 0xee, 0xee])).collect();
     let v6: Vec<PackedV6> = (0..5).map(|n| PackedV6([n; 20])).collect();
     for run in 1..10 {
@@ -240,13 +243,14 @@ fn compact_lists_of_both_families_in_runs_of_any_length() {
 //= bep3#peers-dict
 //= type=test
 #[test]
-fn dict_model_lists_both_families_in_one() {
+fn dictionaries_list_both_families_together() {
     let peers = [
         (PeerKey::V4([1, 2, 3, 4, 0, 80]), "1.2.3.4", 80),
         (PeerKey::new("2001:db8::1".parse().unwrap(), 443), "2001:db8::1", 443),
     ];
-    for model in [PeerModel::Dict, PeerModel::DictNoIds] {
-        let reply = AnnounceReply { model, v4: 1, v6: 1, warning: Some("old client"), ..REPLY };
+    for peer_format in [PeerFormat::Dict, PeerFormat::DictNoIds] {
+        let reply =
+            AnnounceReply { peer_format, v4: 1, v6: 1, warning: Some("old client"), ..REPLY };
         let mut body = Vec::new();
         reply.begin(&mut body);
         for (peer, ..) in peers {
@@ -259,7 +263,7 @@ fn dict_model_lists_both_families_in_one() {
             assert_eq!(entry.at("ip").unwrap().bytes(), Some(ip.as_bytes()));
             assert_eq!(entry.at("port").unwrap().int(), Some(port));
             let id = entry.at("peer id").and_then(Value::bytes);
-            assert_eq!(id.is_some(), model == PeerModel::Dict);
+            assert_eq!(id.is_some(), peer_format == PeerFormat::Dict);
         }
         assert_eq!(list.len(), 2);
         assert_eq!(value.at("warning message").unwrap().bytes(), Some(b"old client".as_slice()));
@@ -271,18 +275,18 @@ fn dict_model_lists_both_families_in_one() {
 //= bep21#scrape-downloaders
 //= type=test
 #[test]
-fn scrape_body() {
+fn writes_a_scrape_response() {
     let mut body = Vec::new();
     let hashes = [InfoHash([1; 20]), InfoHash([0xff; 20])];
     scrape(&mut body, &hashes, &[REPLY.counts, SwarmCounts::default()]);
     let value = parse(&body).unwrap();
     let Some(Value::Dict(files)) = value.at("files") else { panic!("{value:?}") };
     assert_eq!(files[0].0, [1; 20]);
-    let figures = |at: usize| {
+    let counts_at = |at: usize| {
         let names = ["complete", "downloaded", "downloaders", "incomplete"];
         names.map(|name| files[at].1.at(name).unwrap().int().unwrap())
     };
-    assert_eq!((figures(0), figures(1)), ([4, 9, 5, 6], [0; 4]));
+    assert_eq!((counts_at(0), counts_at(1)), ([4, 9, 5, 6], [0; 4]));
 }
 
 //= bep3#failure-reason
@@ -290,7 +294,7 @@ fn scrape_body() {
 //= bep31#retry-in
 //= type=test
 #[test]
-fn failures_say_why_and_when_to_come_back() {
+fn failures_have_a_reason_and_a_retry() {
     for refusal in Refusal::ALL {
         let mut body = Vec::new();
         failure(&mut body, refusal);
@@ -306,16 +310,16 @@ fn failures_say_why_and_when_to_come_back() {
 }
 
 #[test]
-fn responses_are_framed() {
+fn writes_response_heads() {
     let mut out = Vec::new();
-    Response { method: Method::Get, keep_alive: true }.ok(&mut out, b"de");
+    ResponseFraming { method: Method::Get, keep_alive: true }.ok(&mut out, b"de");
     assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nde");
     out.clear();
-    Response { method: Method::Head, keep_alive: false }.ok(&mut out, b"de");
+    ResponseFraming { method: Method::ParsedRequest, keep_alive: false }.ok(&mut out, b"de");
     let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
     assert_eq!(out, head);
     out.clear();
-    fault(&mut out, Fault::MethodNotAllowed);
+    request_error(&mut out, RequestError::MethodNotAllowed);
     assert!(out.starts_with(b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\n"));
 }
 
@@ -333,9 +337,9 @@ fn random_bytes_never_panic() {
             text[at] = random() as u8;
         }
         text.truncate(1 + random() % text.len());
-        if let Head::Whole(request) = read_head(&text) {
-            let _ = request.hops(ForwardedHeader::XForwardedFor).count();
-            let _ = request.hops(ForwardedHeader::Forwarded).count();
+        if let ParsedRequest::Complete(request) = read_head(&text) {
+            let _ = request.forwarded_addresses(ForwardedHeader::XForwardedFor).count();
+            let _ = request.forwarded_addresses(ForwardedHeader::Forwarded).count();
             if let Target::Announce(query) = request.target {
                 let _ = announce_query(query);
             }

@@ -1,27 +1,27 @@
-//! The client's half of the WebSocket handshake (RFC 6455, 4.2.1).
+//! The client's request in a WebSocket handshake (RFC 6455, 4.2.1).
 
-/// What a request asks the connection to become.
+/// The protocol that a request wants to upgrade to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upgrade<'a> {
-    /// Nothing, or nothing that is known here: it is a plain request.
+    /// None, or an unknown one: it is a plain request.
     None,
-    /// A WebSocket. [`crate::ws::switching_protocols`] makes it one.
+    /// WebSocket. Accept it with [`crate::ws::switching_protocols`].
     WebSocket {
         /// `Sec-WebSocket-Key`: 16 bytes in base64.
         key: &'a [u8; 24],
-        /// `Origin`: the site whose page asks, if it is a page.
+        /// `Origin`: the site of the page that connects, if it is a browser.
         origin: Option<&'a [u8]>,
     },
-    /// A WebSocket, but not in the way of RFC 6455.
-    Broken(BrokenUpgrade),
+    /// A WebSocket request that breaks RFC 6455.
+    Invalid(UpgradeError),
 }
 
-/// Why no WebSocket can be made.
+/// The reason why a WebSocket request is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BrokenUpgrade {
-    /// It is not `GET` with HTTP/1.1 and a `Host`.
+pub enum UpgradeError {
+    /// The request is not `GET` with HTTP/1.1 and one `Host`.
     Request,
-    /// `Connection` does not list `upgrade`. So do proxies that are not set up for WebSocket.
+    /// `Connection` does not list `upgrade`. Typical of proxies that are not set up for WebSocket.
     Connection,
     /// `Sec-WebSocket-Version` is not 13.
     Version,
@@ -29,29 +29,29 @@ pub enum BrokenUpgrade {
     Key,
 }
 
-/// Reads the headers of a request whose `Upgrade` lists `websocket`.
+/// Parses the headers of a request whose `Upgrade` lists `websocket`.
 pub(super) fn read<'a>(parsed: &httparse::Request<'_, 'a>) -> Upgrade<'a> {
-    check(parsed).unwrap_or_else(Upgrade::Broken)
+    check(parsed).unwrap_or_else(Upgrade::Invalid)
 }
 
 //= rfc6455#client-handshake
-fn check<'a>(parsed: &httparse::Request<'_, 'a>) -> Result<Upgrade<'a>, BrokenUpgrade> {
+fn check<'a>(parsed: &httparse::Request<'_, 'a>) -> Result<Upgrade<'a>, UpgradeError> {
     let one = |name| only(parsed, name);
     if parsed.method != Some("GET") || parsed.version != Some(1) || one("host").is_none() {
-        return Err(BrokenUpgrade::Request);
+        return Err(UpgradeError::Request);
     }
     if !values(parsed, "connection").any(|value| lists(value, b"upgrade")) {
-        return Err(BrokenUpgrade::Connection);
+        return Err(UpgradeError::Connection);
     }
     //= rfc6455#version
     if one("sec-websocket-version") != Some(b"13") {
-        return Err(BrokenUpgrade::Version);
+        return Err(UpgradeError::Version);
     }
-    let key = one("sec-websocket-key").and_then(key).ok_or(BrokenUpgrade::Key)?;
+    let key = one("sec-websocket-key").and_then(key).ok_or(UpgradeError::Key)?;
     Ok(Upgrade::WebSocket { key, origin: values(parsed, "origin").next() })
 }
 
-/// Whether a comma-separated list holds `token`, in any case.
+/// Returns whether a comma-separated list contains `token`, ignoring ASCII case.
 pub(super) fn lists(value: &[u8], token: &[u8]) -> bool {
     value.split(|byte| *byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(token))
 }
@@ -62,15 +62,15 @@ fn values<'a>(parsed: &httparse::Request<'_, 'a>, name: &str) -> impl Iterator<I
     headers.map(|header| header.value.trim_ascii())
 }
 
-/// The value of a header that may come once.
+/// Returns the value of a header. `None` if it is missing or repeated.
 fn only<'a>(parsed: &httparse::Request<'_, 'a>, name: &str) -> Option<&'a [u8]> {
     let mut values = values(parsed, name);
     let value = values.next()?;
     values.next().is_none().then_some(value)
 }
 
-/// 22 digits and padding. The last digit's four spare bits may be what they will: they are hashed
-/// like the rest, and some clients make them up.
+/// Checks for 22 base64 digits and padding. The four spare bits of the last digit may have any value:
+/// they are hashed like the rest, and some clients set them at random.
 fn key(value: &[u8]) -> Option<&[u8; 24]> {
     let key: &[u8; 24] = value.try_into().ok()?;
     let digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');

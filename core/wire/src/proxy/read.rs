@@ -1,118 +1,120 @@
-//! Reading a PROXY header.
+//! Parsing PROXY headers.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use types::limits;
 
-use super::{SIGNATURE, WORD};
+use super::{BINARY_SIGNATURE, TEXT_PREFIX};
 
-/// What the first bytes of a connection are.
+/// The result of [`read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
-    /// The beginning of a header.
+pub enum ParsedProxyHeader {
+    /// The start of a header. Read more bytes and try again.
     Partial {
-        /// Bytes that must come before it can be whole, at least 1.
+        /// The minimum number of bytes that are missing, at least 1.
         missing: usize,
     },
-    /// A whole header.
-    Whole(Header),
-    /// No header, or none that means anything. The connection has to be given up.
-    Fault(Fault),
+    /// A complete header.
+    Complete(ProxyHeader),
+    /// No header, or an invalid one. Close the connection.
+    Invalid(ProxyHeaderError),
 }
 
-/// What a header says.
+/// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// Whose connection this is. `None`: the proxy's own, or one of somebody that it cannot name.
+pub struct ProxyHeader {
+    /// The ends of the client's connection. `None` if the connection is the proxy's own (such as a
+    /// health check), or if the proxy does not know the client.
     pub route: Option<Route>,
-    /// Bytes of the header; what the client sent begins behind them.
+    /// The length of the header in bytes. The client's data starts here.
     pub len: usize,
 }
 
-/// The two ends of the connection that the proxy was asked for. A v4-mapped v6 address is its v4
-/// address.
+/// The two ends of the connection between client and proxy. V4-mapped v6 addresses are turned into v4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Who asked.
+    /// The client.
     pub client: SocketAddr,
-    /// Whom it reached: an address of the proxy.
+    /// The proxy's address that the client connected to.
     pub server: SocketAddr,
 }
 
-/// Why there is no header.
+/// The reason why there is no valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// It begins as none does: the sender does not speak the protocol.
+pub enum ProxyHeaderError {
+    /// The data does not start with a header: the sender does not use the protocol.
     Absent,
-    /// It begins as one and goes on as none.
+    /// The data starts like a header, but is not valid.
     Malformed,
-    /// It is longer than [`limits::PROXY_HEADER_MAX`].
+    /// The header is longer than [`limits::PROXY_HEADER_MAX`].
     TooLong,
 }
 
-/// The longest line of version 1 with its end.
+/// The longest line of version 1, CRLF included.
 const LINE_MAX: usize = 107;
-/// The shortest: `PROXY UNKNOWN`.
+/// The shortest line of version 1, CRLF included: `PROXY UNKNOWN`.
 const LINE_MIN: usize = 15;
-/// Signature, version and command, family and transport, length.
+/// The fixed part of version 2: signature, version and command, family and transport, length.
 const PREFIX_LEN: usize = 16;
 
-/// Looks for a header at the start of `input`, which holds all that has come so far.
+/// Parses the header at the start of `input`, which holds all bytes received so far.
 //= proxy#versions
-pub fn read(input: &[u8]) -> Opening {
-    if input.starts_with(SIGNATURE) {
+pub fn read(input: &[u8]) -> ParsedProxyHeader {
+    if input.starts_with(BINARY_SIGNATURE) {
         binary(input)
-    } else if input.starts_with(WORD) {
+    } else if input.starts_with(TEXT_PREFIX) {
         text(input)
-    } else if WORD.starts_with(input) {
-        Opening::Partial { missing: LINE_MIN - input.len() }
-    } else if SIGNATURE.starts_with(input) {
-        Opening::Partial { missing: PREFIX_LEN - input.len() }
+    } else if TEXT_PREFIX.starts_with(input) {
+        ParsedProxyHeader::Partial { missing: LINE_MIN - input.len() }
+    } else if BINARY_SIGNATURE.starts_with(input) {
+        ParsedProxyHeader::Partial { missing: PREFIX_LEN - input.len() }
     } else {
-        Opening::Fault(Fault::Absent)
+        ParsedProxyHeader::Invalid(ProxyHeaderError::Absent)
     }
 }
 
-/// Version 1: a line of words between single spaces.
+/// Parses version 1: a line of fields separated by single spaces.
 //= proxy#line-end
-fn text(input: &[u8]) -> Opening {
+fn text(input: &[u8]) -> ParsedProxyHeader {
     let window = input.get(..LINE_MAX).unwrap_or(input);
     let Some(end) = window.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
         return match LINE_MAX.checked_sub(input.len()) {
-            None | Some(0 | 1) => Opening::Fault(Fault::Malformed),
-            // An end has two bytes, wherever it comes.
-            Some(_) => Opening::Partial { missing: LINE_MIN.saturating_sub(input.len()).max(2) },
+            None | Some(0 | 1) => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
+            // Wherever the line ends, its CRLF has two bytes.
+            Some(_) => {
+                ParsedProxyHeader::Partial { missing: LINE_MIN.saturating_sub(input.len()).max(2) }
+            }
         };
     };
     match window.get(end..) {
-        Some(b"\r") if end + 1 < LINE_MAX => Opening::Partial { missing: 1 },
+        Some(b"\r") if end + 1 < LINE_MAX => ParsedProxyHeader::Partial { missing: 1 },
         Some([b'\r', b'\n', ..]) => match line(window.get(..end).unwrap_or_default()) {
-            Some(route) => Opening::Whole(Header { route, len: end + 2 }),
-            None => Opening::Fault(Fault::Malformed),
+            Some(route) => ParsedProxyHeader::Complete(ProxyHeader { route, len: end + 2 }),
+            None => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
         },
-        _ => Opening::Fault(Fault::Malformed),
+        _ => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
     }
 }
 
-/// What a line says, or `None` when it is not as the protocol has it.
+/// Parses a line without its end. Returns `None` if it is invalid, and `Some(None)` for `UNKNOWN`.
 fn line(line: &[u8]) -> Option<Option<Route>> {
     let line = str::from_utf8(line).ok()?;
-    let mut words = line.split(' ').skip(1);
-    let family = words.next()?;
+    let mut fields = line.split(' ').skip(1);
+    let family = fields.next()?;
     //= proxy#unknown
     if family == "UNKNOWN" {
         return Some(None);
     }
-    let (from, to) = (words.next()?, words.next()?);
-    let (from_port, to_port) = (port(words.next()?)?, port(words.next()?)?);
-    if words.next().is_some() {
+    let (from, to) = (fields.next()?, fields.next()?);
+    let (from_port, to_port) = (port(fields.next()?)?, port(fields.next()?)?);
+    if fields.next().is_some() {
         return None;
     }
     //= proxy#line
     let (client, server) = match family {
         "TCP4" => (endpoint::<Ipv4Addr>(from, from_port)?, endpoint::<Ipv4Addr>(to, to_port)?),
-        // A v6 address may end in a dotted v4 one: proxies write mapped addresses so.
+        // A v6 address may end in a dotted v4 one: proxies write mapped addresses like that.
         "TCP6" => (endpoint::<Ipv6Addr>(from, from_port)?, endpoint::<Ipv6Addr>(to, to_port)?),
         _ => return None,
     };
@@ -127,54 +129,54 @@ where
     text.parse::<A>().ok().map(|ip| canonical((ip, port).into()))
 }
 
-/// Digits only, and no zero in front.
+/// Parses a port: digits only, no leading zero.
 fn port(text: &str) -> Option<u16> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_short = text == "0" || !text.starts_with('0');
     (is_plain && is_short).then(|| text.parse().ok())?
 }
 
-/// Version 2.
-fn binary(input: &[u8]) -> Opening {
+/// Parses version 2.
+fn binary(input: &[u8]) -> ParsedProxyHeader {
     let Some((prefix, rest)) = input.split_first_chunk::<PREFIX_LEN>() else {
-        return Opening::Partial { missing: PREFIX_LEN - input.len() };
+        return ParsedProxyHeader::Partial { missing: PREFIX_LEN - input.len() };
     };
     let [.., command, family, high, low] = *prefix;
     let len = usize::from(u16::from_be_bytes([high, low]));
     //= proxy#command
     if !matches!(command, 0x20 | 0x21) {
-        return Opening::Fault(Fault::Malformed);
+        return ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed);
     }
     if PREFIX_LEN + len > limits::PROXY_HEADER_MAX {
-        return Opening::Fault(Fault::TooLong);
+        return ParsedProxyHeader::Invalid(ProxyHeaderError::TooLong);
     }
     //= proxy#whole-header
     let Some(block) = rest.get(..len) else {
-        return Opening::Partial { missing: len - rest.len() };
+        return ParsedProxyHeader::Partial { missing: len - rest.len() };
     };
     //= proxy#length
     let len = PREFIX_LEN + len;
     //= proxy#local
     if command == 0x20 {
-        return Opening::Whole(Header { route: None, len });
+        return ParsedProxyHeader::Complete(ProxyHeader { route: None, len });
     }
     //= proxy#extensions
     let route = match family {
         0x11 => block.first_chunk::<12>().map(|block| Some(route_v4(block))),
         0x21 => block.first_chunk::<36>().map(|block| Some(route_v6(block))),
         //= proxy#unspecified
-        // Datagrams and Unix sockets: there are such clients, but none of a TCP port.
+        // Datagrams and Unix sockets are valid, but they cannot be clients of a TCP port.
         0x00..=0x02 | 0x10 | 0x12 | 0x20 | 0x22 | 0x30..=0x32 => Some(None),
         //= proxy#family
         _ => None,
     };
     match route {
-        Some(route) => Opening::Whole(Header { route, len }),
-        None => Opening::Fault(Fault::Malformed),
+        Some(route) => ParsedProxyHeader::Complete(ProxyHeader { route, len }),
+        None => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
     }
 }
 
-/// Source, destination, source port, destination port; big-endian.
+/// Parses source, destination, source port and destination port, big-endian.
 //= proxy#addresses
 fn route_v4(block: &[u8; 12]) -> Route {
     let [a, b, c, d, e, f, g, h, client_high, client_low, server_high, server_low] = *block;
@@ -184,7 +186,7 @@ fn route_v4(block: &[u8; 12]) -> Route {
     }
 }
 
-/// The same with longer addresses.
+/// Like [`route_v4`], with longer addresses.
 pub(super) fn route_v6(block: &[u8; 36]) -> Route {
     let (addresses, ports) = block.split_at(32);
     let (client, server) = addresses.split_at(16);

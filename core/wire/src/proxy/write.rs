@@ -1,11 +1,11 @@
-//! Writing PROXY headers, as a proxy does: for tools and tests.
+//! Writing PROXY headers as a proxy does. For tools and tests.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{Route, SIGNATURE};
+use super::{BINARY_SIGNATURE, Route};
 
-/// Appends a header of version 1. Endpoints of two families are both written as v6 ones.
+/// Appends a header of version 1. If the endpoints are of two families, both are written as v6.
 pub fn line(out: &mut Vec<u8>, route: Route) {
     let Route { client, server } = route;
     let mut text = String::new();
@@ -15,15 +15,15 @@ pub fn line(out: &mut Vec<u8>, route: Route) {
             write!(text, "PROXY TCP4 {from} {to} {} {}\r\n", client.port(), server.port())
         }
         (from, to) => {
-            let (from, to) = (mapped(from), mapped(to));
+            let (from, to) = (to_v4_mapped(from), to_v4_mapped(to));
             write!(text, "PROXY TCP6 {from} {to} {} {}\r\n", client.port(), server.port())
         }
     };
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Appends a header of version 2 for a relayed connection, with `extensions` (TLVs) as they are.
-/// Endpoints of two families are both written as v6 ones. Extensions above 65,000 bytes are cut.
+/// Appends a header of version 2 for a client's connection. `extensions` are encoded TLVs, truncated
+/// to 65,000 bytes. If the endpoints are of two families, both are written as v6.
 pub fn relayed(out: &mut Vec<u8>, route: Route, extensions: &[u8]) {
     let mut block = Vec::new();
     let family = match (route.client.ip(), route.server.ip()) {
@@ -32,7 +32,7 @@ pub fn relayed(out: &mut Vec<u8>, route: Route, extensions: &[u8]) {
             0x11
         }
         (from, to) => {
-            block.extend([from, to].map(|ip| mapped(ip).octets()).as_flattened());
+            block.extend([from, to].map(|ip| to_v4_mapped(ip).octets()).as_flattened());
             0x21
         }
     };
@@ -41,20 +41,20 @@ pub fn relayed(out: &mut Vec<u8>, route: Route, extensions: &[u8]) {
     version_2(out, 0x21, family, &block);
 }
 
-/// Appends a header of version 2 for a connection of the proxy's own.
+/// Appends a header of version 2 for a connection of the proxy itself.
 pub fn local(out: &mut Vec<u8>) {
     version_2(out, 0x20, 0, &[]);
 }
 
 fn version_2(out: &mut Vec<u8>, command: u8, family: u8, block: &[u8]) {
-    out.extend_from_slice(SIGNATURE);
+    out.extend_from_slice(BINARY_SIGNATURE);
     out.extend_from_slice(&[command, family]);
-    // Addresses and extensions stay below.
+    // Always fits: extensions are truncated to 65,000 bytes.
     out.extend_from_slice(&u16::try_from(block.len()).unwrap_or(u16::MAX).to_be_bytes());
     out.extend_from_slice(block);
 }
 
-pub(super) fn mapped(ip: IpAddr) -> Ipv6Addr {
+pub(super) fn to_v4_mapped(ip: IpAddr) -> Ipv6Addr {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,

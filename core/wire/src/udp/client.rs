@@ -1,32 +1,32 @@
-//! The other direction: what a client sends, and what it reads. For tools and tests.
+//! The client's side: encoding requests and decoding answers. For tools and tests.
 
 use types::{Announce, Event, InfoHash, NumWant};
 
 use super::options::kind;
 use super::{MAGIC, action};
 
-/// An answer, as a client sees it.
+/// A decoded answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
-    /// A connection id.
+    /// The answer to a connect request.
     Connect {
-        /// To be sent with everything else.
+        /// The connection id, to be sent with every other request.
         connection_id: u64,
     },
     /// The answer to an announce.
     Announce {
-        /// Seconds until the next.
+        /// Seconds until the next announce.
         interval_s: u32,
-        /// Peers that are not complete.
+        /// Peers without the complete torrent.
         leechers: u32,
-        /// Peers that are.
+        /// Peers with the complete torrent.
         seeders: u32,
-        /// 6 bytes a peer over IPv4, 18 over IPv6.
+        /// Packed peers: 6 bytes each over IPv4, 18 over IPv6.
         peers: &'a [u8],
     },
-    /// Seeders, downloads and leechers of each torrent asked for, 12 bytes each.
+    /// The answer to a scrape: seeders, downloads and leechers of each torrent, 12 bytes each.
     Scrape(&'a [u8]),
-    /// Why there is no other answer.
+    /// The text of an error.
     Error(&'a [u8]),
 }
 
@@ -35,22 +35,22 @@ pub fn connect(out: &mut Vec<u8>, transaction_id: u32) {
     head(out, MAGIC, action::CONNECT, transaction_id);
 }
 
-/// An announce, with all that only this protocol has.
+/// An announce, with the fields that only this protocol has.
 #[derive(Clone, Copy, Debug)]
 pub struct AnnounceRequest<'a> {
-    /// What the tracker has given.
+    /// The connection id from the tracker.
     pub connection_id: u64,
-    /// To be found in the answer.
+    /// The answer repeats it.
     pub transaction_id: u32,
-    /// What it says.
+    /// The announce itself.
     pub announce: &'a Announce,
-    /// A client's own number, by which a tracker may know it at another address.
+    /// A number of the client's choice, by which a tracker can recognize it at another address.
     pub key: u32,
-    /// Path and query of the tracker's URL (BEP 41); left out when it is empty.
+    /// Path and query of the tracker's URL (BEP 41), left out if empty.
     pub url: &'a [u8],
 }
 
-/// Appends an announce without a key; `url` (path and query, BEP 41) is left out when it is empty.
+/// Appends an announce without a key. `url` (path and query, BEP 41) is left out if empty.
 pub fn announce(
     out: &mut Vec<u8>,
     connection_id: u64,
@@ -62,7 +62,7 @@ pub fn announce(
 }
 
 impl AnnounceRequest<'_> {
-    /// Appends it.
+    /// Appends the announce.
     pub fn write(&self, out: &mut Vec<u8>) {
         let Self { connection_id, transaction_id, announce, key, url } = self;
         head(out, *connection_id, action::ANNOUNCE, *transaction_id);
@@ -78,7 +78,7 @@ impl AnnounceRequest<'_> {
             Event::Stopped => 3,
         };
         out.extend_from_slice(&event.to_be_bytes());
-        // No address: that of the datagram counts.
+        // No IP address: the tracker uses the datagram's source.
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&key.to_be_bytes());
         let want = match announce.want {
@@ -88,7 +88,7 @@ impl AnnounceRequest<'_> {
         out.extend_from_slice(&want.to_be_bytes());
         out.extend_from_slice(&announce.port.to_be_bytes());
         for piece in url.chunks(usize::from(u8::MAX)) {
-            // A chunk is at most 255 bytes long.
+            // Always fits: a chunk has at most 255 bytes.
             let len = u8::try_from(piece.len()).unwrap_or(u8::MAX);
             out.extend_from_slice(&[kind::URL_DATA, len]);
             out.extend_from_slice(piece);
@@ -102,7 +102,7 @@ pub fn scrape(out: &mut Vec<u8>, connection_id: u64, transaction_id: u32, hashes
     hashes.iter().for_each(|hash| out.extend_from_slice(&hash.0));
 }
 
-/// Reads an answer: its transaction id, and what it says. Nothing if it is none.
+/// Decodes an answer and its transaction id. Returns `None` if the datagram is not an answer.
 pub fn decode_reply(datagram: &[u8]) -> Option<(u32, Reply<'_>)> {
     let (action, rest) = number(datagram)?;
     let (transaction_id, rest) = number(rest)?;

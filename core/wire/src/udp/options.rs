@@ -1,104 +1,105 @@
-//! Options behind an announce (BEP 41): a type byte, and but for two types a length byte and as many
-//! bytes of data, until the datagram ends.
+//! Options after an announce (BEP 41). Each has a type byte and, except for two types, a length byte
+//! and that many bytes of data. They end with the datagram.
 
-/// The bytes behind an announce's 98. Read lazily: most clients send none, and without keys nobody
-/// asks for them.
+/// The bytes after an announce's 98. Decoded lazily: most clients send no options, and only a tracker
+/// with passkeys reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Options<'a>(&'a [u8]);
 
 /// One option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Option41<'a> {
-    /// A piece of path and query of the URL that the client was given.
+pub enum UdpOption<'a> {
+    /// A part of the path and query of the tracker's URL.
     UrlData(&'a [u8]),
-    /// An option of a type that is not known, to be skipped.
+    /// An option of an unknown type, to be skipped.
     Unknown {
-        /// Its type, 3 or more.
+        /// The type, 3 or more.
         kind: u8,
-        /// What it holds.
+        /// The option's data.
         data: &'a [u8],
     },
 }
 
-/// An option says that it is longer than what is left of the datagram, or its length is missing.
+/// An option is longer than the rest of the datagram, or its length is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OptionCutShort;
+pub struct TruncatedOption;
 
-/// The options one by one; see [`Options::iter`].
+/// An iterator over options; see [`Options::iter`].
 #[derive(Clone, Debug)]
-pub struct OptionsIter<'a>(&'a [u8]);
+pub struct OptionIter<'a>(&'a [u8]);
 
 impl<'a> Options<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Whether nothing follows the announce.
+    /// Returns whether no bytes follow the announce.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Every option up to the end of options or of the datagram. The first that is cut short gives
-    /// an error and is the last.
-    pub fn iter(&self) -> OptionsIter<'a> {
-        OptionsIter(self.0)
+    /// Returns the options up to the end-of-options marker or the end of the datagram. A truncated
+    /// option is an error and ends the iteration.
+    pub fn iter(&self) -> OptionIter<'a> {
+        OptionIter(self.0)
     }
 
-    /// Whether some option is cut short. The options before it are good all the same.
+    /// Returns whether an option is truncated. The options before it are still valid.
     pub fn is_malformed(&self) -> bool {
         self.iter().any(|option| option.is_err())
     }
 
-    /// Path and query that the client announces to, if they are one piece, as nearly always.
+    /// Returns the path and query that the client announces to, if they are in one option, as nearly
+    /// always.
     #[inline]
-    pub fn sole_url_data(&self) -> Option<&'a [u8]> {
+    pub fn single_url_data(&self) -> Option<&'a [u8]> {
         let mut pieces = self.iter().filter_map(|option| match option {
-            Ok(Option41::UrlData(piece)) => Some(piece),
+            Ok(UdpOption::UrlData(piece)) => Some(piece),
             _ => None,
         });
         let first = pieces.next()?;
         pieces.next().is_none().then_some(first)
     }
 
-    /// Path and query that the client announces to, its pieces put together. One piece, as nearly
-    /// always, is given as it lies in the datagram; several are copied into `room`, and what does not
-    /// fit there is dropped. Empty if there is none.
+    /// Returns the path and query that the client announces to. If they are in one option, as nearly
+    /// always, borrows them from the datagram. Several parts are joined in `buffer`, which truncates
+    /// them to its length. Empty if there are none.
     //= bep41#url-data-concatenated
-    pub fn url_data<'b>(&self, room: &'b mut [u8]) -> &'b [u8]
+    pub fn url_data<'b>(&self, buffer: &'b mut [u8]) -> &'b [u8]
     where
         'a: 'b,
     {
         let mut pieces = self.iter().filter_map(|option| match option {
-            Ok(Option41::UrlData(piece)) => Some(piece),
+            Ok(UdpOption::UrlData(piece)) => Some(piece),
             _ => None,
         });
         let first = pieces.next().unwrap_or_default();
         let Some(second) = pieces.next() else {
-            return first.get(..room.len()).unwrap_or(first);
+            return first.get(..buffer.len()).unwrap_or(first);
         };
         let mut len = 0;
         for piece in [first, second].into_iter().chain(pieces) {
-            let free = room.get_mut(len..).unwrap_or_default();
+            let free = buffer.get_mut(len..).unwrap_or_default();
             for (to, from) in free.iter_mut().zip(piece) {
                 *to = *from;
                 len += 1;
             }
         }
-        room.get(..len).unwrap_or_default()
+        buffer.get(..len).unwrap_or_default()
     }
 }
 
 impl<'a> IntoIterator for Options<'a> {
-    type Item = Result<Option41<'a>, OptionCutShort>;
-    type IntoIter = OptionsIter<'a>;
+    type Item = Result<UdpOption<'a>, TruncatedOption>;
+    type IntoIter = OptionIter<'a>;
 
-    fn into_iter(self) -> OptionsIter<'a> {
+    fn into_iter(self) -> OptionIter<'a> {
         self.iter()
     }
 }
 
-impl<'a> Iterator for OptionsIter<'a> {
-    type Item = Result<Option41<'a>, OptionCutShort>;
+impl<'a> Iterator for OptionIter<'a> {
+    type Item = Result<UdpOption<'a>, TruncatedOption>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -117,21 +118,21 @@ impl<'a> Iterator for OptionsIter<'a> {
     }
 }
 
-impl std::iter::FusedIterator for OptionsIter<'_> {}
+impl std::iter::FusedIterator for OptionIter<'_> {}
 
-impl<'a> OptionsIter<'a> {
-    /// An option that has a length, which `rest` starts with.
-    fn sized(&mut self, kind: u8, rest: &'a [u8]) -> Result<Option41<'a>, OptionCutShort> {
+impl<'a> OptionIter<'a> {
+    /// Decodes an option with a length, which is the first byte of `rest`.
+    fn sized(&mut self, kind: u8, rest: &'a [u8]) -> Result<UdpOption<'a>, TruncatedOption> {
         //= bep41#option-length
-        // What lies behind a wrong length is not to be told from data: nothing more is read.
+        // After a wrong length, options cannot be told from data, so decoding stops.
         self.0 = &[];
-        let (&len, rest) = rest.split_first().ok_or(OptionCutShort)?;
-        let (data, rest) = rest.split_at_checked(usize::from(len)).ok_or(OptionCutShort)?;
+        let (&len, rest) = rest.split_first().ok_or(TruncatedOption)?;
+        let (data, rest) = rest.split_at_checked(usize::from(len)).ok_or(TruncatedOption)?;
         self.0 = rest;
         Ok(match kind {
-            kind::URL_DATA => Option41::UrlData(data),
+            kind::URL_DATA => UdpOption::UrlData(data),
             //= bep41#unknown-option
-            _ => Option41::Unknown { kind, data },
+            _ => UdpOption::Unknown { kind, data },
         })
     }
 }

@@ -1,23 +1,23 @@
-//! Answers, written into the slot that they are sent from.
+//! Answers, written into the buffer that they are sent from.
 //!
-//! Every function gives the length of the datagram so far, and 0 when the slot does not even take
-//! what must be there: nothing is sent then. None writes over the end of its slot. The slot's length
-//! is therefore the limit of the datagram: pass it cut to what the socket's family carries.
+//! Every function returns the length of the datagram so far. It returns 0 if even the fixed part does
+//! not fit; send nothing then. The length of `slot` limits the datagram: pass a slice as long as the
+//! largest payload of the socket's address family.
 
 use types::{PackedV4, PackedV6, SwarmCounts};
 
 use super::action;
 
-/// What an answer to an announce says before it lists peers.
+/// The part of an announce's answer before the peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnounceHead {
-    /// The request's.
+    /// The request's transaction id.
     pub transaction_id: u32,
-    /// Seconds until the client shall announce again.
+    /// Seconds until the client should announce again.
     pub interval_s: u32,
-    /// Peers that are not complete.
+    /// Peers without the complete torrent.
     pub leechers: u32,
-    /// Peers that are.
+    /// Peers with the complete torrent.
     pub seeders: u32,
 }
 
@@ -31,10 +31,10 @@ pub fn connect_reply(slot: &mut [u8], transaction_id: u32, connection_id: u64) -
     reply.len()
 }
 
-/// Bytes of the head of an answer to an announce.
+/// The length of [`AnnounceHead`] in bytes.
 pub const ANNOUNCE_HEAD_LEN: usize = 20;
 
-/// Writes the head of an answer to an announce: [`ANNOUNCE_HEAD_LEN`] bytes. Peers are appended.
+/// Writes the head of an announce's answer: [`ANNOUNCE_HEAD_LEN`] bytes. Append peers after it.
 //= bep15#announce-reply
 pub fn announce_reply(slot: &mut [u8], reply: &AnnounceHead) -> usize {
     let Some((fixed, rest)) = slot.split_first_chunk_mut::<16>() else {
@@ -44,68 +44,68 @@ pub fn announce_reply(slot: &mut [u8], reply: &AnnounceHead) -> usize {
         return 0;
     };
     let head = head(action::ANNOUNCE, reply.transaction_id);
-    let figures = (u64::from(reply.interval_s) << 32) | u64::from(reply.leechers);
-    *fixed = pair(head, figures);
+    let interval_and_leechers = (u64::from(reply.interval_s) << 32) | u64::from(reply.leechers);
+    *fixed = pair(head, interval_and_leechers);
     *seeders = reply.seeders.to_be_bytes();
     ANNOUNCE_HEAD_LEN
 }
 
-/// Appends v4 peers to an announce's answer that is `len` bytes long, as many as fit, and gives the
-/// new length. Only for requests that came over IPv4.
+/// Appends as many v4 peers as fit to an announce's answer of `len` bytes. Returns the new length.
+/// Only for requests over IPv4.
 ///
-/// This is the loop that most bytes leave through. In plain words:
+/// Most bytes that a tracker sends are written by this loop. Plain form:
 ///
 /// ```text
-/// for each peer: copy the first 6 of its 8 bytes behind the last
+/// for each peer: append the first 6 of its 8 bytes
 /// ```
 ///
-/// Departure: four peers at a time, packed in registers into three whole words, so that no store is
-/// narrower than 8 bytes or crosses another and there is one bounds check for the whole run.
+/// Departure: four peers at a time are packed in registers into three whole words. No store is
+/// narrower than 8 bytes or overlaps another, and the whole run needs one bounds check.
 //= bep15#announce-reply-v4
 pub fn append_peers_v4(slot: &mut [u8], len: usize, peers: &[PackedV4]) -> usize {
-    let (peers, room) = fit::<_, { PackedV4::WIRE_LEN }>(slot, len, peers);
+    let (peers, buffer) = fit::<_, { PackedV4::WIRE_LEN }>(slot, len, peers);
     let (fours, last) = peers.as_chunks::<4>();
-    let (rooms, room) = room.as_chunks_mut::<{ 4 * PackedV4::WIRE_LEN }>();
-    for (four, room) in fours.iter().zip(rooms) {
+    let (rooms, buffer) = buffer.as_chunks_mut::<{ 4 * PackedV4::WIRE_LEN }>();
+    for (four, buffer) in fours.iter().zip(rooms) {
         let [a, b, c, d] = four.map(|peer| u64::from_be_bytes(peer.0) >> 16);
-        let (words, _) = room.as_chunks_mut::<8>();
+        let (words, _) = buffer.as_chunks_mut::<8>();
         for (word, value) in
             words.iter_mut().zip([a << 16 | b >> 32, b << 32 | c >> 16, c << 48 | d])
         {
             *word = value.to_be_bytes();
         }
     }
-    let (rooms, _) = room.as_chunks_mut();
-    for (peer, room) in last.iter().zip(rooms) {
-        *room = peer.wire();
+    let (rooms, _) = buffer.as_chunks_mut();
+    for (peer, buffer) in last.iter().zip(rooms) {
+        *buffer = peer.wire();
     }
     len + peers.len() * PackedV4::WIRE_LEN
 }
 
-/// Appends v6 peers, as [`append_peers_v4`] does. Only for requests that came over IPv6.
+/// Appends v6 peers, as [`append_peers_v4`] does. Only for requests over IPv6.
 //= bep15#announce-reply-v6
 pub fn append_peers_v6(slot: &mut [u8], len: usize, peers: &[PackedV6]) -> usize {
-    let (peers, room) = fit::<_, { PackedV6::WIRE_LEN }>(slot, len, peers);
-    let (rooms, _) = room.as_chunks_mut();
-    for (peer, room) in peers.iter().zip(rooms) {
-        *room = peer.wire();
+    let (peers, buffer) = fit::<_, { PackedV6::WIRE_LEN }>(slot, len, peers);
+    let (rooms, _) = buffer.as_chunks_mut();
+    for (peer, buffer) in peers.iter().zip(rooms) {
+        *buffer = peer.wire();
     }
     len + peers.len() * PackedV6::WIRE_LEN
 }
 
-/// Writes the answer to a scrape: 8 bytes and 12 for each torrent, as many as fit.
+/// Writes the answer to a scrape: 8 bytes, then 12 for each torrent, as many as fit.
 //= bep15#scrape-reply
 pub fn scrape_reply(slot: &mut [u8], transaction_id: u32, counts: &[SwarmCounts]) -> usize {
-    let Some((start, room)) = slot.split_first_chunk_mut::<8>() else {
+    let Some((start, buffer)) = slot.split_first_chunk_mut::<8>() else {
         return 0;
     };
     *start = head(action::SCRAPE, transaction_id).to_be_bytes();
-    let (rooms, _) = room.as_chunks_mut::<12>();
+    let (rooms, _) = buffer.as_chunks_mut::<12>();
     let mut len = start.len();
-    for (counts, room) in counts.iter().zip(rooms) {
-        len += room.len();
-        let (fields, _) = room.as_chunks_mut::<4>();
-        // Seeders first, unlike in an announce's answer.
+    for (counts, buffer) in counts.iter().zip(rooms) {
+        len += buffer.len();
+        let (fields, _) = buffer.as_chunks_mut::<4>();
+        // Seeders come first, unlike in an announce's answer.
         for (field, value) in
             fields.iter_mut().zip([counts.seeders(), counts.downloads, counts.leechers()])
         {
@@ -115,15 +115,15 @@ pub fn scrape_reply(slot: &mut [u8], transaction_id: u32, counts: &[SwarmCounts]
     len
 }
 
-/// Writes an error: 8 bytes and the text, cut to what fits.
+/// Writes an error: 8 bytes, then the text, truncated to fit.
 //= bep15#error-reply
 pub fn error_reply(slot: &mut [u8], transaction_id: u32, text: &str) -> usize {
-    let Some((start, room)) = slot.split_first_chunk_mut::<8>() else {
+    let Some((start, buffer)) = slot.split_first_chunk_mut::<8>() else {
         return 0;
     };
     *start = head(action::ERROR, transaction_id).to_be_bytes();
-    let (text, _) = text.split_at(text.floor_char_boundary(room.len()));
-    for (to, from) in room.iter_mut().zip(text.bytes()) {
+    let (text, _) = text.split_at(text.floor_char_boundary(buffer.len()));
+    for (to, from) in buffer.iter_mut().zip(text.bytes()) {
         *to = from;
     }
     start.len() + text.len()
@@ -134,12 +134,13 @@ fn head(action: u32, transaction_id: u32) -> u64 {
     (u64::from(action) << 32) | u64::from(transaction_id)
 }
 
-/// Two words, the first first.
+/// Concatenates two words in big-endian order.
 fn pair(first: u64, second: u64) -> [u8; 16] {
     ((u128::from(first) << 64) | u128::from(second)).to_be_bytes()
 }
 
-/// Those of `peers` that fit behind `len` bytes at `SIZE` bytes each, and exactly the room for them.
+/// Returns the peers that fit after `len` bytes of `slot` at `SIZE` bytes each, and exactly the space
+/// for them.
 fn fit<'p, 's, Peer, const SIZE: usize>(
     slot: &'s mut [u8],
     len: usize,
@@ -147,6 +148,6 @@ fn fit<'p, 's, Peer, const SIZE: usize>(
 ) -> (&'p [Peer], &'s mut [u8]) {
     let free = slot.get_mut(len..).unwrap_or_default();
     let count = peers.len().min(free.len() / SIZE);
-    let room = free.get_mut(..count * SIZE).unwrap_or_default();
-    (peers.get(..count).unwrap_or_default(), room)
+    let buffer = free.get_mut(..count * SIZE).unwrap_or_default();
+    (peers.get(..count).unwrap_or_default(), buffer)
 }

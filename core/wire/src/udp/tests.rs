@@ -1,4 +1,4 @@
-//! Requests and answers, against the client's side and against naive loops.
+//! Requests and answers against the client's side and against naive loops.
 
 use types::{
     Announce, Event, FamilyCounts, InfoHash, NumWant, PackedV4, PackedV6, PeerId, Refusal,
@@ -29,7 +29,7 @@ fn announce_bytes(announce: &Announce, url: &[u8]) -> Vec<u8> {
 fn read(datagram: &[u8]) -> (Announce, Options<'_>) {
     match decode(datagram) {
         Ok(Request::Connected {
-            call: VerifiedRequest::Announce { announce, options }, ..
+            request: VerifiedRequest::Announce { announce, options }, ..
         }) => (announce, options),
         other => panic!("{other:?}"),
     }
@@ -38,7 +38,7 @@ fn read(datagram: &[u8]) -> (Announce, Options<'_>) {
 //= bep15#packet-minimum
 //= type=test
 #[test]
-fn under_sixteen_bytes_is_noise() {
+fn rejects_datagrams_under_16_bytes() {
     let mut connect = Vec::new();
     client::connect(&mut connect, 9);
     for len in 0..16 {
@@ -49,7 +49,7 @@ fn under_sixteen_bytes_is_noise() {
 //= bep15#connect-request
 //= type=test
 #[test]
-fn connect_needs_the_magic_and_takes_extra_bytes() {
+fn connect_needs_protocol_id_and_ignores_extra_bytes() {
     let mut bytes = vec![0, 0, 4, 0x17, 0x27, 0x10, 0x19, 0x80, 0, 0, 0, 0, 0, 0, 0, 9];
     assert_eq!(decode(&bytes), Ok(Request::Connect { transaction_id: 9 }));
     let mut encoded = Vec::new();
@@ -58,13 +58,13 @@ fn connect_needs_the_magic_and_takes_extra_bytes() {
     bytes.extend([1, 2, 3]);
     assert_eq!(decode(&bytes), Ok(Request::Connect { transaction_id: 9 }));
     bytes[7] ^= 1;
-    assert_eq!(decode(&bytes), Err(DecodeError::NotATracker));
+    assert_eq!(decode(&bytes), Err(DecodeError::WrongMagic));
 }
 
 //= bep15#announce-request
 //= type=test
 #[test]
-fn announce_fields_are_where_they_should_be() {
+fn decodes_announce_fields() {
     let bytes = announce_bytes(&ANNOUNCE, b"");
     assert_eq!(bytes.len(), 98);
     assert_eq!(bytes[..16], [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1, 0, 0, 0, 9]);
@@ -78,15 +78,15 @@ fn announce_fields_are_where_they_should_be() {
     assert_eq!((connection_id, transaction_id), (0x0102_0304_0506_0708, 9));
     for len in 16..98 {
         let cut = decode(&bytes[..len]);
-        let Ok(Request::Connected { call, .. }) = cut else { panic!("{cut:?}") };
-        assert_eq!(call, VerifiedRequest::Malformed(Refusal::Truncated), "{len}");
+        let Ok(Request::Connected { request, .. }) = cut else { panic!("{cut:?}") };
+        assert_eq!(request, VerifiedRequest::Malformed(Refusal::Truncated), "{len}");
     }
 }
 
 //= bep15#announce-event
 //= type=test
 #[test]
-fn unknown_events_are_none_and_unknown_left_is_nothing() {
+fn unknown_event_and_left_decode_to_none() {
     let mut bytes = announce_bytes(&ANNOUNCE, b"");
     let events = [Event::None, Event::Completed, Event::Started, Event::Stopped, Event::None];
     for (number, event) in (0..).zip(events) {
@@ -104,7 +104,7 @@ fn unknown_events_are_none_and_unknown_left_is_nothing() {
 //= bep15#announce-num-want
 //= type=test
 #[test]
-fn wanted_peers() {
+fn reads_num_want() {
     let mut bytes = announce_bytes(&ANNOUNCE, b"");
     for (sent, want) in [
         (-1, NumWant::Default),
@@ -123,16 +123,16 @@ fn wanted_peers() {
 //= bep15#error-reply
 //= type=test
 #[test]
-fn connect_and_error_replies() {
+fn writes_connect_and_error_replies() {
     let mut slot = [0xaa; 64];
     assert_eq!(connect_reply(&mut slot, 9, 0x0102_0304_0506_0708), 16);
     assert_eq!(slot[..16], [0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8]);
     let len = error_reply(&mut slot, 9, "no");
     assert_eq!(slot[..len], [0, 0, 0, 3, 0, 0, 0, 9, b'n', b'o']);
-    for room in 0..20 {
-        let len = error_reply(&mut slot[..room], 9, "a longer text");
-        assert!(len <= room && (len == 0) == (room < 8));
-        assert_eq!(connect_reply(&mut slot[..room], 9, 1), if room < 16 { 0 } else { 16 });
+    for buffer in 0..20 {
+        let len = error_reply(&mut slot[..buffer], 9, "a longer text");
+        assert!(len <= buffer && (len == 0) == (buffer < 8));
+        assert_eq!(connect_reply(&mut slot[..buffer], 9, 1), if buffer < 16 { 0 } else { 16 });
     }
 }
 
@@ -146,31 +146,31 @@ const HEAD: AnnounceHead =
 //= bep15#announce-reply-v6
 //= type=test
 #[test]
-fn peers_are_packed_as_a_naive_loop_would() {
+fn packs_peers_like_a_naive_loop() {
     let v4: Vec<PackedV4> =
         (0..40).map(|n| PackedV4([n, n ^ 0x55, 3, 4, 5, n, 0xee, 0xee])).collect();
     let v6: Vec<PackedV6> = (0..40).map(|n| PackedV6([n; 20])).collect();
     for count in 0..40 {
-        for room in (0..300).chain([500, 800]) {
+        for buffer in (0..300).chain([500, 800]) {
             let (mut fast, mut slow) = (vec![0xaa; 800], vec![0xaa; 800]);
-            let head = announce_reply(&mut fast[..room], &HEAD);
-            assert_eq!(head, if room < 20 { 0 } else { 20 });
+            let head = announce_reply(&mut fast[..buffer], &HEAD);
+            assert_eq!(head, if buffer < 20 { 0 } else { 20 });
             if head == 0 {
                 assert_eq!(fast, slow, "nothing is written that does not fit");
                 continue;
             }
             slow[..20].copy_from_slice(&fast[..20]);
-            let len = append_peers_v4(&mut fast[..room], head, &v4[..count]);
-            let fits = count.min((room - 20) / 6);
+            let len = append_peers_v4(&mut fast[..buffer], head, &v4[..count]);
+            let fits = count.min((buffer - 20) / 6);
             for (at, peer) in v4[..fits].iter().enumerate() {
                 slow[20 + at * 6..26 + at * 6].copy_from_slice(&peer.wire());
             }
             assert_eq!((len, &fast), (20 + fits * 6, &slow));
 
             let mut fast = vec![0xaa; 800];
-            let head = announce_reply(&mut fast[..room], &HEAD);
-            let len = append_peers_v6(&mut fast[..room], head, &v6[..count]);
-            let fits = count.min((room - 20) / 18);
+            let head = announce_reply(&mut fast[..buffer], &HEAD);
+            let len = append_peers_v6(&mut fast[..buffer], head, &v6[..count]);
+            let fits = count.min((buffer - 20) / 18);
             let naive: Vec<u8> = v6[..fits].iter().flat_map(PackedV6::wire).collect();
             assert_eq!((len, &fast[20..len]), (20 + fits * 18, &naive[..]));
             assert!(fast[len..].iter().all(|byte| *byte == 0xaa));
@@ -188,26 +188,26 @@ fn peers_are_packed_as_a_naive_loop_would() {
 //= bep15#scrape-count
 //= type=test
 #[test]
-fn scrape_names_torrents_in_order_and_is_cut_at_the_limit() {
+fn scrape_keeps_order_and_truncates_at_the_limit() {
     let hashes: Vec<InfoHash> = (0..200).map(|n| InfoHash([n; 20])).collect();
     for count in [1, 2, 74, limits::SCRAPE_HASHES_UDP_MAX, 200] {
         let mut bytes = Vec::new();
         client::scrape(&mut bytes, 1, 9, &hashes[..count]);
-        let Ok(Request::Connected { call: VerifiedRequest::Scrape(named), .. }) = decode(&bytes)
+        let Ok(Request::Connected { request: VerifiedRequest::Scrape(named), .. }) = decode(&bytes)
         else {
             panic!("a scrape of {count}")
         };
         let served = count.min(limits::SCRAPE_HASHES_UDP_MAX);
         assert!(named.iter().eq(hashes[..served].iter().copied()));
-        let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
-        assert_eq!(named.copy_to(&mut room), &hashes[..served]);
+        let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
+        assert_eq!(named.copy_to(&mut buffer), &hashes[..served]);
     }
     for (len, refusal) in [(0, Refusal::FullScrape), (19, Refusal::Truncated)] {
         let mut bytes = Vec::new();
         client::scrape(&mut bytes, 1, 9, &[]);
         bytes.extend(vec![7; len]);
-        let Ok(Request::Connected { call, .. }) = decode(&bytes) else { panic!("{len}") };
-        assert_eq!(call, VerifiedRequest::Malformed(refusal));
+        let Ok(Request::Connected { request, .. }) = decode(&bytes) else { panic!("{len}") };
+        assert_eq!(request, VerifiedRequest::Malformed(refusal));
     }
 }
 
@@ -240,16 +240,16 @@ fn scrape_reply_has_seeders_first() {
 //= bep41#option-length
 //= type=test
 #[test]
-fn options_one_by_one() {
+fn iterates_options() {
     let options = |tail: &[u8]| {
         let mut bytes = announce_bytes(&ANNOUNCE, b"");
         bytes.extend(tail);
         let (announce, options) = read(&bytes);
         assert_eq!(announce, ANNOUNCE);
         let listed = options.iter().map(|option| match option {
-            Ok(Option41::UrlData(data)) => format!("url {}", data.escape_ascii()),
-            Ok(Option41::Unknown { kind, data }) => format!("{kind} {}", data.escape_ascii()),
-            Err(OptionCutShort) => "cut".to_owned(),
+            Ok(UdpOption::UrlData(data)) => format!("url {}", data.escape_ascii()),
+            Ok(UdpOption::Unknown { kind, data }) => format!("{kind} {}", data.escape_ascii()),
+            Err(TruncatedOption) => "cut".to_owned(),
         });
         (listed.collect::<Vec<_>>().join(", "), options.is_malformed())
     };
@@ -263,18 +263,18 @@ fn options_one_by_one() {
 //= bep41#url-data-concatenated
 //= type=test
 #[test]
-fn url_pieces_are_put_together() {
+fn joins_url_data_options() {
     let url: Vec<u8> = (0..600).map(|n| b'a' + (n % 26) as u8).collect();
     let bytes = announce_bytes(&ANNOUNCE, &url);
-    let mut room = [0; limits::URL_DATA_MAX];
-    assert_eq!(read(&bytes).1.url_data(&mut room), url);
-    assert_eq!(read(&bytes).1.url_data(&mut room[..300]), &url[..300]);
+    let mut buffer = [0; limits::URL_DATA_MAX];
+    assert_eq!(read(&bytes).1.url_data(&mut buffer), url);
+    assert_eq!(read(&bytes).1.url_data(&mut buffer[..300]), &url[..300]);
     let short = announce_bytes(&ANNOUNCE, b"/announce?passkey=x");
-    assert_eq!(read(&short).1.url_data(&mut room), b"/announce?passkey=x");
-    assert_eq!(read(&short).1.sole_url_data(), Some(b"/announce?passkey=x".as_slice()));
-    assert_eq!(read(&bytes).1.sole_url_data(), None, "several pieces");
-    assert_eq!(read(&announce_bytes(&ANNOUNCE, b"")).1.sole_url_data(), None);
-    assert!(read(&announce_bytes(&ANNOUNCE, b"")).1.url_data(&mut room).is_empty());
+    assert_eq!(read(&short).1.url_data(&mut buffer), b"/announce?passkey=x");
+    assert_eq!(read(&short).1.single_url_data(), Some(b"/announce?passkey=x".as_slice()));
+    assert_eq!(read(&bytes).1.single_url_data(), None, "several pieces");
+    assert_eq!(read(&announce_bytes(&ANNOUNCE, b"")).1.single_url_data(), None);
+    assert!(read(&announce_bytes(&ANNOUNCE, b"")).1.url_data(&mut buffer).is_empty());
 }
 
 /// Numbers that are the same in every run.
@@ -287,10 +287,10 @@ fn numbers() -> impl FnMut() -> u64 {
 }
 
 #[test]
-fn announces_arrive_as_they_were_sent() {
+fn announces_round_trip() {
     let mut random = numbers();
     let events = [Event::None, Event::Completed, Event::Started, Event::Stopped];
-    let mut room = [0; limits::URL_DATA_MAX];
+    let mut buffer = [0; limits::URL_DATA_MAX];
     for _ in 0..5_000 {
         let mut amount = || (random() << 32 | random()) >> (random() % 64);
         let announce = Announce {
@@ -298,7 +298,7 @@ fn announces_arrive_as_they_were_sent() {
             peer_id: PeerId([amount() as u8; 20]),
             port: amount() as u16,
             event: events[amount() as usize % 4],
-            // The one amount that has another meaning is left out.
+            // All ones means "unknown", so it cannot round-trip.
             left: Some(amount()).filter(|left| *left != u64::MAX),
             uploaded: amount(),
             downloaded: amount(),
@@ -317,38 +317,38 @@ fn announces_arrive_as_they_were_sent() {
         };
         assert_eq!((connection_id, transaction_id), (id, transaction));
         assert_eq!(read(&bytes).0, announce);
-        assert_eq!(read(&bytes).1.url_data(&mut room), url);
+        assert_eq!(read(&bytes).1.url_data(&mut buffer), url);
     }
 }
 
 /// Whatever a field holds, it is a value of that field and touches no other.
 #[test]
-fn wild_fields_stay_in_their_places() {
+fn random_fields_do_not_affect_each_other() {
     let sound = announce_bytes(&ANNOUNCE, b"");
     for at in 16..98 {
         for byte in [0, 1, 0x7f, 0x80, 0xff] {
             let mut bytes = sound.clone();
             bytes[at] = byte;
-            let mut said = read(&bytes).0;
+            let mut parsed = read(&bytes).0;
             match at {
-                16..36 => said.info_hash = ANNOUNCE.info_hash,
-                36..56 => said.peer_id = ANNOUNCE.peer_id,
-                56..64 => said.downloaded = ANNOUNCE.downloaded,
-                64..72 => said.left = ANNOUNCE.left,
-                72..80 => said.uploaded = ANNOUNCE.uploaded,
-                80..84 => said.event = ANNOUNCE.event,
-                // Address and key are nothing to us.
+                16..36 => parsed.info_hash = ANNOUNCE.info_hash,
+                36..56 => parsed.peer_id = ANNOUNCE.peer_id,
+                56..64 => parsed.downloaded = ANNOUNCE.downloaded,
+                64..72 => parsed.left = ANNOUNCE.left,
+                72..80 => parsed.uploaded = ANNOUNCE.uploaded,
+                80..84 => parsed.event = ANNOUNCE.event,
+                // Address and key are ignored.
                 84..92 => {}
-                92..96 => said.want = ANNOUNCE.want,
-                _ => said.port = ANNOUNCE.port,
+                92..96 => parsed.want = ANNOUNCE.want,
+                _ => parsed.port = ANNOUNCE.port,
             }
-            assert_eq!(said, ANNOUNCE, "byte {at} is {byte}");
+            assert_eq!(parsed, ANNOUNCE, "byte {at} is {byte}");
         }
     }
 }
 
 #[test]
-fn replies_cut_short_are_none_or_shorter() {
+fn truncated_replies_decode_to_none_or_less() {
     let mut slot = [0xaa; 64];
     let connected = connect_reply(&mut slot, 9, 1);
     for len in 0..connected {
@@ -375,18 +375,19 @@ fn random_bytes_never_panic() {
         if bytes.len() > 12 && random().is_multiple_of(2) {
             bytes[8..12].copy_from_slice(&[0, 0, 0, (random() % 4) as u8]);
         }
-        if let Ok(Request::Connected { call: VerifiedRequest::Announce { options, .. }, .. }) =
-            decode(&bytes)
+        if let Ok(Request::Connected {
+            request: VerifiedRequest::Announce { options, .. }, ..
+        }) = decode(&bytes)
         {
-            let mut room = [0; 64];
-            let _ = (options.is_malformed(), options.url_data(&mut room).len());
+            let mut buffer = [0; 64];
+            let _ = (options.is_malformed(), options.url_data(&mut buffer).len());
         }
         let _ = decode_reply(&bytes);
     }
 }
 
 #[test]
-fn a_key_and_a_url_stand_in_their_places() {
+fn writes_key_and_url() {
     let mut out = Vec::new();
     let (connection_id, transaction_id, key, url) = (1, 2, 0x0304_0506, b"/announce".as_slice());
     let request =
@@ -394,6 +395,6 @@ fn a_key_and_a_url_stand_in_their_places() {
     request.write(&mut out);
     assert_eq!(out[84..92], [0, 0, 0, 0, 3, 4, 5, 6]);
     let (announce, options) = read(&out);
-    let mut room = [0; limits::URL_DATA_MAX];
-    assert_eq!((announce, options.url_data(&mut room)), (ANNOUNCE, url));
+    let mut buffer = [0; limits::URL_DATA_MAX];
+    assert_eq!((announce, options.url_data(&mut buffer)), (ANNOUNCE, url));
 }

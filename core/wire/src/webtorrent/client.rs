@@ -1,8 +1,9 @@
-//! The client's side, for tests, load testers and trackers' clients.
+//! The client's side: writing requests and parsing a tracker's messages. For tests, load testers and
+//! tracker clients.
 
 use types::{Event, InfoHash, NumWant, OfferId, PeerId};
 
-use super::json::{Scanner, Text, Value};
+use super::json::{JsonString, JsonValue, Scanner};
 use super::message::{number, twenty_bytes, word};
 use super::write::binary;
 use super::{Action, Announce, Answer, Offer};
@@ -60,7 +61,7 @@ pub fn answer(out: &mut Vec<u8>, answer: &Answer<'_>) {
     out.push(b'}');
 }
 
-/// Appends a scrape: of one torrent as a string, of several as an array.
+/// Appends a scrape. One torrent is written as a string, several as an array.
 pub fn scrape(out: &mut Vec<u8>, info_hashes: &[InfoHash]) {
     out.extend_from_slice(b"{\"action\":\"scrape\",\"info_hash\":");
     if let [one] = info_hashes {
@@ -82,56 +83,56 @@ fn start(out: &mut Vec<u8>, info_hash: &InfoHash, peer_id: &PeerId) {
     binary(out, &peer_id.0);
 }
 
-/// A message of a tracker.
+/// A message from a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply<'a> {
+pub enum TrackerMessage<'a> {
     /// The answer to an announce.
-    Announced {
+    AnnounceReply {
         /// The torrent.
         info_hash: InfoHash,
         /// Its seeders.
         complete: u64,
         /// Its leechers.
         incomplete: u64,
-        /// Seconds until the next announce, if the tracker says so.
+        /// Seconds until the next announce, if given.
         interval_s: Option<u64>,
     },
     /// Another client's offer.
     Offer {
         /// The torrent.
         info_hash: InfoHash,
-        /// Who offers.
+        /// The peer that makes the offer.
         peer_id: PeerId,
-        /// What.
+        /// The offer.
         offer: Offer<'a>,
     },
     /// Another client's answer.
     Answer {
         /// The torrent.
         info_hash: InfoHash,
-        /// Who answers.
+        /// The peer that answers.
         peer_id: PeerId,
-        /// Which offer.
+        /// The id of the offer.
         offer_id: OfferId,
-        /// The answer: a JSON object.
+        /// The answer itself: a JSON object.
         json: &'a str,
     },
     /// The answer to a scrape.
-    Scraped(Vec<File>),
-    /// The tracker refuses.
+    ScrapeReply(Vec<WebScrapeEntry>),
+    /// A refusal.
     Failure {
-        /// What it refuses, if it says so.
+        /// The refused action, if given.
         action: Option<Action>,
-        /// The torrent, if it names it.
+        /// The torrent, if given.
         info_hash: Option<InfoHash>,
-        /// Why: the inside of a JSON string, escapes and all.
+        /// The reason: the inside of a JSON string, not unescaped.
         reason: &'a str,
     },
 }
 
-/// A torrent's figures in a scrape.
+/// The counts of one torrent in a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct WebScrapeEntry {
     /// The torrent.
     pub info_hash: InfoHash,
     /// Its seeders.
@@ -142,8 +143,8 @@ pub struct File {
     pub downloaded: u64,
 }
 
-/// Reads a tracker's message; `None` if it is none.
-pub fn read(text: &str) -> Option<Reply<'_>> {
+/// Parses a tracker's message. Returns `None` if it is not one.
+pub fn read(text: &str) -> Option<TrackerMessage<'_>> {
     let mut scanner = Scanner::new(text);
     let members = members(
         &mut scanner,
@@ -181,25 +182,25 @@ pub fn read(text: &str) -> Option<Reply<'_>> {
         _ => None,
     };
     let info_hash = twenty_bytes(info_hash).map(InfoHash);
-    if let Value::String(Text { raw: reason, .. }) = reason {
+    if let JsonValue::String(JsonString { raw: reason, .. }) = reason {
         let reason = std::str::from_utf8(reason).ok()?;
-        return Some(Reply::Failure { action, info_hash, reason });
+        return Some(TrackerMessage::Failure { action, info_hash, reason });
     }
-    if let (Some(Action::Scrape), Value::Object(files)) = (action, files) {
-        return files_of(files).map(Reply::Scraped);
+    if let (Some(Action::Scrape), JsonValue::Object(files)) = (action, files) {
+        return files_of(files).map(TrackerMessage::ScrapeReply);
     }
     let (Some(Action::Announce), Some(info_hash)) = (action, info_hash) else { return None };
     let ids = || Some((PeerId(twenty_bytes(peer_id)?), OfferId(twenty_bytes(offer_id)?)));
     match (offer, answer) {
-        (Value::Object(json), _) => {
+        (JsonValue::Object(json), _) => {
             let (peer_id, id) = ids()?;
-            Some(Reply::Offer { info_hash, peer_id, offer: Offer { id, json } })
+            Some(TrackerMessage::Offer { info_hash, peer_id, offer: Offer { id, json } })
         }
-        (_, Value::Object(json)) => {
+        (_, JsonValue::Object(json)) => {
             let (peer_id, offer_id) = ids()?;
-            Some(Reply::Answer { info_hash, peer_id, offer_id, json })
+            Some(TrackerMessage::Answer { info_hash, peer_id, offer_id, json })
         }
-        _ => Some(Reply::Announced {
+        _ => Some(TrackerMessage::AnnounceReply {
             info_hash,
             complete: number(complete)?,
             incomplete: number(incomplete)?,
@@ -208,18 +209,18 @@ pub fn read(text: &str) -> Option<Reply<'_>> {
     }
 }
 
-/// Reads the string that stands for 20 bytes at the start of `text`, behind whitespace. With it, who
-/// has found a key by itself need not read the rest of a message.
-pub fn identifier(text: &str) -> Option<[u8; 20]> {
+/// Parses the 20-byte string at the start of `text`, after whitespace. Callers that have found a key by
+/// themselves can read its value without parsing the whole message.
+pub fn read_binary_string(text: &str) -> Option<[u8; 20]> {
     twenty_bytes(Scanner::new(text).value()?)
 }
 
-fn files_of(text: &str) -> Option<Vec<File>> {
+fn files_of(text: &str) -> Option<Vec<WebScrapeEntry>> {
     let mut files = Vec::new();
     Scanner::new(text).members(|scanner, hash| {
         let [complete, incomplete, downloaded] =
             members(scanner, ["complete", "incomplete", "downloaded"])?;
-        files.push(File {
+        files.push(WebScrapeEntry {
             info_hash: InfoHash(hash.twenty_bytes()?),
             complete: number(complete)?,
             incomplete: number(incomplete)?,
@@ -230,16 +231,16 @@ fn files_of(text: &str) -> Option<Vec<File>> {
     Some(files)
 }
 
-/// The values of the members of an object that have these names; null where there is none.
+/// Returns the values of an object's members with these names, null for absent ones.
 fn members<'a, const N: usize>(
     scanner: &mut Scanner<'a>,
     names: [&str; N],
-) -> Option<[Value<'a>; N]> {
-    let mut values = [Value::Null; N];
+) -> Option<[JsonValue<'a>; N]> {
+    let mut values = [JsonValue::Null; N];
     scanner.members(|scanner, key| {
         let value = scanner.value()?;
-        let mut room = [0; 16];
-        let key = key.word(&mut room);
+        let mut buffer = [0; 16];
+        let key = key.word(&mut buffer);
         let named = values.iter_mut().zip(names).filter(|(_, name)| name.as_bytes() == key);
         named.for_each(|(slot, _)| *slot = value);
         Some(())
@@ -252,15 +253,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identifier_is_read_wherever_it_stands() {
+    fn reads_a_binary_string_before_other_text() {
         let bytes: [u8; 20] = std::array::from_fn(|at| (at * 13) as u8);
         let mut text = b" ".to_vec();
         binary(&mut text, &bytes);
         text.extend_from_slice(b",\"offer\":{}}");
         let text = String::from_utf8(text).unwrap();
-        assert_eq!(identifier(&text), Some(bytes));
+        assert_eq!(read_binary_string(&text), Some(bytes));
         for bad in ["", "7", "\"19 characters, alas\"", "\"20 characters, no end"] {
-            assert_eq!(identifier(bad), None, "{bad}");
+            assert_eq!(read_binary_string(bad), None, "{bad}");
         }
     }
 }

@@ -1,30 +1,30 @@
-//! One pass over a JSON text (RFC 8259): every byte of it is checked, and what is of interest is lent
-//! as it stands. `None` is always: this is not JSON.
+//! A single-pass JSON scanner (RFC 8259). It validates every byte and borrows the requested values from
+//! the text. `None` always means that the text is not JSON.
 
 use std::slice::Iter;
 
 use types::limits;
 
-/// A value of which strings, numbers, arrays and objects are still text.
+/// A value. Strings, numbers, arrays and objects are validated, but still text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(super) enum JsonValue<'a> {
     Null,
     Bool,
     Number(&'a str),
-    String(Text<'a>),
+    String(JsonString<'a>),
     Array(&'a str),
     Object(&'a str),
 }
 
-/// A string without its quotes, whose escapes are valid.
+/// A string without its quotes. Its escapes are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Text<'a> {
-    /// In UTF-8.
+pub(super) struct JsonString<'a> {
+    /// UTF-8 with escapes.
     pub(super) raw: &'a [u8],
     escaped: bool,
 }
 
-/// Where the pass has come to.
+/// The scanner's position in the text.
 pub(super) struct Scanner<'a> {
     text: &'a str,
     at: usize,
@@ -36,7 +36,7 @@ impl<'a> Scanner<'a> {
         Self { text, at: 0, depth: 0 }
     }
 
-    /// The first byte of what comes next, whitespace aside.
+    /// Skips whitespace and returns the next byte without consuming it.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
         loop {
@@ -48,16 +48,16 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Nothing but whitespace may follow.
+    /// Checks that only whitespace follows.
     pub(super) fn end(&mut self) -> Option<()> {
         self.peek().is_none().then_some(())
     }
 
-    /// The members of an object: `member` gets each key and takes the value.
+    /// Scans an object. `member` is called with each key and must consume the value.
     #[inline]
     pub(super) fn members(
         &mut self,
-        mut member: impl FnMut(&mut Self, Text<'a>) -> Option<()>,
+        mut member: impl FnMut(&mut Self, JsonString<'a>) -> Option<()>,
     ) -> Option<()> {
         self.list(b'{', b'}', |scanner| {
             scanner.take(b'"')?;
@@ -67,7 +67,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// The elements of an array: `element` takes each.
+    /// Scans an array. `element` must consume each element.
     #[inline]
     pub(super) fn elements(&mut self, element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.list(b'[', b']', element)
@@ -103,8 +103,8 @@ impl<'a> Scanner<'a> {
         Some(())
     }
 
-    /// The bytes that a string of 20 characters up to U+00FF stands for, in one go. If none is there,
-    /// nothing is taken.
+    /// Decodes a string of 20 characters up to U+00FF to bytes, in one pass. If there is no such string,
+    /// consumes nothing.
     //= webtorrent#binary-strings
     pub(super) fn twenty_bytes(&mut self) -> Option<[u8; 20]> {
         if self.peek()? != b'"' {
@@ -119,29 +119,29 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Any value.
-    pub(super) fn value(&mut self) -> Option<Value<'a>> {
+    /// Scans a value of any type.
+    pub(super) fn value(&mut self) -> Option<JsonValue<'a>> {
         let first = self.peek()?;
         let start = self.at;
         match first {
             b'"' => {
                 self.at += 1;
-                self.string().map(Value::String)
+                self.string().map(JsonValue::String)
             }
             b'{' => {
                 self.members(|scanner, _| scanner.value().map(drop))?;
-                self.since(start).map(Value::Object)
+                self.since(start).map(JsonValue::Object)
             }
             b'[' => {
                 self.elements(|scanner| scanner.value().map(drop))?;
-                self.since(start).map(Value::Array)
+                self.since(start).map(JsonValue::Array)
             }
-            b'n' => self.word("null").map(|()| Value::Null),
-            b't' => self.word("true").map(|()| Value::Bool),
-            b'f' => self.word("false").map(|()| Value::Bool),
+            b'n' => self.word("null").map(|()| JsonValue::Null),
+            b't' => self.word("true").map(|()| JsonValue::Bool),
+            b'f' => self.word("false").map(|()| JsonValue::Bool),
             _ => {
                 self.number()?;
-                self.since(start).map(Value::Number)
+                self.since(start).map(JsonValue::Number)
             }
         }
     }
@@ -150,7 +150,7 @@ impl<'a> Scanner<'a> {
         self.text.get(start..self.at)
     }
 
-    /// Takes `byte`, and whitespace before it.
+    /// Consumes `byte`, and whitespace before it.
     #[inline]
     fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.at += 1)
@@ -183,7 +183,7 @@ impl<'a> Scanner<'a> {
         Some(())
     }
 
-    /// One digit or more.
+    /// Consumes one digit or more.
     fn digits(&mut self) -> Option<()> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -191,26 +191,26 @@ impl<'a> Scanner<'a> {
         (digits > 0).then_some(())
     }
 
-    /// A string, from behind the opening quote to behind the closing one.
+    /// Scans a string after its opening quote, up to and including the closing one.
     #[inline]
-    fn string(&mut self) -> Option<Text<'a>> {
+    fn string(&mut self) -> Option<JsonString<'a>> {
         let rest = self.text.as_bytes().get(self.at..)?;
-        let mut len = special(rest)?;
+        let mut len = find_special(rest)?;
         let escaped = rest.get(len) == Some(&b'\\');
         if escaped {
             len = end_of_escaped(rest, len)?;
         }
         let (raw, end) = rest.split_at_checked(len)?;
         self.at += len + 1;
-        (end.first() == Some(&b'"')).then_some(Text { raw, escaped })
+        (end.first() == Some(&b'"')).then_some(JsonString { raw, escaped })
     }
 }
 
-/// Where a string ends or breaks off that has a backslash at `at`.
+/// Returns the offset at which a string with a backslash at `at` ends, or at which it becomes invalid.
 #[inline(never)]
 fn end_of_escaped(string: &[u8], mut at: usize) -> Option<usize> {
-    // Nearly all of a message is SDP, in which escapes are ends of lines, and these come so thick that
-    // to stop at each takes five times as long as to look at all of them at once.
+    // Nearly all of a message is SDP, whose only escapes are line ends. They are so frequent that
+    // stopping at each takes five times as long as checking all of them at once.
     let rest = string.get(at..)?;
     let quote = memchr::memchr(b'"', rest)?;
     if quote >= LONG && only_line_ends(rest.get(..=quote)?) {
@@ -218,16 +218,16 @@ fn end_of_escaped(string: &[u8], mut at: usize) -> Option<usize> {
     }
     while string.get(at) == Some(&b'\\') {
         at += escape(string.get(at + 1..)?)?;
-        at += special(string.get(at..)?)?;
+        at += find_special(string.get(at..)?)?;
     }
     Some(at)
 }
 
-/// Bytes from which on it is worth to hope for SDP. Binary strings are shorter.
+/// Strings of at least this length are probably SDP. Binary strings are shorter.
 const LONG: usize = 128;
 
-/// Whether all but the last byte may stand in a string, and every backslash begins the escape of a
-/// carriage return or line feed. Without a branch, so that the compiler makes vectors of it.
+/// Returns whether all but the last byte are valid in a string, and every backslash starts the escape
+/// of a carriage return or line feed. Branchless, so that the compiler vectorizes it.
 fn only_line_ends(text: &[u8]) -> bool {
     let pairs = text.iter().zip(text.get(1..).unwrap_or_default());
     !pairs.fold(false, |bad, (byte, next)| {
@@ -235,7 +235,7 @@ fn only_line_ends(text: &[u8]) -> bool {
     })
 }
 
-/// Bytes of an escape, of which `rest` is what follows the backslash.
+/// Returns the length of an escape, given the text after the backslash.
 #[inline]
 fn escape(rest: &[u8]) -> Option<usize> {
     match rest {
@@ -245,12 +245,12 @@ fn escape(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the first quote, backslash or control character is. Eight bytes at a time.
+/// Returns the offset of the first quote, backslash or control character. Eight bytes at a time.
 #[inline]
-fn special(bytes: &[u8]) -> Option<usize> {
+fn find_special(bytes: &[u8]) -> Option<usize> {
     let (eights, rest) = bytes.as_chunks();
     for (at, eight) in eights.iter().enumerate() {
-        let flags = special_flags(u64::from_le_bytes(*eight));
+        let flags = special_byte_flags(u64::from_le_bytes(*eight));
         if flags != 0 {
             return Some(8 * at + flags.trailing_zeros() as usize / 8);
         }
@@ -259,11 +259,13 @@ fn special(bytes: &[u8]) -> Option<usize> {
     found.map(|found| 8 * eights.len() + found)
 }
 
-/// The highest bit of each special byte, up to the first one: a borrow may flag others behind it.
+/// Sets the highest bit of each special byte. Only the first flag is reliable: a borrow may set flags
+/// of later bytes.
 #[inline]
-fn special_flags(eight: u64) -> u64 {
+fn special_byte_flags(eight: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
-    // A byte below the limit wraps around and gets its highest bit so. Bytes that had it are no ASCII.
+    // A byte below the limit wraps around, which sets its highest bit. Bytes whose highest bit was set
+    // before are not ASCII; they are masked out at the end.
     let below = |bytes: u64, limit: u64| bytes.wrapping_sub(ONES * limit);
     let quote = below(eight ^ (ONES * 0x22), 1);
     let backslash = below(eight ^ (ONES * 0x5c), 1);
@@ -271,21 +273,22 @@ fn special_flags(eight: u64) -> u64 {
     (quote | backslash | control) & !eight & (ONES * 0x80)
 }
 
-impl<'a> Text<'a> {
-    /// The string itself if it is ASCII of at most 16 characters, as all words of the protocol are;
-    /// else something that is no word. `room` is for what is written with escapes.
+impl<'a> JsonString<'a> {
+    /// Returns the string to be compared with the protocol's keywords, which are ASCII of at most 16
+    /// characters. Any other string yields something that is no keyword. Escapes are decoded into
+    /// `buffer`.
     #[inline]
-    pub(super) fn word<'b>(self, room: &'b mut [u8; 16]) -> &'b [u8]
+    pub(super) fn word<'b>(self, buffer: &'b mut [u8; 16]) -> &'b [u8]
     where
         'a: 'b,
     {
         if !self.escaped {
             return self.raw;
         }
-        self.latin1(room).and_then(|len| room.get(..len)).unwrap_or_default()
+        self.latin1(buffer).and_then(|len| buffer.get(..len)).unwrap_or_default()
     }
 
-    /// The bytes that a string of 20 characters up to U+00FF stands for.
+    /// Decodes a string of 20 characters up to U+00FF to bytes.
     //= webtorrent#binary-strings
     #[inline]
     pub(super) fn twenty_bytes(self) -> Option<[u8; 20]> {
@@ -294,34 +297,35 @@ impl<'a> Text<'a> {
     }
 
     #[inline]
-    fn latin1(self, room: &mut [u8]) -> Option<usize> {
-        latin1(&mut self.raw.iter(), room).map(|(len, _)| len)
+    fn latin1(self, buffer: &mut [u8]) -> Option<usize> {
+        latin1(&mut self.raw.iter(), buffer).map(|(len, _)| len)
     }
 }
 
-/// Puts the bytes that characters stand for into `room`, up to a quote or the end, and says how many
-/// they are and whether a quote ended them. `None` if they are more, one is above U+00FF, or this is
-/// no string's inside.
+/// Decodes characters up to U+00FF to bytes in `buffer`, up to a quote or the end of `text`. Returns
+/// the number of bytes, and whether a quote ended the string. `None` if `buffer` is too short, if a
+/// character is above U+00FF, or if the text is not valid in a string.
 #[inline]
-fn latin1(text: &mut Iter<'_, u8>, room: &mut [u8]) -> Option<(usize, bool)> {
+fn latin1(text: &mut Iter<'_, u8>, buffer: &mut [u8]) -> Option<(usize, bool)> {
     let (mut len, mut bit_6) = (0, 0);
     while let Some(&byte) = text.next() {
-        // Of random bytes half are above U+007F: 0xc2 or 0xc3, and another byte, in UTF-8. Which are,
-        // no branch can guess, so none asks: of the two the second takes the place of the first.
+        // Half of all random bytes are above U+007F: two bytes of UTF-8, the first 0xc2 or 0xc3. A
+        // branch on that would be mispredicted half of the time. Instead, store both bytes at the same
+        // place: the first does not advance `len`, so the second overwrites it.
         let value = match byte {
             b'"' => return Some((len, true)),
             b'\\' => escaped_latin1(text)?,
             ..0x20 | 0xc4.. => return None,
             _ => byte | bit_6,
         };
-        *room.get_mut(len)? = value;
+        *buffer.get_mut(len)? = value;
         len += usize::from(byte < 0xc2);
         bit_6 = u8::from(byte == 0xc3) << 6;
     }
     Some((len, false))
 }
 
-/// The character of an escape of which the backslash is taken, unless it is above U+00FF.
+/// Decodes an escape after its backslash. Returns `None` if it is above U+00FF.
 fn escaped_latin1(text: &mut Iter<'_, u8>) -> Option<u8> {
     Some(match text.next()? {
         b'b' => 0x08,

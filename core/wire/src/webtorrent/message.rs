@@ -1,22 +1,19 @@
-//! What clients say.
+//! Parsing of clients' messages.
 
 use arrayvec::ArrayVec;
 use types::{Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, limits};
 
-use super::json::{Scanner, Value};
+use super::json::{JsonValue, Scanner};
 
-/// A message of a client.
+/// A message from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it lives on the stack for as long as it is answered"
-)]
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack until it is answered")]
 pub enum Message<'a> {
-    /// It is there, or leaves, and may offer connections.
+    /// An announce, which may carry offers.
     Announce(Announce<'a>),
-    /// It takes an offer.
+    /// The answer to another client's offer.
     Answer(Answer<'a>),
-    /// It asks for figures.
+    /// A scrape.
     Scrape(Scrape<'a>),
 }
 
@@ -25,56 +22,56 @@ pub enum Message<'a> {
 pub struct Announce<'a> {
     /// The torrent.
     pub info_hash: InfoHash,
-    /// What the client calls itself in this torrent.
+    /// The client's peer id in this torrent.
     pub peer_id: PeerId,
-    /// Why it announces.
+    /// The event of the announce.
     pub event: Event,
-    /// Bytes it still misses; `None` when it does not know: absent, null, negative, no number.
+    /// Bytes left to download. `None` if unknown: absent, null, negative or not a number.
     pub left: Option<u64>,
-    /// Bytes it has sent since it started, by its own account.
+    /// Bytes uploaded since the client started, as the client reports.
     pub uploaded: u64,
-    /// Bytes it has received since it started, by its own account.
+    /// Bytes downloaded since the client started, as the client reports.
     pub downloaded: u64,
-    /// How many peers it asks for.
+    /// The number of peers requested.
     pub want: NumWant,
-    /// One offer for each peer it would like to know.
+    /// One offer for each peer that the client wants to connect to.
     pub offers: Offers<'a>,
 }
 
-/// Offers of one announce; those above the limit are cut.
+/// The offers of one announce. Offers over the limit are dropped.
 pub type Offers<'a> = ArrayVec<Offer<'a>, { limits::WEB_OFFERS_MAX }>;
 
-/// An offer to connect.
+/// An offer to connect (WebRTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer<'a> {
-    /// What the answer will name.
+    /// The id that the answer will repeat.
     pub id: OfferId,
-    /// The offer itself: a JSON object, byte for byte as it came.
+    /// The offer itself: a JSON object, unchanged.
     pub json: &'a str,
 }
 
-/// The answer to an offer.
+/// The answer to an offer (WebRTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
     /// The torrent.
     pub info_hash: InfoHash,
-    /// Who answers.
+    /// The peer that answers.
     pub peer_id: PeerId,
-    /// Who offered.
+    /// The peer that made the offer.
     pub to_peer_id: PeerId,
-    /// Which offer.
+    /// The id of the offer.
     pub offer_id: OfferId,
-    /// The answer itself: a JSON object, byte for byte as it came.
+    /// The answer itself: a JSON object, unchanged.
     pub json: &'a str,
 }
 
-/// A question for torrents' figures.
+/// A request for the counts of torrents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scrape<'a> {
-    info_hash: Value<'a>,
+    info_hash: JsonValue<'a>,
 }
 
-/// What a message is about, as far as that can be told.
+/// The `action` of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// An announce or an answer.
@@ -83,20 +80,20 @@ pub enum Action {
     Scrape,
 }
 
-/// A message that is refused, with what its [`super::failure`] needs.
+/// An error in a message, with the fields for [`super::failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadMessage {
-    /// What is wrong.
+pub struct MessageError {
+    /// The reason.
     pub refusal: Refusal,
-    /// What it is about, if that is known.
+    /// The message's action, if known.
     pub action: Option<Action>,
-    /// The torrent, if one is named.
+    /// The message's torrent, if known.
     pub info_hash: Option<InfoHash>,
 }
 
-/// Reads a client's message.
-pub fn read(text: &str) -> Result<Message<'_>, BadMessage> {
-    let bad = |refusal| Err(BadMessage { refusal, action: None, info_hash: None });
+/// Parses a client's message.
+pub fn read(text: &str) -> Result<Message<'_>, MessageError> {
+    let bad = |refusal| Err(MessageError { refusal, action: None, info_hash: None });
     let mut members = Members::new();
     if members.read(text).is_none() {
         return bad(Refusal::NotJson);
@@ -108,11 +105,11 @@ pub fn read(text: &str) -> Result<Message<'_>, BadMessage> {
     }
 }
 
-/// Reads a client's message that came as bytes, which some clients send.
+/// Parses a client's message from a binary frame, which some clients send.
 //= webtorrent#json
-pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, BadMessage> {
+pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, MessageError> {
     let text = simdutf8::basic::from_utf8(bytes);
-    read(text.map_err(|_| BadMessage {
+    read(text.map_err(|_| MessageError {
         refusal: Refusal::NotJson,
         action: None,
         info_hash: None,
@@ -120,7 +117,7 @@ pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, BadMessage> {
 }
 
 impl Announce<'_> {
-    /// An update that says nothing else.
+    /// Returns an announce with an unknown `left`, no event and no offers.
     pub fn new(info_hash: InfoHash, peer_id: PeerId) -> Self {
         Self {
             info_hash,
@@ -134,24 +131,25 @@ impl Announce<'_> {
         }
     }
 
-    /// The role that the announce claims.
+    /// Returns the role that the announce claims.
     pub fn role(&self) -> Role {
         Role::claimed(self.event, self.left)
     }
 }
 
 impl Scrape<'_> {
-    /// Puts the named torrents into `room`, in their order and without repeats, since they become the
-    /// keys of an object, and gives that slice. One that is malformed refuses the scrape.
+    /// Writes the requested info hashes to `buffer` and returns the filled part. Hashes keep their order
+    /// and are distinct, because they become the keys of an object. Returns a refusal if a hash is
+    /// malformed or if there is none.
     pub fn read_into<'b>(
         &self,
-        room: &'b mut [InfoHash; limits::SCRAPE_HASHES_WEB_MAX],
+        buffer: &'b mut [InfoHash; limits::SCRAPE_HASHES_WEB_MAX],
     ) -> Result<&'b [InfoHash], Refusal> {
         let mut named = 0;
         let mut add = |value| {
             let hash = InfoHash(twenty_bytes(value).ok_or(Refusal::InfoHashString)?);
-            let known = room.get(..named).unwrap_or_default().contains(&hash);
-            if let (false, Some(slot)) = (known, room.get_mut(named)) {
+            let known = buffer.get(..named).unwrap_or_default().contains(&hash);
+            if let (false, Some(slot)) = (known, buffer.get_mut(named)) {
                 *slot = hash;
                 named += 1;
             }
@@ -159,10 +157,11 @@ impl Scrape<'_> {
         };
         //= webtorrent#scrape
         match self.info_hash {
-            Value::Null => {}
-            Value::Array(text) => {
+            JsonValue::Null => {}
+            JsonValue::Array(text) => {
                 let mut result = Ok(());
-                // It was read before, so it ends only where it ends, or at a bad member.
+                // Cannot fail by itself, because the text was validated before: it stops early only
+                // at a malformed hash.
                 let _ = Scanner::new(text).elements(|scanner| {
                     result = add(scanner.value()?);
                     result.ok()
@@ -171,45 +170,45 @@ impl Scrape<'_> {
             }
             value => add(value)?,
         }
-        match room.get(..named) {
+        match buffer.get(..named) {
             None | Some([]) => Err(Refusal::FullScrape),
             Some(named) => Ok(named),
         }
     }
 }
 
-/// The members of a message that have a meaning; those that are absent are as if null.
+/// The known members of a message. Absent members are null.
 struct Members<'a> {
-    action: Value<'a>,
-    info_hash: Value<'a>,
-    peer_id: Value<'a>,
-    to_peer_id: Value<'a>,
-    offer_id: Value<'a>,
-    answer: Value<'a>,
-    event: Value<'a>,
-    left: Value<'a>,
-    uploaded: Value<'a>,
-    downloaded: Value<'a>,
-    numwant: Value<'a>,
+    action: JsonValue<'a>,
+    info_hash: JsonValue<'a>,
+    peer_id: JsonValue<'a>,
+    to_peer_id: JsonValue<'a>,
+    offer_id: JsonValue<'a>,
+    answer: JsonValue<'a>,
+    event: JsonValue<'a>,
+    left: JsonValue<'a>,
+    uploaded: JsonValue<'a>,
+    downloaded: JsonValue<'a>,
+    numwant: JsonValue<'a>,
     offers: Offers<'a>,
-    /// Whether `offers` is something else than offers.
+    /// Whether `offers` has a value that is not an array of offers.
     offers_malformed: bool,
 }
 
 impl<'a> Members<'a> {
     fn new() -> Self {
         Self {
-            action: Value::Null,
-            info_hash: Value::Null,
-            peer_id: Value::Null,
-            to_peer_id: Value::Null,
-            offer_id: Value::Null,
-            answer: Value::Null,
-            event: Value::Null,
-            left: Value::Null,
-            uploaded: Value::Null,
-            downloaded: Value::Null,
-            numwant: Value::Null,
+            action: JsonValue::Null,
+            info_hash: JsonValue::Null,
+            peer_id: JsonValue::Null,
+            to_peer_id: JsonValue::Null,
+            offer_id: JsonValue::Null,
+            answer: JsonValue::Null,
+            event: JsonValue::Null,
+            left: JsonValue::Null,
+            uploaded: JsonValue::Null,
+            downloaded: JsonValue::Null,
+            numwant: JsonValue::Null,
             offers: Offers::new(),
             offers_malformed: false,
         }
@@ -240,13 +239,13 @@ impl<'a> Members<'a> {
         scanner.end()
     }
 
-    /// Takes the value of `offers`.
+    /// Parses the value of `offers`.
     //= webtorrent#offers
     fn take_offers(&mut self, scanner: &mut Scanner<'a>) -> Option<()> {
         self.offers.clear();
         self.offers_malformed = false;
         if scanner.peek()? != b'[' {
-            self.offers_malformed = scanner.value()? != Value::Null;
+            self.offers_malformed = scanner.value()? != JsonValue::Null;
             return Some(());
         }
         scanner.elements(|scanner| {
@@ -261,20 +260,20 @@ impl<'a> Members<'a> {
         })
     }
 
-    /// An announce, or the answer that clients send under the same name.
+    /// Returns the announce, or the answer, which has the same action.
     //= webtorrent#announce
-    fn announce(self) -> Result<Message<'a>, BadMessage> {
+    fn announce(self) -> Result<Message<'a>, MessageError> {
         let known = twenty_bytes(self.info_hash).map(InfoHash);
         let bad =
-            |refusal| BadMessage { refusal, action: Some(Action::Announce), info_hash: known };
+            |refusal| MessageError { refusal, action: Some(Action::Announce), info_hash: known };
         let info_hash = known.ok_or_else(|| match self.info_hash {
-            Value::Null => bad(Refusal::InfoHashMissing),
+            JsonValue::Null => bad(Refusal::InfoHashMissing),
             _ => bad(Refusal::InfoHashString),
         })?;
         let peer_id = twenty_bytes(self.peer_id).ok_or_else(|| bad(Refusal::PeerIdString))?;
         let peer_id = PeerId(peer_id);
         //= webtorrent#answer
-        if self.answer != Value::Null {
+        if self.answer != JsonValue::Null {
             let answer = self.answer(info_hash, peer_id);
             return answer.map(Message::Answer).ok_or_else(|| bad(Refusal::AnswerMalformed));
         }
@@ -298,7 +297,7 @@ impl<'a> Members<'a> {
     }
 
     fn answer(&self, info_hash: InfoHash, peer_id: PeerId) -> Option<Answer<'a>> {
-        let Value::Object(json) = self.answer else { return None };
+        let JsonValue::Object(json) = self.answer else { return None };
         Some(Answer {
             info_hash,
             peer_id,
@@ -309,13 +308,13 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Takes a member of `offers`, and gives it if it is an offer.
+/// Parses an element of `offers`. Returns `Some(None)` if it is JSON, but not an offer.
 fn offer<'a>(scanner: &mut Scanner<'a>) -> Option<Option<Offer<'a>>> {
     if scanner.peek()? != b'{' {
         scanner.value()?;
         return Some(None);
     }
-    let (mut id, mut json) = (None, Value::Null);
+    let (mut id, mut json) = (None, JsonValue::Null);
     scanner.members(|scanner, key| {
         match key.word(&mut [0; 16]) {
             b"offer_id" => {
@@ -330,29 +329,29 @@ fn offer<'a>(scanner: &mut Scanner<'a>) -> Option<Option<Offer<'a>>> {
         Some(())
     })?;
     Some(match (id, json) {
-        (Some(id), Value::Object(json)) => Some(Offer { id: OfferId(id), json }),
+        (Some(id), JsonValue::Object(json)) => Some(Offer { id: OfferId(id), json }),
         _ => None,
     })
 }
 
 #[inline]
-pub(super) fn twenty_bytes(value: Value<'_>) -> Option<[u8; 20]> {
+pub(super) fn twenty_bytes(value: JsonValue<'_>) -> Option<[u8; 20]> {
     match value {
-        Value::String(text) => text.twenty_bytes(),
+        JsonValue::String(text) => text.twenty_bytes(),
         _ => None,
     }
 }
 
-/// The word that a value is; empty if it is none of the protocol.
-pub(super) fn word<'b>(value: Value<'b>, room: &'b mut [u8; 16]) -> &'b [u8] {
+/// Returns the keyword in a value, empty if it is not a short string.
+pub(super) fn word<'b>(value: JsonValue<'b>, buffer: &'b mut [u8; 16]) -> &'b [u8] {
     match value {
-        Value::String(text) => text.word(room),
+        JsonValue::String(text) => text.word(buffer),
         _ => b"",
     }
 }
 
 //= webtorrent#events
-fn event(value: Value<'_>) -> Event {
+fn event(value: JsonValue<'_>) -> Event {
     match word(value, &mut [0; 16]) {
         b"started" => Event::Started,
         b"completed" => Event::Completed,
@@ -362,14 +361,14 @@ fn event(value: Value<'_>) -> Event {
     }
 }
 
-/// A number of bytes or peers. A fraction counts as a whole, so that only 0 is 0; what is negative or
-/// no number is unknown.
-pub(super) fn number(value: Value<'_>) -> Option<u64> {
-    let Value::Number(text) = value else { return None };
+/// Returns a number of bytes or peers. Fractions are rounded up, so that only 0 is 0. `None` if it is
+/// negative or not a number.
+pub(super) fn number(value: JsonValue<'_>) -> Option<u64> {
+    let JsonValue::Number(text) = value else { return None };
     if let Ok(number) = text.parse() {
         return Some(number);
     }
     let number: f64 = text.parse().ok()?;
-    #[expect(clippy::cast_possible_truncation, reason = "it saturates, which is what is wanted")]
+    #[expect(clippy::cast_possible_truncation, reason = "saturates, as intended")]
     (number >= 0.0).then_some(number.ceil() as u64)
 }

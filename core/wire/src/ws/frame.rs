@@ -1,8 +1,8 @@
 //! Frame headers (RFC 6455, 5.2) and masks (5.3), for both directions.
 
-use super::Fault;
+use super::ProtocolError;
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opcode {
     Continuation = 0,
@@ -13,40 +13,40 @@ pub(super) enum Opcode {
     Pong = 10,
 }
 
-/// A frame without its payload.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct FrameHeader {
     pub(super) fin: bool,
     pub(super) opcode: Opcode,
     pub(super) mask: Option<[u8; 4]>,
-    /// Bytes of the header itself.
+    /// The length of the header in bytes.
     pub(super) len: usize,
-    /// Bytes that follow it.
+    /// The length of the payload in bytes.
     pub(super) payload: u64,
 }
 
-/// What stands at the start of a buffer.
-pub(super) enum Parsed {
-    Whole(Header),
-    /// At least so many bytes are missing.
+/// The result of [`parse`].
+pub(super) enum ParsedFrame {
+    Complete(FrameHeader),
+    /// At least `missing` bytes are needed for the header.
     Partial {
         missing: usize,
     },
-    Fault(Fault),
+    Invalid(ProtocolError),
 }
 
 /// The longest payload of a control frame (RFC 6455, 5.5).
 pub(super) const CONTROL_MAX: usize = 125;
 
-/// Reads a header; `masked` says whether the sender has to mask.
-pub(super) fn parse(input: &[u8], masked: bool) -> Parsed {
+/// Parses the header at the start of `input`. `masked` is whether the sender must mask.
+pub(super) fn parse(input: &[u8], masked: bool) -> ParsedFrame {
     let mask_len = if masked { 4 } else { 0 };
     let Some((&[first, second], rest)) = input.split_first_chunk() else {
-        return Parsed::Partial { missing: 2 + mask_len - input.len() };
+        return ParsedFrame::Partial { missing: 2 + mask_len - input.len() };
     };
     let (opcode, short) = match first_two(first, second, masked) {
         Ok(found) => found,
-        Err(fault) => return Parsed::Fault(fault),
+        Err(fault) => return ParsedFrame::Invalid(fault),
     };
     let length_len = match short {
         126 => 2,
@@ -55,7 +55,7 @@ pub(super) fn parse(input: &[u8], masked: bool) -> Parsed {
     };
     let len = 2 + length_len + mask_len;
     let (Some(length), Some(mask)) = (rest.get(..length_len), rest.get(length_len..len - 2)) else {
-        return Parsed::Partial { missing: len - input.len() };
+        return ParsedFrame::Partial { missing: len - input.len() };
     };
     let payload = match length.len() {
         0 => short.into(),
@@ -68,17 +68,17 @@ pub(super) fn parse(input: &[u8], masked: bool) -> Parsed {
         _ => 0x1_0000..=u64::MAX >> 1,
     };
     if !minimal.contains(&payload) {
-        return Parsed::Fault(Fault::Length);
+        return ParsedFrame::Invalid(ProtocolError::Length);
     }
     let mask = mask.first_chunk().copied();
-    Parsed::Whole(Header { fin: first & 0x80 != 0, opcode, mask, len, payload })
+    ParsedFrame::Complete(FrameHeader { fin: first & 0x80 != 0, opcode, mask, len, payload })
 }
 
-/// The opcode and the short length, if the first two bytes are as they may be.
-fn first_two(first: u8, second: u8, masked: bool) -> Result<(Opcode, u8), Fault> {
+/// Checks the first two bytes. Returns the opcode and the 7-bit length.
+fn first_two(first: u8, second: u8, masked: bool) -> Result<(Opcode, u8), ProtocolError> {
     //= rfc6455#reserved-bits
     if first & 0x70 != 0 {
-        return Err(Fault::ReservedBits);
+        return Err(ProtocolError::ReservedBits);
     }
     //= rfc6455#reserved-opcodes
     let opcode = match first & 0x0f {
@@ -88,26 +88,26 @@ fn first_two(first: u8, second: u8, masked: bool) -> Result<(Opcode, u8), Fault>
         8 => Opcode::Close,
         9 => Opcode::Ping,
         10 => Opcode::Pong,
-        _ => return Err(Fault::ReservedOpcode),
+        _ => return Err(ProtocolError::ReservedOpcode),
     };
     //= rfc6455#masked-client
     if (second & 0x80 != 0) != masked {
-        return Err(Fault::Mask);
+        return Err(ProtocolError::Mask);
     }
     let short = second & 0x7f;
     //= rfc6455#control-frames
     if matches!(opcode, Opcode::Close | Opcode::Ping | Opcode::Pong) {
         if first & 0x80 == 0 {
-            return Err(Fault::ControlFragmented);
+            return Err(ProtocolError::ControlFragmented);
         }
         if usize::from(short) > CONTROL_MAX {
-            return Err(Fault::ControlTooLong);
+            return Err(ProtocolError::ControlTooLong);
         }
     }
     Ok((opcode, short))
 }
 
-/// Masks, or takes the mask off again. Eight bytes at a time, of which the compiler makes vectors.
+/// Masks or unmasks a payload, eight bytes at a time, which the compiler vectorizes.
 //= rfc6455#masking
 pub(super) fn mask(payload: &mut [u8], key: [u8; 4]) {
     let [a, b, c, d] = key;
@@ -121,7 +121,7 @@ pub(super) fn mask(payload: &mut [u8], key: [u8; 4]) {
     }
 }
 
-/// A header for `payload` bytes in one frame, as it is written: the first `len` bytes of the array.
+/// Encodes the header of a single-frame message of `payload` bytes. Returns an array and its length.
 pub(super) fn header(opcode: Opcode, payload: usize, masked: bool) -> ([u8; 10], usize) {
     let mut header = [0; 10];
     let bit = if masked { 0x80 } else { 0 };

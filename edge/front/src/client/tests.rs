@@ -1,6 +1,6 @@
 //! Who is believed, and about whom.
 
-use wire::http::{Head, read_head};
+use wire::http::{ParsedRequest, read_head};
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn trusted() -> Networks {
 /// The client of a request with `headers` from `caller`.
 fn client_of(caller: &Caller, header: ForwardedHeader, headers: &str) -> String {
     let text = format!("GET / HTTP/1.1\r\n{headers}\r\n");
-    let Head::Whole(request) = read_head(text.as_bytes()) else { panic!("{text}") };
+    let ParsedRequest::Complete(request) = read_head(text.as_bytes()) else { panic!("{text}") };
     caller.client(&request, &trusted(), header).to_string()
 }
 

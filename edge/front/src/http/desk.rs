@@ -17,8 +17,8 @@ use types::{
     limits,
 };
 use wire::http::{
-    self, AnnounceReply, Fault, Head, PeerModel, Request, Response, ScrapeQuery, Status, Target,
-    Upgrade,
+    self, AnnounceReply, ParsedRequest, PeerFormat, RequestError, RequestHead, ResponseFraming,
+    ScrapeQuery, Status, Target, Upgrade,
 };
 use wire::proxy;
 use wire::ws::switching_protocols;
@@ -217,13 +217,13 @@ impl Desk {
         let (mut left, mut next, mut answered) = (input, Next::Read, 0);
         while next == Next::Read && !left.is_empty() && self.out.len() < OUT_MAX {
             match http::read_head(left) {
-                Head::Partial => break,
-                Head::Whole(request) => {
+                ParsedRequest::Partial => break,
+                ParsedRequest::Complete(request) => {
                     next = self.answer(client, &request, &view);
                     left = left.get(request.consumed..).unwrap_or_default();
                     answered += 1;
                 }
-                Head::Fault(fault) => {
+                ParsedRequest::Invalid(fault) => {
                     self.reject(client, fault, left);
                     next = Next::Drain;
                 }
@@ -262,18 +262,20 @@ impl Desk {
     }
 
     /// Answers what is no request.
-    fn reject(&mut self, client: Client, fault: Fault, input: &[u8]) {
-        let family = family(client.caller.ip());
+    fn reject(&mut self, client: Client, fault: RequestError, input: &[u8]) {
+        let family = Family::of(client.caller.ip());
         let counters = &mut self.metrics(client.listener).counters;
         counters.request(family, RequestKind::Other);
         counters.response(family, RequestKind::Other);
         let reason = match fault {
-            _ if proxy::begins(input) => DropReason::UntrustedProxy,
-            Fault::UriTooLong | Fault::HeadersTooLarge => DropReason::HeadTooLarge,
-            Fault::BadRequest | Fault::MethodNotAllowed | Fault::Tls => DropReason::BadHttp,
+            _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
+            RequestError::UriTooLong | RequestError::HeadersTooLarge => DropReason::HeadTooLarge,
+            RequestError::BadRequest | RequestError::MethodNotAllowed | RequestError::Tls => {
+                DropReason::BadHttp
+            }
         };
         counters.drop(reason);
-        http::fault(&mut self.out, fault);
+        http::request_error(&mut self.out, fault);
         let ip = client.caller.ip();
         reject_log::dropped("http", ip, reason);
         if !self.listeners[client.listener].options.trusted_proxies.contains(ip) {
@@ -282,7 +284,7 @@ impl Desk {
     }
 
     /// Answers a request.
-    fn answer(&mut self, client: Client, request: &Request<'_>, view: &View<'_>) -> Next {
+    fn answer(&mut self, client: Client, request: &RequestHead<'_>, view: &View<'_>) -> Next {
         let options = Rc::clone(&self.listeners[client.listener].options);
         let proxies = &options.trusted_proxies;
         let ip = client.caller.client(request, proxies, options.forwarded_header);
@@ -293,21 +295,21 @@ impl Desk {
             return self.upgrade(client, view, request, ip);
         }
         let keep_alive = request.keep_alive && client.may_stay;
-        let response = Response { method: request.method, keep_alive };
+        let response = ResponseFraming { method: request.method, keep_alive };
         let next = if keep_alive { Next::Read } else { Next::Close };
         let kind = match request.target {
             Target::Announce(_) => RequestKind::Announce,
             Target::Scrape(_) => RequestKind::Scrape,
             Target::Unknown => RequestKind::Other,
         };
-        self.metrics(client.listener).counters.request(family(ip), kind);
+        self.metrics(client.listener).counters.request(Family::of(ip), kind);
         self.body.clear();
         let key = user_key(is_private, request.key, request.query);
         let answered = match request.target {
             Target::Announce(query) => self.announce(client, view, (key, query), ip),
             Target::Scrape(query) => self.scrape(options.listener_policy, view, (key, query), ip),
             Target::Unknown => {
-                self.metrics(client.listener).counters.response(family(ip), RequestKind::Other);
+                self.metrics(client.listener).counters.response(Family::of(ip), RequestKind::Other);
                 if let Some(answer) = options.challenges.answer(request.path) {
                     response.ok(&mut self.out, answer.as_bytes());
                 } else if options.web.as_ref().is_some_and(|web| web.names(request, is_private)) {
@@ -320,12 +322,12 @@ impl Desk {
         };
         let counters = &mut self.listeners[client.listener].metrics.counters;
         match answered {
-            Ok(()) => counters.response(family(ip), kind),
+            Ok(()) => counters.response(Family::of(ip), kind),
             //= bep3#failure-reason
             // Status 200: clients read the reason only then.
             Err(refusal) => {
                 reject_log::refused("http", ip, refusal);
-                counters.response(family(ip), RequestKind::Other);
+                counters.response(Family::of(ip), RequestKind::Other);
                 counters.refuse(refusal);
                 self.body.clear();
                 http::failure(&mut self.body, refusal);
@@ -340,23 +342,23 @@ impl Desk {
         &mut self,
         client: Client,
         view: &View<'_>,
-        request: &Request<'_>,
+        request: &RequestHead<'_>,
         ip: IpAddr,
     ) -> Next {
         let options = Rc::clone(&self.listeners[client.listener].options);
         let counters = &mut self.listeners[client.listener].metrics.counters;
-        counters.request(family(ip), RequestKind::Other);
-        counters.response(family(ip), RequestKind::Other);
+        counters.request(Family::of(ip), RequestKind::Other);
+        counters.response(Family::of(ip), RequestKind::Other);
         let (key, origin) = match request.upgrade {
             Upgrade::WebSocket { key, origin } => (key, origin),
-            Upgrade::Broken(broken) => {
+            Upgrade::Invalid(broken) => {
                 counters.drop(DropReason::BadUpgrade);
-                http::broken_upgrade(&mut self.out, broken);
+                http::upgrade_error(&mut self.out, broken);
                 return Next::Drain;
             }
             Upgrade::None => return Next::Close,
         };
-        let last = Response { method: request.method, keep_alive: false };
+        let last = ResponseFraming { method: request.method, keep_alive: false };
         let is_private = view.is_private(options.listener_policy);
         let user = options.web.as_ref().and_then(|web| web.user_key(request, is_private));
         if !options.web.as_ref().is_some_and(|web| web.admits(origin)) {
@@ -399,14 +401,14 @@ impl Desk {
             Err(fault) => return view.verify(grant).and(Err(fault)),
         };
         let model = match (query.compact || !non_compact, query.no_peer_id) {
-            (true, _) => PeerModel::Compact,
-            (false, true) => PeerModel::DictNoIds,
-            (false, false) => PeerModel::Dict,
+            (true, _) => PeerFormat::Compact,
+            (false, true) => PeerFormat::DictNoIds,
+            (false, false) => PeerFormat::Dict,
         };
         let policy = AnnouncePolicy {
             peers_max: limits::PEERS_HTTP_MAX,
             families: Families::Both,
-            with_ids: model == PeerModel::Dict,
+            with_ids: model == PeerFormat::Dict,
             with_downloads: true,
         };
         let via_local_address = client.caller.via_local_address;
@@ -441,14 +443,10 @@ impl Desk {
     }
 }
 
-fn family(ip: IpAddr) -> Family {
-    if ip.to_canonical().is_ipv4() { Family::V4 } else { Family::V6 }
-}
-
 /// Writes the one answer of an announce.
 struct Answer<'a> {
     body: &'a mut Vec<u8>,
-    model: PeerModel,
+    model: PeerFormat,
     ip: IpAddr,
     /// The reply, once the tracker has accepted.
     state: Result<AnnounceReply<'static>, Refusal>,
@@ -458,7 +456,7 @@ struct Answer<'a> {
 impl AnnounceSink for Answer<'_> {
     fn accept(&mut self, _: usize, accepted: &AnnounceOk) {
         let reply = AnnounceReply {
-            model: self.model,
+            peer_format: self.model,
             counts: accepted.chosen.counts,
             v4: accepted.chosen.v4,
             v6: accepted.chosen.v6,

@@ -6,13 +6,14 @@ use std::net::IpAddr;
 use tracker::counters::DropReason;
 use tracker::{BanReason, RelayTargets, RequestKind, WebAnnounceRequest};
 use types::{
-    ConnectionKey, Event, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer, limits,
+    ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer,
+    limits,
 };
-use wire::webtorrent::{self, Announce, Answer, BadMessage, Message, Relay, Scrape};
-use wire::ws::{self, CloseCode, Fault, Reader};
+use wire::webtorrent::{self, Announce, Answer, Message, MessageError, Relay, Scrape};
+use wire::ws::{self, CloseCode, ProtocolError, Reader};
 
 use super::exchange::Content;
-use super::{Newcomer, Worker, family};
+use super::{Newcomer, Worker};
 use crate::reject_log;
 
 /// A connection's side of the protocol: bytes in, frames into mailboxes.
@@ -75,7 +76,7 @@ impl Session {
             listener,
             ip,
             user,
-            reader: Reader::of_client(),
+            reader: Reader::for_client_frames(),
             rest,
             peers: Vec::new(),
             pace: Pace::default(),
@@ -122,10 +123,10 @@ impl Session {
                 ws::Event::Close(code) => {
                     worker.hub.close(now, self.key, code.unwrap_or(CloseCode::NORMAL), "");
                 }
-                ws::Event::Fault(fault) => {
+                ws::Event::Error(fault) => {
                     let counters = worker.hub.counters(self.listener);
                     counters.drop(match fault {
-                        Fault::TooBig => DropReason::MessageTooBig,
+                        ProtocolError::TooBig => DropReason::MessageTooBig,
                         _ => DropReason::BadFrame,
                     });
                     worker.hub.close(now, self.key, fault.code(), fault.text());
@@ -143,7 +144,7 @@ impl Session {
         &mut self,
         worker: &mut Worker,
         now: Tick,
-        message: Result<Message<'_>, BadMessage>,
+        message: Result<Message<'_>, MessageError>,
     ) {
         let begun = worker.sampling.begin(&worker.clock);
         let done = match message {
@@ -172,7 +173,7 @@ impl Session {
             let counters = worker.hub.counters(self.listener);
             reject_log::refused("ws", self.ip, refusal);
             counters.refuse(refusal);
-            counters.response(family(self.ip), RequestKind::Other);
+            counters.response(Family::of(self.ip), RequestKind::Other);
             worker.hub.put(now, self.key, |out| {
                 ws::text_with(out, |out| {
                     webtorrent::failure(out, refusal, action, info_hash.as_ref());
@@ -243,7 +244,7 @@ impl Session {
             }
         }
         let counters = worker.hub.counters(self.listener);
-        counters.response(family(self.ip), RequestKind::Announce);
+        counters.response(Family::of(self.ip), RequestKind::Announce);
         counters.peers_sent += chosen.len() as u64;
         Ok(())
     }
@@ -260,7 +261,7 @@ impl Session {
         };
         let relay = Relay::new(info_hash, peer_id);
         worker.hub.deliver(now, from, Content::Answer, |out| relay.answer(out, offer_id, json));
-        worker.hub.counters(self.listener).response(family(self.ip), RequestKind::Answer);
+        worker.hub.counters(self.listener).response(Family::of(self.ip), RequestKind::Answer);
     }
 
     fn scrape(
@@ -280,7 +281,7 @@ impl Session {
         worker.hub.put(now, self.key, |out| {
             ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
         });
-        worker.hub.counters(self.listener).response(family(self.ip), RequestKind::Scrape);
+        worker.hub.counters(self.listener).response(Family::of(self.ip), RequestKind::Scrape);
         Ok(())
     }
 
@@ -290,7 +291,7 @@ impl Session {
     }
 
     fn count(&self, worker: &mut Worker, kind: RequestKind) {
-        worker.hub.counters(self.listener).request(family(self.ip), kind);
+        worker.hub.counters(self.listener).request(Family::of(self.ip), kind);
     }
 
     /// Leaves all torrents.

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tracker::counters::{Counters, DropReason, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicy, Options, Policy, RequestKind, Secrets, StoreOptions};
 use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick};
-use wire::webtorrent::client::{File, Reply};
+use wire::webtorrent::client::{TrackerMessage, WebScrapeEntry};
 use wire::webtorrent::{Announce, Answer, Offer, client};
 use wire::ws::{self, Reader};
 
@@ -179,7 +179,7 @@ enum Heard {
         id: OfferId,
         json: String,
     },
-    Scraped(Vec<File>),
+    Scraped(Vec<WebScrapeEntry>),
     Failure(String),
     Ping(Vec<u8>),
     Pong(Vec<u8>),
@@ -200,7 +200,7 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, reader: Reader::of_server(), heard: Vec::new() }
+        Self { stream, reader: Reader::for_server_frames(), heard: Vec::new() }
     }
 
     fn upgrade(&mut self, target: &str) {
@@ -212,9 +212,9 @@ impl Client {
 
     fn expect_upgrade(&mut self) {
         loop {
-            match ws::client::answer(&self.heard, KEY) {
-                ws::client::Answer::Partial => assert!(self.read_more(), "the end"),
-                ws::client::Answer::Accepted { consumed } => {
+            match ws::client::read_handshake_reply(&self.heard, KEY) {
+                ws::client::HandshakeReply::Partial => assert!(self.read_more(), "the end"),
+                ws::client::HandshakeReply::Accepted { consumed } => {
                     self.heard.drain(..consumed);
                     return;
                 }
@@ -263,7 +263,7 @@ impl Client {
     /// The next message or control frame.
     fn hear(&mut self) -> Heard {
         loop {
-            let ws::Read { consumed, event } = self.reader.read(&mut self.heard, usize::MAX);
+            let ws::ReadEvent { consumed, event } = self.reader.read(&mut self.heard, usize::MAX);
             let heard = match event {
                 ws::Event::Partial { .. } => None,
                 ws::Event::Text(text) => Some(heard(&text)),
@@ -320,20 +320,20 @@ impl Client {
 
 fn heard(text: &str) -> Heard {
     match client::read(text).expect(text) {
-        Reply::Announced { info_hash, complete, incomplete, interval_s } => {
+        TrackerMessage::AnnounceReply { info_hash, complete, incomplete, interval_s } => {
             assert_eq!(info_hash, HASH);
             Heard::Announced { complete, incomplete, interval_s: interval_s.unwrap_or_default() }
         }
-        Reply::Offer { info_hash, peer_id, offer } => {
+        TrackerMessage::Offer { info_hash, peer_id, offer } => {
             assert_eq!(info_hash, HASH);
             Heard::Offer { from: peer_id, id: offer.id, json: offer.json.into() }
         }
-        Reply::Answer { info_hash, peer_id, offer_id, json } => {
+        TrackerMessage::Answer { info_hash, peer_id, offer_id, json } => {
             assert_eq!(info_hash, HASH);
             Heard::Answer { from: peer_id, id: offer_id, json: json.into() }
         }
-        Reply::Scraped(files) => Heard::Scraped(files),
-        Reply::Failure { reason, .. } => Heard::Failure(reason.into()),
+        TrackerMessage::ScrapeReply(files) => Heard::Scraped(files),
+        TrackerMessage::Failure { reason, .. } => Heard::Failure(reason.into()),
     }
 }
 

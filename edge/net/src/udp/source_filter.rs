@@ -7,9 +7,10 @@
 use std::io;
 use std::net::IpAddr;
 
+use primitives::IpPrefix;
 use socket2::{SockFilter, SockRef, Socket};
 
-use super::{Network, SOURCE_FILTER_MAX, UdpSocket};
+use super::{SOURCE_FILTER_MAX, UdpSocket};
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const STORE: u16 = libc::BPF_ST as u16;
@@ -21,10 +22,10 @@ const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 impl UdpSocket {
     /// Has the kernel drop what comes from `networks`, up to [`SOURCE_FILTER_MAX`] of them, and nothing
     /// else. Without networks of the socket's family no datagram is looked at.
-    pub(super) fn source_filter(&self, networks: &[Network]) -> io::Result<()> {
+    pub(super) fn source_filter(&self, networks: &[IpPrefix]) -> io::Result<()> {
         let is_v4 = self.local_addr().is_ipv4();
-        let own = networks.iter().filter(|network| network.address.is_ipv4() == is_v4);
-        let own: Vec<Network> = own.take(SOURCE_FILTER_MAX).copied().collect();
+        let own = networks.iter().filter(|network| network.address().is_ipv4() == is_v4);
+        let own: Vec<IpPrefix> = own.take(SOURCE_FILTER_MAX).copied().collect();
         let socket = SockRef::from(&self.socket);
         if own.is_empty() {
             return let_all_in(&socket);
@@ -43,7 +44,7 @@ pub(super) fn let_all_in(socket: &Socket) -> io::Result<()> {
 }
 
 /// Remembers the words of the source address, and then compares them with each network in turn.
-fn program(is_v4: bool, networks: &[Network]) -> Vec<SockFilter> {
+fn program(is_v4: bool, networks: &[IpPrefix]) -> Vec<SockFilter> {
     let step = SockFilter::new;
     // Where the source stands in the IP header.
     let (first, words) = if is_v4 { (12, 1) } else { (8, 4) };
@@ -69,22 +70,17 @@ fn program(is_v4: bool, networks: &[Network]) -> Vec<SockFilter> {
 }
 
 /// The words of a network that count, and which of their bits.
-fn parts(network: &Network) -> Vec<(u32, u32)> {
-    let octets = match network.address {
+fn parts(network: &IpPrefix) -> Vec<(u32, u32)> {
+    let needed = usize::from(network.bits()).div_ceil(32).max(1);
+    words(network.address()).into_iter().zip(words(network.mask())).take(needed).collect()
+}
+
+fn words(ip: IpAddr) -> Vec<u32> {
+    let octets = match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
     };
-    let mut bits = u32::from(network.bits);
-    let mut parts = Vec::new();
-    for word in octets.as_chunks::<4>().0 {
-        let mask = u32::MAX.checked_shl(32_u32.saturating_sub(bits)).unwrap_or(0);
-        parts.push((u32::from_be_bytes(*word) & mask, mask));
-        bits = bits.saturating_sub(32);
-        if bits == 0 {
-            break;
-        }
-    }
-    parts
+    octets.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
 #[cfg(test)]
@@ -94,8 +90,8 @@ mod tests {
     use super::*;
     use crate::{InheritedSocket, UdpOptions, adopt_udp, bind_udp};
 
-    fn network(address: &str, bits: u8) -> Network {
-        Network { address: address.parse().unwrap(), bits }
+    fn network(address: &str, bits: u8) -> IpPrefix {
+        IpPrefix::new(address.parse().unwrap(), bits)
     }
 
     fn server(address: &str) -> UdpSocket {
@@ -131,7 +127,7 @@ mod tests {
         server.source_filter(&[network("127.9.8.7", 24), network("127.7.0.0", 16)]).unwrap();
         assert!(arrives("127.0.0.9") && !arrives("127.9.8.1") && !arrives("127.7.8.9"));
         assert!(arrives("127.9.9.1") && arrives("127.6.255.255"));
-        let many: Vec<Network> =
+        let many: Vec<IpPrefix> =
             (0..100).map(|host| network(&format!("127.1.0.{host}"), 32)).collect();
         server.source_filter(&many).unwrap();
         assert!(!arrives("127.1.0.31") && arrives("127.1.0.32"));

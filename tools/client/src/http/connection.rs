@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::{ClientConfig, ClientConnection};
 use types::limits;
-use wire::http::client::{Chunk, Head, Length, read_chunk, read_head};
+use wire::http::client::{Chunk, Length, ParsedResponse, read_chunk, read_head};
 
 use crate::stream::{Deadline, Stream};
 use crate::{Fault, Kind, Url};
@@ -76,7 +76,7 @@ impl Connection {
     fn head(&mut self, deadline: Deadline) -> Result<(Response, Length), Fault> {
         loop {
             match read_head(&self.input) {
-                Head::Whole(head) => {
+                ParsedResponse::Complete(head) => {
                     let encoding = head.encoding.map(|it| it.escape_ascii().to_string());
                     if let Some(encoding) = encoding {
                         let what = format!("a body in {encoding}, which was not asked for");
@@ -95,16 +95,16 @@ impl Connection {
                         return Ok((response, length));
                     }
                 }
-                Head::Broken => {
+                ParsedResponse::Invalid => {
                     let begin = self.input.get(..40).unwrap_or(&self.input).escape_ascii();
                     let what = format!("\"{begin}\", which is no HTTP answer");
                     return Err(self.garbled(&what));
                 }
-                Head::Partial if self.input.len() >= limits::HTTP_HEAD_MAX => {
+                ParsedResponse::Partial if self.input.len() >= limits::HTTP_HEAD_MAX => {
                     let what = format!("headers of more than {} bytes", limits::HTTP_HEAD_MAX);
                     return Err(self.garbled(&what));
                 }
-                Head::Partial => self.must_fill(deadline)?,
+                ParsedResponse::Partial => self.must_fill(deadline)?,
             }
         }
     }
@@ -135,7 +135,7 @@ impl Connection {
                     self.input.drain(..consumed);
                     return Ok(());
                 }
-                Chunk::Broken => return Err(self.garbled("a body in broken chunks")),
+                Chunk::Invalid => return Err(self.garbled("a body in broken chunks")),
                 Chunk::Partial => 0,
             };
             self.input.drain(..consumed);

@@ -65,9 +65,9 @@ fn a_file_need_not_be_strict() {
 #[test]
 fn what_is_no_torrent_file_is_told() {
     for (bytes, why) in [
-        (b"".as_slice(), "byte 0: the text ends too early"),
-        (b"<html>", "byte 0: no value starts like this"),
-        (b"le", "no value starts like this"),
+        (b"".as_slice(), "byte 0: unexpected end of data"),
+        (b"<html>", "byte 0: no value starts with this byte"),
+        (b"le", "no value starts with this byte"),
         (b"de", "it has no info"),
         (b"d4:info0:e", "its info has neither pieces"),
         (b"d4:infod9:file treedeee", "its info has neither pieces"),

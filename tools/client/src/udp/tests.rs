@@ -39,7 +39,7 @@ fn tracker(deaf: u32) -> (Udp, Receiver<&'static str>) {
                     ids += u64::from(connects > deaf);
                     ("connect", connects, connect_reply(&mut slot, transaction_id, ids))
                 }
-                Request::Connected { connection_id, transaction_id, call } => {
+                Request::Connected { connection_id, transaction_id, request: call } => {
                     assert!((1..=ids).contains(&connection_id));
                     assert!(matches!(call, VerifiedRequest::Announce { .. }));
                     let (interval_s, leechers, seeders) = (1800, 1, 0);

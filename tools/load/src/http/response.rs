@@ -1,6 +1,8 @@
 //! An answer as it comes.
 
-use wire::http::client::{Chunk, Head, Length, Response as Headers, read_chunk, read_head};
+use wire::http::client::{
+    Chunk, Length, ParsedResponse, ResponseHead as Headers, read_chunk, read_head,
+};
 
 /// What has come of an answer, where it came in pieces.
 #[derive(Default)]
@@ -56,10 +58,10 @@ impl Response {
 /// The head, and where the answer ends, if all of it is there.
 fn whole(input: &[u8], is_over: bool) -> Result<Option<(Headers<'_>, usize)>, &'static str> {
     let head = match read_head(input) {
-        Head::Whole(head) => head,
-        Head::Partial if input.len() < HEAD_MAX => return Ok(None),
-        Head::Partial => return Err(TOO_LONG),
-        Head::Broken => return Err(NO_HTTP),
+        ParsedResponse::Complete(head) => head,
+        ParsedResponse::Partial if input.len() < HEAD_MAX => return Ok(None),
+        ParsedResponse::Partial => return Err(TOO_LONG),
+        ParsedResponse::Invalid => return Err(NO_HTTP),
     };
     let start = head.consumed;
     match head.length {
@@ -78,7 +80,7 @@ fn whole(input: &[u8], is_over: bool) -> Result<Option<(Headers<'_>, usize)>, &'
                     Chunk::Partial => return Ok(None),
                     Chunk::Data { consumed, .. } => at += consumed,
                     Chunk::End { consumed } => return Ok(Some((head, at + consumed))),
-                    Chunk::Broken => return Err(NO_HTTP),
+                    Chunk::Invalid => return Err(NO_HTTP),
                 }
             }
         }

@@ -346,13 +346,13 @@ impl Desk {
         found: &mut Found,
     ) -> Result<(), &'static str> {
         if KEYS.failure.find(body).is_some()
-            && let Ok(client::Answer::Refused(words)) = client::announced(body)
+            && let Ok(client::TrackerResponse::Failure(words)) = client::parse_announce(body)
         {
             found.refuse(words);
             return Ok(());
         }
         if flight.asked == Asked::Scrape {
-            client::scraped(body).map_err(|_| "an answer to a scrape that is none")?;
+            client::parse_scrape(body).map_err(|_| "an answer to a scrape that is none")?;
             found.count(Kind::Scrape);
             return Ok(());
         }
@@ -376,7 +376,7 @@ impl Desk {
         body: &[u8],
         found: &mut Found,
     ) -> Result<(), &'static str> {
-        let Ok(client::Answer::Granted(answer)) = client::announced(body) else {
+        let Ok(client::TrackerResponse::Success(answer)) = client::parse_announce(body) else {
             return Err("an answer to an announce that is none");
         };
         found.peers += answer.peers.len() as u64;

@@ -100,19 +100,19 @@ mod tests {
             for datagram in train.bytes.chunks(train.len.max(1)) {
                 let id = |good: u64| matches!(decode(datagram), Ok(Request::Connected { connection_id, .. }) if connection_id == good);
                 match (profile, decode(datagram)) {
-                    (Hostile::BadIds, Ok(Request::Connected { call, .. })) => {
+                    (Hostile::BadIds, Ok(Request::Connected { request: call, .. })) => {
                         assert!(matches!(call, VerifiedRequest::Announce { .. }) && !id(1234));
                     }
-                    (Hostile::Truncated, Ok(Request::Connected { call, .. })) => {
+                    (Hostile::Truncated, Ok(Request::Connected { request: call, .. })) => {
                         assert!(matches!(call, VerifiedRequest::Malformed(_)) && id(1234));
                     }
-                    (Hostile::Oversize, Ok(Request::Connected { call, .. })) => {
+                    (Hostile::Oversize, Ok(Request::Connected { request: call, .. })) => {
                         assert!(matches!(call, VerifiedRequest::Announce { .. }) && id(1234));
                         assert_eq!(datagram.len(), 8192);
                     }
                     (
                         Hostile::Scrapes,
-                        Ok(Request::Connected { call: VerifiedRequest::Scrape(hashes), .. }),
+                        Ok(Request::Connected { request: VerifiedRequest::Scrape(hashes), .. }),
                     ) => {
                         assert!(hashes.len() > 1 && !id(1234));
                     }

@@ -34,7 +34,7 @@ impl Honest {
             }
             Request::Connected {
                 transaction_id,
-                call: VerifiedRequest::Announce { announce, .. },
+                request: VerifiedRequest::Announce { announce, .. },
                 ..
             } => {
                 let swarm = self.swarms.entry(announce.info_hash).or_default();
@@ -61,10 +61,10 @@ impl Honest {
                 Some(out)
             }
             Request::Connected {
-                transaction_id, call: VerifiedRequest::Scrape(hashes), ..
+                transaction_id, request: VerifiedRequest::Scrape(hashes), ..
             } => Some([head(2, transaction_id), vec![0; 12 * hashes.len()]].concat()),
             Request::Connected {
-                transaction_id, call: VerifiedRequest::Malformed(why), ..
+                transaction_id, request: VerifiedRequest::Malformed(why), ..
             } => Some([head(3, transaction_id), why.text().as_bytes().to_vec()].concat()),
         }
     }
@@ -142,7 +142,7 @@ fn each_peer_has_a_key() {
     let mut keys_of_peers = BTreeMap::new();
     for request in seen.lock().unwrap().iter() {
         if let Ok(Request::Connected {
-            call: VerifiedRequest::Announce { announce, options },
+            request: VerifiedRequest::Announce { announce, options },
             ..
         }) = decode(request)
         {

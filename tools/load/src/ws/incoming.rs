@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use types::{OfferId, PeerId};
-use wire::webtorrent::client::{Reply, identifier, read as read_all};
+use wire::webtorrent::client::{TrackerMessage, read as read_all, read_binary_string};
 
 /// A message of a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +42,13 @@ pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
         }
     }
     Some(match read_all(text)? {
-        Reply::Announced { interval_s, complete, incomplete, .. } => {
+        TrackerMessage::AnnounceReply { interval_s, complete, incomplete, .. } => {
             Incoming::Announced { interval_s, peers: complete.saturating_add(incomplete) }
         }
-        Reply::Scraped(_) => Incoming::Scraped,
-        Reply::Failure { reason, .. } => Incoming::Failure(reason),
-        Reply::Offer { .. } => Incoming::Offer,
-        Reply::Answer { .. } => Incoming::Answer,
+        TrackerMessage::ScrapeReply(_) => Incoming::Scraped,
+        TrackerMessage::Failure { reason, .. } => Incoming::Failure(reason),
+        TrackerMessage::Offer { .. } => Incoming::Offer,
+        TrackerMessage::Answer { .. } => Incoming::Answer,
     })
 }
 
@@ -64,7 +64,7 @@ fn member(text: &str, key: &Finder<'_>) -> Option<[u8; 20]> {
     let tail = bytes.len().saturating_sub(EDGE);
     let windows = [(0, bytes.get(..EDGE)), (tail, bytes.get(tail..)), (0, Some(bytes))];
     let found = windows.into_iter().find_map(|(start, window)| Some(start + key.find(window?)?));
-    identifier(text.get(found? + key.needle().len()..)?)
+    read_binary_string(text.get(found? + key.needle().len()..)?)
 }
 
 struct Keys {
@@ -127,10 +127,10 @@ mod tests {
             for key in ["offer", "answer"] {
                 for (text, peer_id, offer_id) in relays(&mut random, key, &json) {
                     let whole = match read_all(&text) {
-                        Some(Reply::Offer { peer_id, offer, .. }) => {
+                        Some(TrackerMessage::Offer { peer_id, offer, .. }) => {
                             (Incoming::Offer, peer_id, offer.id)
                         }
-                        Some(Reply::Answer { peer_id, offer_id, .. }) => {
+                        Some(TrackerMessage::Answer { peer_id, offer_id, .. }) => {
                             (Incoming::Answer, peer_id, offer_id)
                         }
                         other => panic!("{text}: {other:?}"),

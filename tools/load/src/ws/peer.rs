@@ -67,7 +67,7 @@ impl Peer {
             place: index,
             id: PeerId::default(),
             info_hash: InfoHash::default(),
-            reader: Reader::of_server(),
+            reader: Reader::for_server_frames(),
             key: Some(key),
             joined: false,
             pending: None,
@@ -80,12 +80,12 @@ impl Peer {
     pub(super) fn hear(&mut self, input: &mut [u8], turn: &mut Turn<'_>) -> Result<Heard, Ended> {
         let mut heard = Heard::default();
         if let Some(key) = &self.key {
-            match ws::client::answer(input, key) {
-                ws::client::Answer::Partial if input.len() < limits::HTTP_HEAD_MAX => {
+            match ws::client::read_handshake_reply(input, key) {
+                ws::client::HandshakeReply::Partial if input.len() < limits::HTTP_HEAD_MAX => {
                     return Ok(heard);
                 }
-                ws::client::Answer::Accepted { consumed } => heard.consumed = consumed,
-                ws::client::Answer::Refused(status) => {
+                ws::client::HandshakeReply::Accepted { consumed } => heard.consumed = consumed,
+                ws::client::HandshakeReply::Refused(status) => {
                     return Err(Ended(format!("HTTP status {status} instead of a WebSocket")));
                 }
                 _ => return Err(Ended("what came is not a WebSocket's handshake".into())),
@@ -96,7 +96,7 @@ impl Peer {
         }
         loop {
             let rest = input.get_mut(heard.consumed..).unwrap_or_default();
-            let ws::Read { consumed, event } = self.reader.read(rest, limits::WS_MESSAGE_MAX);
+            let ws::ReadEvent { consumed, event } = self.reader.read(rest, limits::WS_MESSAGE_MAX);
             heard.consumed += consumed;
             match event {
                 ws::Event::Partial { .. } => return Ok(heard),
@@ -114,7 +114,7 @@ impl Peer {
                     let code = code.map_or_else(String::new, |code| format!(" with {}", code.0));
                     return Err(Ended(format!("the tracker closed{code}")));
                 }
-                ws::Event::Fault(fault) => return Err(Ended(fault.text().into())),
+                ws::Event::Error(fault) => return Err(Ended(fault.text().into())),
             }
         }
     }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use types::{InfoHash, PeerId, Refusal, SwarmCounts};
-use wire::http::{Head, Upgrade, read_head};
+use wire::http::{ParsedRequest, Upgrade, read_head};
 use wire::webtorrent::{Action, Message, Relay, announce_reply, failure, read, scrape_reply};
 use wire::ws::{self as frames, Event, Reader};
 
@@ -55,12 +55,12 @@ fn tracker(connections: usize, manner: Manner) -> (Url, Arc<Mutex<Memory>>) {
 
 fn serve(mut stream: TcpStream, manner: Manner, memory: &Mutex<Memory>) {
     stream.set_nodelay(true).unwrap();
-    let (mut input, mut reader, mut open) = (Vec::new(), Reader::of_client(), false);
+    let (mut input, mut reader, mut open) = (Vec::new(), Reader::for_client_frames(), false);
     let mut room = [0; 65536];
     while let Ok(len @ 1..) = stream.read(&mut room) {
         input.extend_from_slice(&room[..len]);
         if !open {
-            let Head::Whole(request) = read_head(&input) else { continue };
+            let ParsedRequest::Complete(request) = read_head(&input) else { continue };
             let Upgrade::WebSocket { key, .. } = request.upgrade else { panic!("{request:?}") };
             let mut out = Vec::new();
             frames::switching_protocols(&mut out, key);
@@ -71,7 +71,7 @@ fn serve(mut stream: TcpStream, manner: Manner, memory: &Mutex<Memory>) {
             open = true;
         }
         loop {
-            let frames::Read { consumed, event } = reader.read(&mut input, usize::MAX);
+            let frames::ReadEvent { consumed, event } = reader.read(&mut input, usize::MAX);
             let mut memory = memory.lock().unwrap();
             match event {
                 Event::Partial { .. } => {
@@ -369,7 +369,7 @@ fn what_comes_in_pieces_is_heard_as_a_whole() {
         let now = Instant::now();
         let mut turn = Turn { crowd: &mut crowd, now, out: &mut out, congested: false };
         let mut peer = Peer::new(0, &mut turn);
-        let Head::Whole(request) = read_head(turn.out) else { panic!("no request") };
+        let ParsedRequest::Complete(request) = read_head(turn.out) else { panic!("no request") };
         let Upgrade::WebSocket { key, .. } = request.upgrade else { panic!("{request:?}") };
         let mut left = conversation(key);
         let (mut unread, mut heard) = (Vec::new(), Vec::new());

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Caller, UNBOUND, hash, start_in};
-use crate::process::{Directory, Tracker, config, free_port, tidegate};
+use crate::process::{Directory, Signal, Tracker, config, tidegate};
 use crate::talk::{Udp, has, http_announce};
 
 /// Entries of one import: one change.
@@ -55,7 +55,7 @@ fn a_kill_costs_nothing_that_was_acknowledged() {
             let lanes = [scope.spawn(write(0)), scope.spawn(write(1))];
             thread::sleep(Duration::from_millis(150 + 70 * round));
             is_over.store(true, Ordering::Relaxed);
-            tracker.signal("-KILL");
+            tracker.signal(Signal::SIGKILL);
             lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect::<Vec<_>>()
         });
         assert!(!made.is_empty(), "nothing was made in round {round}");
@@ -100,23 +100,23 @@ fn entries_bans_tokens_and_downloads_are_there_the_next_time() {
     let secret = token["secret"].as_str().unwrap();
     // A download: a leecher that completes.
     let target = crate::talk::announce_target(0xab, 1);
-    crate::talk::http(tracker.v4(), &target);
+    crate::talk::http(tracker.http4(), &target);
     let completed = target.replace("left=1", "left=0&event=completed");
-    crate::talk::http(tracker.v4(), &completed);
+    crate::talk::http(tracker.http4(), &completed);
     tracker.wait_until("a flush", |it| it.metric("tidegate_records_counts_total") >= 1.0);
     drop(tracker);
     let (tracker, api) = start_in(Directory::new(), &more);
     let other = Caller { token: secret.into(), ..api };
-    assert!(has(&http_announce(tracker.v4(), 0xdd, 1), "deny list"));
-    assert!(has(&http_announce(tracker.v4(), 0xcc, 1), "frozen"));
+    assert!(has(&http_announce(tracker.http4(), 0xdd, 1), "deny list"));
+    assert!(has(&http_announce(tracker.http4(), 0xcc, 1), "frozen"));
     assert_eq!(other.expect(200, "GET /bans", None)["bans"][0]["network"], "192.0.2.0/24");
-    assert_eq!(Udp::connect(tracker.v4()).scrape(0xab)[1], 1, "downloads are counted on");
+    assert_eq!(Udp::connect(tracker.udp4()).scrape(0xab)[1], 1, "downloads are counted on");
     // The new process of an upgrade has them, too.
     tracker.upgrade();
-    assert!(has(&http_announce(tracker.v4(), 0xdd, 1), "deny list"));
+    assert!(has(&http_announce(tracker.http4(), 0xdd, 1), "deny list"));
     other.expect(204, &format!("DELETE /lists/deny/{}", hash(0xdd)), None);
-    assert!(has(&http_announce(tracker.v4(), 0xdd, 1), "8:complete"));
-    tracker.has_said("written in ");
+    assert!(has(&http_announce(tracker.http4(), 0xdd, 1), "8:complete"));
+    tracker.wait_for_log("written in ");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_file_that_is_not_ours_is_left_alone() {
     let file = directory.path("state").join("tidegate.db");
     fs::write(&file, "somebody's diary\n".repeat(100)).unwrap();
     let more = in_folder(&directory.path("state"));
-    let settings = directory.write("t.toml", &config(free_port(), free_port(), &more));
+    let settings = directory.write("t.toml", &config(0, 0, &more));
     let output = tidegate(&["--config"]).arg(settings).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -138,7 +138,7 @@ fn a_file_that_is_not_ours_is_left_alone() {
 fn the_first_token_is_shown_once() {
     let directory = Directory::new();
     let more = in_folder(&directory.path("state"));
-    let settings = directory.write("t.toml", &config(free_port(), free_port(), &more));
+    let settings = directory.write("t.toml", &config(0, 0, &more));
     let token = || {
         let mut command = tidegate(&["--config"]);
         let command = command.arg(&settings).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -204,7 +204,11 @@ fn an_upgrade_waits_for_what_is_being_recorded() {
         let hash: String = torrent.to_be_bytes().map(|byte| format!("%{byte:02x}")).concat();
         let hash = "%00".repeat(16) + &hash;
         let target = crate::talk::announce_target(0, 1).replace(&"%00".repeat(20), &hash);
-        crate::talk::http(tracker.v4(), &target.replace("/announce", &format!("/announce/{key}"))).1
+        crate::talk::http(
+            tracker.http4(),
+            &target.replace("/announce", &format!("/announce/{key}")),
+        )
+        .1
     };
     let api = Caller::of(&tracker);
     // Changes are taken again.

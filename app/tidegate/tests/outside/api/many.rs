@@ -1,15 +1,15 @@
 //! Much at once: thousands of changes while announces go on, and several who want different things.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use harness::http::Connection;
 use serde_json::{Value, json};
 
 use super::{Caller, TOKEN, hash, start_in};
-use crate::process::{Directory, PATIENCE, Tracker};
+use crate::process::{Directory, Tracker};
 use crate::talk::{announce_query, has, http, http_announce};
 
 /// Keys that are made by each of those who make them.
@@ -18,15 +18,12 @@ const MAKERS: usize = 8;
 /// Of so many one is not revoked.
 const KEPT: usize = 25;
 
-/// A connection that stays.
-struct Line(BufReader<TcpStream>);
+/// A connection that is kept.
+struct Line(Connection);
 
 impl Line {
     fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self(BufReader::new(stream))
+        Self(Connection::open(address).unwrap())
     }
 
     /// Status and body.
@@ -36,30 +33,19 @@ impl Line {
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        self.0.get_mut().write_all(request.as_bytes()).unwrap();
-        self.hear()
-    }
-
-    fn hear(&mut self) -> (u16, Vec<u8>) {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            assert!(self.0.read_line(&mut head).unwrap() > 0, "closed after {head:?}");
-        }
-        let head = head.to_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-        let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
-        self.0.read_exact(&mut body).unwrap();
-        (head[9..12].parse().unwrap(), body)
+        self.0.send(request).unwrap();
+        let response = self.0.receive().unwrap();
+        (response.status, response.body)
     }
 
     /// What an announce by that key gets.
     fn announce(&mut self, key: &str, torrent: u8) -> Vec<u8> {
         let query = announce_query(torrent, 1);
         let request = format!("GET /announce/{key}?{query} HTTP/1.1\r\nHost: x\r\n\r\n");
-        self.0.get_mut().write_all(request.as_bytes()).unwrap();
-        let (status, body) = self.hear();
-        assert_eq!(status, 200);
-        body
+        self.0.send(request).unwrap();
+        let response = self.0.receive().unwrap();
+        assert_eq!(response.status, 200);
+        response.body
     }
 }
 
@@ -98,7 +84,7 @@ fn ten_thousand_keys_come_and_go_while_announces_go_on() {
     let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     let made = thread::scope(|scope| {
         for port in 0..2u8 {
-            let (is_over, answered, address) = (&is_over, &answered, tracker.v4());
+            let (is_over, answered, address) = (&is_over, &answered, tracker.http4());
             scope.spawn(move || {
                 let mut line = Line::open(address);
                 while !is_over.load(Ordering::Relaxed) {
@@ -108,7 +94,7 @@ fn ten_thousand_keys_come_and_go_while_announces_go_on() {
                 }
             });
         }
-        let (admin, address) = (tracker.admin_address(), tracker.v4());
+        let (admin, address) = (tracker.admin_address(), tracker.http4());
         let makers = [(); MAKERS].map(|()| scope.spawn(move || make_keys(admin, address)));
         let made = makers.map(|maker| maker.join());
         is_over.store(true, Ordering::Relaxed);
@@ -120,7 +106,7 @@ fn ten_thousand_keys_come_and_go_while_announces_go_on() {
     assert_eq!((kept.len(), kept.len() + revoked.len()), (KEYS * MAKERS / KEPT, KEYS * MAKERS));
     let check = |tracker: &Tracker| {
         assert_eq!(tracker.metric("tidegate_user_keys"), kept.len() as f64 + 1.0);
-        let mut line = Line::open(tracker.v4());
+        let mut line = Line::open(tracker.http4());
         for key in &kept {
             assert!(has(&line.announce(key, 1), "8:complete"), "{key}");
         }
@@ -151,14 +137,14 @@ fn who_wants_different_things_of_one_entry_gets_one_of_them_everywhere() {
         (format!("/lists/deny/{}", hash(0xaa)), json!({ "key": "the-contested-key" }));
     // What of all this is in force, and what is recorded.
     let interval = |tracker: &Tracker| {
-        let answer = http_announce(tracker.v4(), 0xbb, 1);
+        let answer = http_announce(tracker.http4(), 0xbb, 1);
         [600, 700, 800, 900].into_iter().find(|s| has(&answer, format!("8:intervali{s}e")))
     };
     let seen = |tracker: &Tracker, api: &Caller| {
-        let is_denied = has(&http_announce(tracker.v4(), 0xaa, 1), "deny list");
+        let is_denied = has(&http_announce(tracker.http4(), 0xaa, 1), "deny list");
         let listed = api.expect(200, "GET /lists/deny", None)["entries"].clone();
         assert_eq!(is_denied, listed == json!([hash(0xaa)]), "{listed}");
-        let frozen = has(&http_announce(tracker.v4(), 0xcc, 1), "frozen");
+        let frozen = has(&http_announce(tracker.http4(), 0xcc, 1), "frozen");
         let torrent = api.ask(&format!("GET /torrents/{}", hash(0xcc)), None).1;
         let settings = api.expect(200, "GET /config", None);
         let mut all = settings["settings"].as_array().unwrap().iter();
@@ -207,6 +193,6 @@ fn who_wants_different_things_of_one_entry_gets_one_of_them_everywhere() {
     drop(tracker);
     // And so it is the next time.
     let (tracker, api) = start_in(Directory::new(), &more);
-    http(tracker.v4(), "/health");
+    http(tracker.http4(), "/health");
     assert_eq!(seen(&tracker, &api), before);
 }

@@ -4,7 +4,7 @@ use aws_lc_rs::hmac;
 use serde_json::{Value, json};
 
 use super::{Caller, start};
-use crate::process::free_port;
+use crate::process::unused_address;
 use crate::receiver::Answer::{Never, Status};
 use crate::receiver::{Post, Receiver};
 
@@ -28,16 +28,16 @@ fn hook(api: &Caller, url: &str) -> (u64, String) {
 
 #[test]
 fn posts_are_tried_again_until_they_are_taken_and_come_in_order() {
-    let ports = [(); 5].map(|()| free_port());
-    let list = ports.map(|port| format!("\"{port}\"")).join(", ");
+    let addresses = [(); 5].map(|()| unused_address());
+    let list = addresses.map(|address| format!("\"{}\"", address.port())).join(", ");
     let (tracker, api) = start(&format!("webhook_ports = [{list}]\n"));
-    let [unwilling, hanging, gone, refusing, other] = ports;
+    let [unwilling, hanging, gone, refusing, other] = addresses;
     let unwilling = Receiver::listen(unwilling, &[Status(503), Status(500)]);
     let hanging = Receiver::listen(hanging, &[Never]);
     let refusing = Receiver::listen(refusing, &[Status(400); 100]);
     let (_, secret) = hook(&api, &unwilling.url("/hook"));
     hook(&api, &hanging.url("/hook"));
-    hook(&api, &format!("http://127.0.0.1:{gone}/hook"));
+    hook(&api, &format!("http://{gone}/hook"));
     let (removed, _) = hook(&api, &refusing.url("/hook"));
     // Of another kind: nothing comes there.
     let other = Receiver::listen(other, &[]);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::stranger::{answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines};
-use crate::process::{free_port, run, stderr};
+use crate::process::{run, stderr, unused_address};
 
 /// What comes of announcing there: which kind of fault, and the sentence.
 fn fault(url: &str) -> (String, String) {
@@ -41,12 +41,13 @@ fn hang(stream: &mut TcpStream) {
 
 #[test]
 fn nobody_is_there() {
-    let port = free_port();
+    let address = unused_address();
+    let why = format!("cannot reach {}", address.ip());
     for scheme in ["udp", "http", "https", "ws", "wss"] {
-        expect(&format!("{scheme}://127.0.0.1:{port}/"), "unreachable", "cannot reach 127.0.0.1");
+        expect(&format!("{scheme}://{address}/"), "unreachable", &why);
     }
     expect("udp://tracker.invalid:1/", "unreachable", "cannot resolve tracker.invalid");
-    let output = run(&["announce", &format!("udp://127.0.0.1:{port}"), HASH, "-6"]);
+    let output = run(&["announce", &format!("udp://{address}"), HASH, "-6"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("no address of that family"), "{}", stderr(&output));
 }
@@ -96,8 +97,8 @@ fn answers_that_are_none() {
             "garbled",
             "a body of 99999999999 bytes",
         ),
-        (ok("<html>it works</html>"), "garbled", "\"<html>it works</html>\": it is not bencoded"),
-        (ok("de"), "garbled", "nothing of what was asked for"),
+        (ok("<html>it works</html>"), "garbled", "\"<html>it works</html>\": not bencoded"),
+        (ok("de"), "garbled", "the expected keys are missing"),
         (ok("d14:failure reason10:not\x1b[2Jyoue"), "refused", "refused: not\\u{1b}[2Jyou"),
         (
             "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into(),
@@ -229,11 +230,7 @@ fn websockets_that_are_none() {
         (closed, "lost", "has closed the WebSocket with code 1008"),
         (vec![0x88, 0], "lost", "has closed the WebSocket with no code"),
         (vec![0xff; 20], "garbled", "a broken frame: a reserved bit"),
-        (
-            vec![0x81, 127, 0, 0, 0, 1, 0, 0, 0, 0],
-            "garbled",
-            "a broken frame: the message is too big",
-        ),
+        (vec![0x81, 127, 0, 0, 0, 1, 0, 0, 0, 0], "garbled", "a broken frame: message too big"),
         (text("<html>"), "garbled", "\"<html>\", which is no message of a tracker"),
         (text("{}"), "garbled", "no message of a tracker"),
         (text(r#"{"failure reason":"not \"you\""}"#), "refused", "refused: not \"you\""),
@@ -298,7 +295,7 @@ fn a_scrape_that_is_none() {
     let page = answers(ok("d5:filesdee"), true);
     for (url, why, is_fault) in [
         (format!("udp://{empty}/"), "a scrape without figures", true),
-        (format!("http://{html}/announce"), "it is not bencoded", true),
+        (format!("http://{html}/announce"), "not bencoded", true),
         (format!("http://{html}/tracker"), "has no scrape: its path has no /announce", true),
         (format!("http://{page}/announce"), "the tracker says nothing of it", false),
     ] {

@@ -2,36 +2,20 @@
 
 use std::io::Read;
 use std::net::TcpStream;
-use std::process::Child;
-use std::time::{Duration, Instant};
 
 use super::*;
 use crate::admin::VARIABLE;
 use crate::api::TOKEN;
-use crate::process::{PATIENCE, config, tidegate};
+use crate::process::{PATIENCE, tidegate};
 use crate::talk::try_http;
 
-/// A tracker that ends with its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A tracker whose admin listener presents this certificate: its configuration file, and its admin port.
-fn tracker(directory: &Directory, name: &str) -> (Running, PathBuf, u16) {
-    let [port, admin_port] = [free_port(), free_port()];
+/// A tracker whose admin listener presents this certificate.
+fn tracker(directory: Directory, name: &str) -> Tracker {
     let [chain, key] = ["pem", "key"].map(|end| directory.path(&format!("{name}.{end}")));
     let more = format!(
         "tls = true\n[tls]\nlisten = []\ncertificates = [{{ chain = {chain:?}, key = {key:?} }}]\n"
     );
-    let file = directory.write("tidegate.toml", &config(port, admin_port, &more));
-    let mut command = tidegate(&["--config"]);
-    command.arg(&file).env(VARIABLE, TOKEN).stdout(Stdio::null()).stderr(Stdio::null());
-    (Running(command.spawn().unwrap()), file, admin_port)
+    Tracker::start_with(directory, &more, &[(VARIABLE, TOKEN)])
 }
 
 #[test]
@@ -39,19 +23,15 @@ fn the_api_is_reached_by_whom_its_certificate_convinces() {
     let directory = Directory::new();
     make_authority(&directory);
     issue(&directory, "here", "IP:127.0.0.1", (ECDSA, "30"));
-    let (_running, file, admin_port) = tracker(&directory, "here");
-    let ca = directory.path("ca.pem");
-    // Where it is, the configuration says: at https://127.0.0.1.
+    let tracker = tracker(directory, "here");
+    let ca = tracker.directory.path("ca.pem");
+    let url = format!("https://{}", tracker.admin_address());
     let ask = |task: &str, more: &[&str]| {
-        let mut command = tidegate(&["admin", task, "--config"]);
-        command.arg(&file).args(more).env(VARIABLE, TOKEN).output().unwrap()
+        let mut command = tidegate(&["admin", task, "--url", &url]);
+        command.args(more).env(VARIABLE, TOKEN).output().unwrap()
     };
     let trusting = ["--ca", ca.to_str().unwrap()];
-    let deadline = Instant::now() + PATIENCE;
-    while !ask("health", &trusting).status.success() {
-        assert!(Instant::now() < deadline, "{}", stderr(&ask("health", &trusting)));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    tracker.wait_until("ready", |_| ask("health", &trusting).status.success());
     assert!(stdout(&ask("stats", &trusting)).contains("uptime_s"));
     let doubtful = ask("stats", &[]);
     assert_eq!(doubtful.status.code(), Some(1));
@@ -61,8 +41,9 @@ fn the_api_is_reached_by_whom_its_certificate_convinces() {
         "{said}"
     );
     // The certificate is for the address alone.
-    let url = format!("https://localhost:{admin_port}");
-    let other = ask("stats", &[trusting.as_slice(), &["--url", &url]].concat());
+    let url = format!("https://localhost:{}", tracker.admin_address().port());
+    let mut command = tidegate(&["admin", "stats", "--url", &url]);
+    let other = command.args(trusting).env(VARIABLE, TOKEN).output().unwrap();
     assert_eq!(other.status.code(), Some(1));
     assert!(stderr(&other).contains("cannot be reached"), "{}", stderr(&other));
 }
@@ -72,21 +53,18 @@ fn it_speaks_tls_alone_and_takes_other_certificates() {
     let directory = Directory::new();
     make_authority(&directory);
     make(&directory, "host", ECDSA, "30");
-    let (_running, _, admin) = tracker(&directory, "host");
+    let tracker = tracker(directory, "host");
+    let (directory, admin) = (&tracker.directory, tracker.admin_address().port());
     let resolve = format!("host.test:{admin}:127.0.0.1");
     let curl = |scheme: &str, target: &str, options: &[&str]| {
         let url = format!("{scheme}://host.test:{admin}{target}");
         let words = ["curl", "--silent", "--show-error", "--cacert", "ca.pem", "--resolve"];
         let format = ["-w", "%{http_code}", "--max-time", "60"];
         let output =
-            ask(&directory, &[&words[..], &[&resolve], &format, options, &[&url]].concat(), "");
+            ask(directory, &[&words[..], &[&resolve], &format, options, &[&url]].concat(), "");
         stdout(&output)
     };
-    let deadline = Instant::now() + PATIENCE;
-    while curl("https", "/health/ready", &[]) != "ready\n200" {
-        assert!(Instant::now() < deadline, "it does not serve");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    tracker.wait_until("ready", |_| curl("https", "/health/ready", &[]) == "ready\n200");
     let bearer = format!("Authorization: Bearer {TOKEN}");
     let authorized = ["-H", bearer.as_str()];
     assert!(curl("https", "/metrics", &[]).ends_with("200"));
@@ -98,7 +76,7 @@ fn it_speaks_tls_alone_and_takes_other_certificates() {
     let address = ([127, 0, 0, 1], admin).into();
     let plain = try_http(address, "/health/ready");
     assert!(plain.is_err(), "{plain:?}");
-    make(&directory, "stranger", ECDSA, "30");
+    make(directory, "stranger", ECDSA, "30");
     assert_eq!(curl("https", "/health/ready", &["--cacert", "stranger.pem"]), "000");
     // Who does not finish the handshake keeps nobody waiting.
     let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -108,7 +86,7 @@ fn it_speaks_tls_alone_and_takes_other_certificates() {
     }
     assert_eq!(curl("https", "/health/ready", &[]), "ready\n200");
     drop(silent);
-    others_are_presented(&directory, admin, || {
+    others_are_presented(directory, admin, || {
         let post = ["-X", "POST"];
         let target = "/api/v1/certificates/reload";
         assert_eq!(curl("https", target, &[&authorized[..], &post].concat()), "204");

@@ -31,7 +31,7 @@ fn a_renewed_certificate_is_served_soon() {
     assert_ne!(before, after);
     secure.tracker.wait_until("the new one", |_| secure.serial("host.test") == after);
     let said = "certificates: 1 in force";
-    secure.tracker.wait_until(said, |it| it.stderr().contains(said));
+    secure.tracker.wait_for_log(said);
 }
 
 #[test]
@@ -41,10 +41,10 @@ fn a_broken_file_leaves_the_old_certificate_in_force() {
     secure.tracker.directory.write("host.pem", "-----BEGIN CERTIFICATE-----\nMII");
     secure.tracker.wait_until("complaint", |it| it.metric(FAILURES) == 1.0);
     let said = "the certificates in force stay: ";
-    secure.tracker.wait_until(said, |it| it.stderr().contains(said));
-    secure.tracker.has_said("host.pem: is cut short: a BEGIN has no END");
+    secure.tracker.wait_for_log(said);
+    secure.tracker.wait_for_log("host.pem: is cut short: a BEGIN has no END");
     assert_eq!(secure.serial("host.test"), before);
-    secure.tracker.signal("-HUP");
+    secure.tracker.reload();
     secure.tracker.wait_until("refusal", |it| it.metric(FAILURES) == 2.0);
     assert_eq!(secure.serial("host.test"), before);
     renew(&secure);
@@ -57,9 +57,9 @@ fn a_hangup_puts_other_certificates_in_force() {
     let secure = start();
     make(&secure.tracker.directory, "other", RSA, "30");
     secure.configure(&["host", "other"]);
-    secure.tracker.signal("-HUP");
+    secure.tracker.reload();
     let said = "reloaded; changed: tls.certificates";
-    secure.tracker.wait_until(said, |it| it.stderr().contains(said));
+    secure.tracker.wait_for_log(said);
     assert_eq!(secure.serial("host.test"), secure.serial_of("host.pem"));
     assert_eq!(secure.serial("other.test"), secure.serial_of("other.pem"));
     assert_eq!(secure.serial("unknown.test"), secure.serial_of("host.pem"));
@@ -67,8 +67,8 @@ fn a_hangup_puts_other_certificates_in_force() {
 
 /// What `config check` says of a certificate with this name.
 fn check(directory: &Directory, name: &str) -> (Option<i32>, String) {
-    let more = Secure::configuration(directory, free_port(), &[name]);
-    let file = directory.write("check.toml", &config(free_port(), free_port(), &more));
+    let more = Secure::configuration(directory, &[name]);
+    let file = directory.write("check.toml", &config(0, 0, &more));
     let output = run(&["config", "check", "--config", file.to_str().unwrap()]);
     let said = stdout(&output) + &stderr(&output);
     (output.status.code(), said.replace(&format!("{}/", directory.path("").display()), ""))

@@ -22,7 +22,7 @@ fn start(address: &str, days: &str) -> Secure {
 
 fn url(secure: &Secure, scheme: &str) -> String {
     let path = if scheme == "https" { "/announce" } else { "/" };
-    format!("{scheme}://127.0.0.1:{}{path}", secure.port)
+    format!("{scheme}://{}{path}", secure.address)
 }
 
 /// The exit code, and verdict and text of an item.
@@ -77,7 +77,7 @@ fn a_stranger_s_certificate_fails() {
     );
     // All else is looked at nevertheless, and the certificate whatever comes behind it.
     assert!(check(&secure, "https", &[], "announce").1.starts_with("ok: "));
-    let url = format!("wss://127.0.0.1:{}/announce", secure.port);
+    let url = format!("wss://{}/announce", secure.address);
     let text = stdout(&run(&["check", &url]));
     assert!(text.contains("failed   connect        refused: HTTP status 200"), "{text}");
     assert!(text.contains("failed   certificate    it stands alone"), "{text}");

@@ -23,7 +23,8 @@ fn curl_announces_and_keeps_the_connection() {
     for version in ["1.2", "1.3"] {
         let (least, most) = (format!("--tlsv{version}"), version);
         let format = "\\n%{num_connects} %{http_version} %{ssl_verify_result}\\n";
-        let output = secure.curl("https", secure.port, &[&least, "--tls-max", most, "-w", format]);
+        let output =
+            secure.curl("https", secure.address, &[&least, "--tls-max", most, "-w", format]);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{}", stderr(&output));
         assert_eq!(text.matches("8:intervali1800e").count(), 2, "{text}");
@@ -31,8 +32,8 @@ fn curl_announces_and_keeps_the_connection() {
         assert_eq!(ends, ["1 1.1 0", "0 1.1 0"], "{text}");
     }
     let series = format!(
-        "tidegate_tls_handshakes_total{{listener=\"127.0.0.1:{}\",protocol=\"https\"}}",
-        secure.port
+        "tidegate_tls_handshakes_total{{listener=\"{}\",protocol=\"https\"}}",
+        secure.address
     );
     secure.tracker.wait_until(&series, |it| it.metric(&series) == 2.0);
 }
@@ -40,9 +41,9 @@ fn curl_announces_and_keeps_the_connection() {
 #[test]
 fn who_mistakes_the_port_is_told_so() {
     let secure = start();
-    let output = secure.curl("http", secure.port, &[]);
+    let output = secure.curl("http", secure.address, &[]);
     assert!(stdout(&output).contains("the URL must begin with https:// or wss://"));
-    let output = secure.curl("https", secure.tracker.port, &[]);
+    let output = secure.curl("https", secure.tracker.http4(), &[]);
     assert!(!output.status.success() && stderr(&output).contains("wrong version number"));
 }
 
@@ -127,8 +128,8 @@ fn sessions_are_resumed_but_never_begin_with_data() {
 fn nobody_renegotiates() {
     let secure = start();
     let series = format!(
-        "tidegate_tls_handshakes_total{{listener=\"127.0.0.1:{}\",protocol=\"https\"}}",
-        secure.port
+        "tidegate_tls_handshakes_total{{listener=\"{}\",protocol=\"https\"}}",
+        secure.address
     );
     let text = secure.s_client(&["-tls1_2"], "R\n");
     assert!(text.contains("RENEGOTIATING"), "{text}");
@@ -202,19 +203,17 @@ fn half_handshakes_by_the_thousand_stop_nobody() {
     let directory = Directory::new();
     make_authority(&directory);
     make(&directory, "host", ECDSA, "30");
-    let (port, behind) = (free_port(), free_port());
     // Clients of a proxy are counted by their own addresses, of which there are several here.
-    let table = format!(
-        "[[listener]]\nprotocol = \"tls\"\nlisten = [\"127.0.0.1:{behind}\"]\n\
+    let table = "[[listener]]\nprotocol = \"tls\"\nlisten = [\"127.0.0.2:0\"]\n\
          http.proxy_protocol = \"v1v2\"\nhttp.trusted_proxies = [\"127.0.0.1\"]\n\
-         http.head_timeout_s = 3600\n"
-    );
-    let more = Secure::configuration(&directory, port, &["host"]) + &table;
-    let secure = Secure { tracker: Tracker::start(directory, &more), port };
+         http.head_timeout_s = 3600\n";
+    let more = Secure::configuration(&directory, &["host"]) + table;
+    let secure = Secure::start_with(directory, &more);
+    let behind = secure.tracker.listener("https", [127, 0, 0, 2]);
     let resident = || secure.tracker.metric("tidegate_process_resident_memory_bytes");
     let before = resident();
     let open = |number: usize| {
-        let mut stream = TcpStream::connect(("127.0.0.1", behind)).unwrap();
+        let mut stream = TcpStream::connect(behind).unwrap();
         let host = 1 + number % 2;
         // The beginning of a hello that has 512 bytes.
         let line =
@@ -225,7 +224,7 @@ fn half_handshakes_by_the_thousand_stop_nobody() {
     };
     let streams: Vec<TcpStream> = (0..2 * (HELD + MORE)).map(open).collect();
     let figure = |name: &str, more: &str| {
-        let labels = format!("listener=\"127.0.0.1:{behind}\",protocol=\"https\"{more}");
+        let labels = format!("listener=\"{behind}\",protocol=\"https\"{more}");
         secure.tracker.metric(&format!("tidegate_{name}{{{labels}}}"))
     };
     let refused = || figure("drops_total", ",reason=\"prefix_connection_limit\"");
@@ -235,8 +234,8 @@ fn half_handshakes_by_the_thousand_stop_nobody() {
     let each = (resident() - before) / (2 * HELD) as f64;
     assert!(each < 32.0 * 1024.0, "{each} bytes for each");
     // Others are served, behind the same proxy as elsewhere.
-    for (port, options) in [(behind, ["--haproxy-protocol"].as_slice()), (port, &[])] {
-        let output = secure.curl("https", port, options);
+    for (to, options) in [(behind, ["--haproxy-protocol"].as_slice()), (secure.address, &[])] {
+        let output = secure.curl("https", to, options);
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(text.matches("8:intervali1800e").count(), 2, "{text}{}", stderr(&output));
     }

@@ -1,27 +1,27 @@
-//! Bencoded answers to announces and scrapes.
+//! Bencoded responses to announces and scrapes.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use types::{InfoHash, PackedV4, PackedV6, PeerKey};
 
-use crate::bencode::{Malformed, Value, parse_loosely};
+use crate::bencode::{BencodeError, Value, parse_lenient};
 
-/// What a tracker says.
+/// A tracker's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<'a, T> {
-    /// What it was asked for.
-    Granted(T),
-    /// Why not, in its own words.
-    Refused(&'a [u8]),
+pub enum TrackerResponse<'a, T> {
+    /// The requested data.
+    Success(T),
+    /// The failure reason, as the tracker sent it.
+    Failure(&'a [u8]),
 }
 
-/// The answer to an announce.
+/// The response to an announce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Announced<'a> {
+pub struct AnnounceResponse<'a> {
     /// Seconds until the next announce.
     pub interval_s: Option<i64>,
-    /// Seconds before which there must be none.
+    /// Minimum seconds until the next announce.
     pub min_interval_s: Option<i64>,
     /// Seeders.
     pub complete: Option<i64>,
@@ -29,28 +29,28 @@ pub struct Announced<'a> {
     pub incomplete: Option<i64>,
     /// Downloads completed.
     pub downloaded: Option<i64>,
-    /// Peers of both families whose address is one: dictionaries may hold names, too.
+    /// Peers of both families. Peers whose address is a host name are left out.
     pub peers: Vec<SocketAddr>,
-    /// Where the tracker sees the client (BEP 24).
+    /// The client's address as the tracker sees it (BEP 24).
     pub external_ip: Option<IpAddr>,
-    /// What the tracker wants a person to read.
+    /// A message for the user.
     pub warning: Option<&'a [u8]>,
-    /// The first thing that is not as it should be.
-    pub departure: Option<Departure>,
+    /// The first violation of the protocol.
+    pub violation: Option<Violation>,
 }
 
-/// The answer to a scrape.
+/// The response to a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scraped {
-    /// The torrents that there are figures of, in the tracker's order.
-    pub files: Vec<File>,
-    /// The first thing that is not as it should be.
-    pub departure: Option<Departure>,
+pub struct ScrapeResponse {
+    /// The torrents that the tracker has counts for, in its order.
+    pub files: Vec<ScrapeEntry>,
+    /// The first violation of the protocol.
+    pub violation: Option<Violation>,
 }
 
-/// A torrent's figures in a scrape.
+/// The counts of one torrent in a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct ScrapeEntry {
     /// The torrent.
     pub info_hash: InfoHash,
     /// Seeders.
@@ -61,42 +61,44 @@ pub struct File {
     pub incomplete: Option<i64>,
 }
 
-/// What most clients can live with, but not all.
+/// A violation that most clients tolerate, but not all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
-    /// The bencoding is not strict.
-    Bencoding(Malformed),
-    /// There is no `interval`.
+pub enum Violation {
+    /// The bencoding is valid only for lenient decoders.
+    Bencoding(BencodeError),
+    /// `interval` is missing.
     NoInterval,
-    /// There are no `peers`, not even none.
+    /// Both `peers` and `peers6` are missing, rather than empty.
     NoPeers,
-    /// A compact list of peers ends within a peer.
-    PeerCutShort,
-    /// A peer that is none: a name for its address, or no port.
-    OddPeer,
+    /// A compact peer list ends within a peer.
+    TruncatedPeers,
+    /// A peer without an IP address or without a port.
+    InvalidPeer,
 }
 
-/// Why an answer is none.
+/// The reason why a body is not a tracker's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
-    /// It is not bencoded.
-    Bencoding(Malformed),
-    /// It is no dictionary.
-    NoDictionary,
-    /// It has nothing of what was asked for.
-    Nothing,
-    /// A key of `files` that is not 20 bytes long.
-    Key,
+pub enum ResponseError {
+    /// The body is not bencoded.
+    Bencoding(BencodeError),
+    /// The body is not a dictionary.
+    NotADictionary,
+    /// The keys of the response are missing: `interval` and `peers`, or `files`.
+    MissingKeys,
+    /// A key of `files` is not 20 bytes long.
+    InvalidInfoHash,
 }
 
-/// Reads the answer to an announce.
-pub fn announced(body: &[u8]) -> Result<Answer<'_, Announced<'_>>, Unreadable> {
-    let (value, departure) = dictionary(body)?;
+/// Parses the body of an announce response.
+pub fn parse_announce(
+    body: &[u8],
+) -> Result<TrackerResponse<'_, AnnounceResponse<'_>>, ResponseError> {
+    let (value, violation) = dictionary(body)?;
     if let Some(reason) = value.at("failure reason").and_then(Value::bytes) {
-        return Ok(Answer::Refused(reason));
+        return Ok(TrackerResponse::Failure(reason));
     }
     let int = |key| value.at(key).and_then(Value::int);
-    let mut found = Announced {
+    let mut found = AnnounceResponse {
         interval_s: int("interval"),
         min_interval_s: int("min interval"),
         complete: int("complete"),
@@ -105,58 +107,60 @@ pub fn announced(body: &[u8]) -> Result<Answer<'_, Announced<'_>>, Unreadable> {
         peers: Vec::new(),
         external_ip: value.at("external ip").and_then(Value::bytes).and_then(address),
         warning: value.at("warning message").and_then(Value::bytes),
-        departure: departure.map(Departure::Bencoding),
+        violation: violation.map(Violation::Bencoding),
     };
     let lists = [value.at("peers"), value.at("peers6")];
     if found.interval_s.is_none() {
         if lists == [None, None] {
-            return Err(Unreadable::Nothing);
+            return Err(ResponseError::MissingKeys);
         }
-        found.depart(Departure::NoInterval);
+        found.note_violation(Violation::NoInterval);
     }
     match lists {
-        [None, None] => found.depart(Departure::NoPeers),
+        [None, None] => found.note_violation(Violation::NoPeers),
         [v4, v6] => {
             found.peers_v4(v4);
             found.peers_v6(v6);
         }
     }
-    Ok(Answer::Granted(found))
+    Ok(TrackerResponse::Success(found))
 }
 
-/// Reads the answer to a scrape.
-pub fn scraped(body: &[u8]) -> Result<Answer<'_, Scraped>, Unreadable> {
-    let (value, departure) = dictionary(body)?;
+/// Parses the body of a scrape response.
+pub fn parse_scrape(body: &[u8]) -> Result<TrackerResponse<'_, ScrapeResponse>, ResponseError> {
+    let (value, violation) = dictionary(body)?;
     if let Some(reason) = value.at("failure reason").and_then(Value::bytes) {
-        return Ok(Answer::Refused(reason));
+        return Ok(TrackerResponse::Failure(reason));
     }
-    let Some(Value::Dict(files)) = value.at("files") else { return Err(Unreadable::Nothing) };
-    let file = |(key, figures): &(&[u8], Value<'_>)| {
-        let int = |key| figures.at(key).and_then(Value::int);
-        let info_hash = InfoHash((*key).try_into().map_err(|_| Unreadable::Key)?);
+    let Some(Value::Dict(files)) = value.at("files") else {
+        return Err(ResponseError::MissingKeys);
+    };
+    let file = |(key, counts): &(&[u8], Value<'_>)| {
+        let int = |key| counts.at(key).and_then(Value::int);
+        let info_hash = InfoHash((*key).try_into().map_err(|_| ResponseError::InvalidInfoHash)?);
         let [complete, downloaded, incomplete] =
             [int("complete"), int("downloaded"), int("incomplete")];
-        Ok(File { info_hash, complete, downloaded, incomplete })
+        Ok(ScrapeEntry { info_hash, complete, downloaded, incomplete })
     };
-    let files: Result<Vec<File>, Unreadable> = files.iter().map(file).collect();
-    let departure = departure.map(Departure::Bencoding);
-    Ok(Answer::Granted(Scraped { files: files?, departure }))
+    let files: Result<Vec<ScrapeEntry>, ResponseError> = files.iter().map(file).collect();
+    let violation = violation.map(Violation::Bencoding);
+    Ok(TrackerResponse::Success(ScrapeResponse { files: files?, violation }))
 }
 
-fn dictionary(body: &[u8]) -> Result<(Value<'_>, Option<Malformed>), Unreadable> {
-    let (value, departure) = parse_loosely(body).map_err(Unreadable::Bencoding)?;
+fn dictionary(body: &[u8]) -> Result<(Value<'_>, Option<BencodeError>), ResponseError> {
+    let (value, violation) = parse_lenient(body).map_err(ResponseError::Bencoding)?;
     match value {
-        Value::Dict(_) => Ok((value, departure)),
-        _ => Err(Unreadable::NoDictionary),
+        Value::Dict(_) => Ok((value, violation)),
+        _ => Err(ResponseError::NotADictionary),
     }
 }
 
-impl Announced<'_> {
-    fn depart(&mut self, departure: Departure) {
-        self.departure.get_or_insert(departure);
+impl AnnounceResponse<'_> {
+    fn note_violation(&mut self, violation: Violation) {
+        self.violation.get_or_insert(violation);
     }
 
-    /// A string of 6 bytes a peer (BEP 23), or a list of dictionaries (BEP 3).
+    /// Reads a string with 6 bytes a peer (BEP 23), or a list of dictionaries (BEP 3).
     fn peers_v4(&mut self, value: Option<&Value<'_>>) {
         match value {
             None => {}
@@ -164,29 +168,29 @@ impl Announced<'_> {
                 let (peers, rest) = bytes.as_chunks::<{ PackedV4::WIRE_LEN }>();
                 self.peers.extend(peers.iter().map(|peer| PeerKey::V4(*peer).socket_addr()));
                 if !rest.is_empty() {
-                    self.depart(Departure::PeerCutShort);
+                    self.note_violation(Violation::TruncatedPeers);
                 }
             }
             Some(Value::List(peers)) => {
                 for peer in peers {
                     match peer_of(peer) {
                         Some(peer) => self.peers.push(peer),
-                        None => self.depart(Departure::OddPeer),
+                        None => self.note_violation(Violation::InvalidPeer),
                     }
                 }
             }
-            Some(_) => self.depart(Departure::OddPeer),
+            Some(_) => self.note_violation(Violation::InvalidPeer),
         }
     }
 
-    /// A string of 18 bytes a peer (BEP 7).
+    /// Reads a string with 18 bytes a peer (BEP 7).
     fn peers_v6(&mut self, value: Option<&Value<'_>>) {
         let Some(value) = value else { return };
-        let Some(bytes) = value.bytes() else { return self.depart(Departure::OddPeer) };
+        let Some(bytes) = value.bytes() else { return self.note_violation(Violation::InvalidPeer) };
         let (peers, rest) = bytes.as_chunks::<{ PackedV6::WIRE_LEN }>();
         self.peers.extend(peers.iter().map(|peer| PeerKey::V6(*peer).socket_addr()));
         if !rest.is_empty() {
-            self.depart(Departure::PeerCutShort);
+            self.note_violation(Violation::TruncatedPeers);
         }
     }
 }
@@ -204,27 +208,27 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-impl fmt::Display for Departure {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bencoding(malformed) => write!(f, "bencoding that is not strict: {malformed}"),
-            Self::NoInterval => f.write_str("no interval"),
-            Self::NoPeers => f.write_str("no list of peers"),
-            Self::PeerCutShort => f.write_str("a list of peers that ends within one"),
-            Self::OddPeer => f.write_str("a peer without an address or a port"),
+            Self::Bencoding(error) => write!(f, "not strict bencoding: {error}"),
+            Self::NoInterval => f.write_str("interval is missing"),
+            Self::NoPeers => f.write_str("peers are missing"),
+            Self::TruncatedPeers => f.write_str("the peer list ends within a peer"),
+            Self::InvalidPeer => f.write_str("a peer has no IP address or no port"),
         }
     }
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for ResponseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bencoding(malformed) => write!(f, "it is not bencoded: {malformed}"),
-            Self::NoDictionary => f.write_str("it is no dictionary"),
-            Self::Nothing => f.write_str("it has nothing of what was asked for"),
-            Self::Key => f.write_str("it names a torrent by something else than 20 bytes"),
+            Self::Bencoding(error) => write!(f, "not bencoded: {error}"),
+            Self::NotADictionary => f.write_str("expected a dictionary"),
+            Self::MissingKeys => f.write_str("the expected keys are missing"),
+            Self::InvalidInfoHash => f.write_str("an info hash is not 20 bytes long"),
         }
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for ResponseError {}

@@ -1,11 +1,11 @@
-//! The client against the tracker's own codec, and against what other trackers write.
+//! The client against the tracker's own codec, and against responses of other trackers.
 
 use super::*;
-use crate::bencode::{Malformed, Reason};
-use crate::http::{self, AnnounceReply, PeerModel, ScrapeQuery, Target};
+use crate::bencode::{BencodeError, BencodeErrorKind};
+use crate::http::{self, AnnounceReply, PeerFormat, ScrapeQuery, Target};
 use types::{PackedV4, PackedV6, PeerId, Refusal, SwarmCounts};
 
-/// Numbers that look random.
+/// A pseudo-random generator.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ fn request(target: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn announces_are_read_as_they_were_meant() {
+fn announces_round_trip() {
     let mut random = Random(1);
     for n in 0..1000_u16 {
         let events = [Event::None, Event::Started, Event::Completed, Event::Stopped, Event::Paused];
@@ -43,19 +43,21 @@ fn announces_are_read_as_they_were_meant() {
         let mut target = Vec::new();
         announce_target(&mut target, "/announce/secret?a=b", &meant, 7);
         let bytes = request(&target);
-        let http::Head::Whole(read) = http::read_head(&bytes) else { panic!("{bytes:?}") };
+        let http::ParsedRequest::Complete(read) = http::read_head(&bytes) else {
+            panic!("{bytes:?}")
+        };
         assert!(read.keep_alive && read.key == Some(b"secret"));
         let Target::Announce(query) = read.target else { panic!("{:?}", read.target) };
         assert!(query.starts_with(b"a=b&info_hash=") && query.ends_with(b"&key=00000007"));
-        let said = http::announce_query(query).unwrap();
-        assert_eq!((said.announce, said.compact), (meant, true));
+        let parsed = http::announce_query(query).unwrap();
+        assert_eq!((parsed.announce, parsed.compact), (meant, true));
     }
 }
 
 //= bep48#scrape-url
 //= type=test
 #[test]
-fn scrapes_are_where_the_url_says() {
+fn derives_scrape_target_from_announce_url() {
     let target = |url| {
         let mut out = Vec::new();
         scrape_target(&mut out, url, &[InfoHash(*b"aaaaaaaaaaaaaaaaaaaa")])
@@ -76,27 +78,27 @@ fn scrapes_are_where_the_url_says() {
     let mut out = Vec::new();
     scrape_target(&mut out, "/announce", &hashes).unwrap();
     let bytes = request(&out);
-    let http::Head::Whole(read) = http::read_head(&bytes) else { panic!("{bytes:?}") };
+    let http::ParsedRequest::Complete(read) = http::read_head(&bytes) else { panic!("{bytes:?}") };
     let Target::Scrape(query) = read.target else { panic!("{:?}", read.target) };
-    let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
-    assert_eq!(ScrapeQuery::new(query).read_into(&mut room), Ok(hashes.as_slice()));
+    let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+    assert_eq!(ScrapeQuery::new(query).read_into(&mut buffer), Ok(hashes.as_slice()));
 }
 
 #[test]
-fn a_connection_is_kept_unless_it_shall_not_be() {
+fn close_request_asks_to_close_the_connection() {
     let mut out = Vec::new();
     get(&mut out, "h", b"/", true);
-    let http::Head::Whole(read) = http::read_head(&out) else { panic!("{out:?}") };
+    let http::ParsedRequest::Complete(read) = http::read_head(&out) else { panic!("{out:?}") };
     assert!(!read.keep_alive);
 }
 
 #[test]
-fn heads_are_whole_at_their_last_byte() {
+fn response_head_is_complete_at_its_last_byte() {
     let text = b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  5 \r\nLocation: /x\r\n\r\n";
     for len in 0..text.len() {
-        assert_eq!(read_head(&text[..len]), Head::Partial, "{len}");
+        assert_eq!(read_head(&text[..len]), ParsedResponse::Partial, "{len}");
     }
-    let expected = Response {
+    let expected = ResponseHead {
         status: 200,
         length: Length::Bytes(5),
         keep_alive: true,
@@ -104,13 +106,15 @@ fn heads_are_whole_at_their_last_byte() {
         encoding: None,
         consumed: text.len(),
     };
-    assert_eq!(read_head(text), Head::Whole(expected));
+    assert_eq!(read_head(text), ParsedResponse::Complete(expected));
 }
 
 #[test]
-fn a_body_is_as_long_as_its_head_says() {
-    let said = |head: &str| match read_head(format!("{head}\r\n\r\n").as_bytes()) {
-        Head::Whole(it) => Some((it.status, it.length, it.keep_alive, it.encoding.is_some())),
+fn reads_body_length_from_the_head() {
+    let parsed = |head: &str| match read_head(format!("{head}\r\n\r\n").as_bytes()) {
+        ParsedResponse::Complete(it) => {
+            Some((it.status, it.length, it.keep_alive, it.encoding.is_some()))
+        }
         _ => None,
     };
     let plain = |length, keep_alive| Some((200, length, keep_alive, false));
@@ -140,12 +144,12 @@ fn a_body_is_as_long_as_its_head_says() {
         ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999", None),
         ("SSH-2.0-x", None),
     ] {
-        assert_eq!(said(head), expected, "{head}");
+        assert_eq!(parsed(head), expected, "{head}");
     }
 }
 
 #[test]
-fn chunks_are_put_together() {
+fn reads_chunked_bodies() {
     let text = b"3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nHTTP";
     let end = text.len() - 4;
     let (mut at, mut body) = (0, Vec::new());
@@ -168,31 +172,31 @@ fn chunks_are_put_together() {
     }
     assert_eq!((body.as_slice(), at), (b"abc0123456789".as_slice(), end));
     for bad in [b"x\r\n".as_slice(), b"1\r\nab\r\n", b"fffffffffffffffff\r\n"] {
-        assert_eq!(read_chunk(bad), Chunk::Broken, "{bad:?}");
+        assert_eq!(read_chunk(bad), Chunk::Invalid, "{bad:?}");
     }
     assert_eq!(read_chunk(b"ffffffffffffffff\r\n"), Chunk::Partial);
 }
 
-fn granted(body: &[u8]) -> Announced<'_> {
-    match announced(body) {
-        Ok(Answer::Granted(it)) => it,
+fn granted(body: &[u8]) -> AnnounceResponse<'_> {
+    match parse_announce(body) {
+        Ok(TrackerResponse::Success(it)) => it,
         other => panic!("{}: {other:?}", body.escape_ascii()),
     }
 }
 
 #[test]
-fn our_own_answers_are_read() {
+fn parses_our_own_responses() {
     let v4 = PackedV4([1, 2, 3, 4, 0, 9, 0, 0]);
     let mut bytes = [0; 20];
     (bytes[0], bytes[15], bytes[17]) = (0x20, 1, 8);
     let v6 = PackedV6(bytes);
     let mut counts = SwarmCounts::default();
     (counts.v4.seeders, counts.v6.leechers, counts.downloads) = (1, 3, 2);
-    for model in [PeerModel::Compact, PeerModel::Dict, PeerModel::DictNoIds] {
+    for peer_format in [PeerFormat::Compact, PeerFormat::Dict, PeerFormat::DictNoIds] {
         let external_ip = [127, 0, 0, 1].into();
         let (interval_s, interval_min_s, warning) = (1800, 60, Some("soon closed"));
         let reply = AnnounceReply {
-            model,
+            peer_format,
             counts,
             v4: 1,
             v6: 1,
@@ -206,7 +210,7 @@ fn our_own_answers_are_read() {
         reply.peers_v4(&mut body, &mut 1, &[v4]);
         reply.peers_v6(&mut body, &[v6]);
         reply.finish(&mut body);
-        let expected = Announced {
+        let expected = AnnounceResponse {
             interval_s: Some(1800),
             min_interval_s: Some(60),
             complete: Some(1),
@@ -215,54 +219,64 @@ fn our_own_answers_are_read() {
             peers: vec![v4.key().socket_addr(), v6.key().socket_addr()],
             external_ip: Some(external_ip),
             warning: Some(b"soon closed"),
-            departure: None,
+            violation: None,
         };
         assert_eq!(granted(&body), expected);
         for len in 0..body.len() {
-            assert!(matches!(announced(&body[..len]), Err(Unreadable::Bencoding(_))), "{len}");
+            assert!(
+                matches!(parse_announce(&body[..len]), Err(ResponseError::Bencoding(_))),
+                "{len}"
+            );
         }
     }
     let mut body = Vec::new();
     let hash = InfoHash([7; 20]);
     http::scrape(&mut body, &[hash], &[counts]);
-    let file =
-        File { info_hash: hash, complete: Some(1), downloaded: Some(2), incomplete: Some(3) };
-    assert_eq!(scraped(&body), Ok(Answer::Granted(Scraped { files: vec![file], departure: None })));
+    let file = ScrapeEntry {
+        info_hash: hash,
+        complete: Some(1),
+        downloaded: Some(2),
+        incomplete: Some(3),
+    };
+    assert_eq!(
+        parse_scrape(&body),
+        Ok(TrackerResponse::Success(ScrapeResponse { files: vec![file], violation: None }))
+    );
     let mut body = Vec::new();
     http::failure(&mut body, Refusal::InfoHashMissing);
     let reason = Refusal::InfoHashMissing.text().as_bytes();
-    assert_eq!(announced(&body), Ok(Answer::Refused(reason)));
-    assert_eq!(scraped(&body), Ok(Answer::Refused(reason)));
+    assert_eq!(parse_announce(&body), Ok(TrackerResponse::Failure(reason)));
+    assert_eq!(parse_scrape(&body), Ok(TrackerResponse::Failure(reason)));
 }
 
 #[test]
-fn what_clients_can_live_with_is_told() {
-    let at = |at, reason| Some(Departure::Bencoding(Malformed { at, reason }));
-    for (body, departure) in [
+fn reports_tolerated_violations() {
+    let at = |at, kind| Some(Violation::Bencoding(BencodeError { at, kind }));
+    for (body, violation) in [
         (b"d8:intervali9e5:peers0:e".as_slice(), None),
-        (b"d5:peers0:8:intervali9ee", at(10, Reason::KeyOrder)),
-        (b"d8:intervali9e5:peers0:e\r\n", at(24, Reason::Trailing)),
-        (b"d5:peers0:e", Some(Departure::NoInterval)),
-        (b"d8:intervali9ee", Some(Departure::NoPeers)),
-        (b"d8:intervali9e5:peers7:1234567e", Some(Departure::PeerCutShort)),
-        (b"d8:intervali9e6:peers66:123456e", Some(Departure::PeerCutShort)),
+        (b"d5:peers0:8:intervali9ee", at(10, BencodeErrorKind::KeyOrder)),
+        (b"d8:intervali9e5:peers0:e\r\n", at(24, BencodeErrorKind::TrailingData)),
+        (b"d5:peers0:e", Some(Violation::NoInterval)),
+        (b"d8:intervali9ee", Some(Violation::NoPeers)),
+        (b"d8:intervali9e5:peers7:1234567e", Some(Violation::TruncatedPeers)),
+        (b"d8:intervali9e6:peers66:123456e", Some(Violation::TruncatedPeers)),
         (
             b"d8:intervali9e5:peersld2:ip7:1.2.3.44:porti9eed2:ip1:x4:porti9eeee",
-            Some(Departure::OddPeer),
+            Some(Violation::InvalidPeer),
         ),
-        (b"d8:intervali9e5:peersld2:ip7:1.2.3.44:porti70000eeee", Some(Departure::OddPeer)),
-        (b"d8:intervali9e5:peersi1ee", Some(Departure::OddPeer)),
+        (b"d8:intervali9e5:peersld2:ip7:1.2.3.44:porti70000eeee", Some(Violation::InvalidPeer)),
+        (b"d8:intervali9e5:peersi1ee", Some(Violation::InvalidPeer)),
     ] {
-        assert_eq!(granted(body).departure, departure, "{}", body.escape_ascii());
+        assert_eq!(granted(body).violation, violation, "{}", body.escape_ascii());
     }
 }
 
 #[test]
-fn what_is_no_answer_is_told() {
-    assert_eq!(announced(b"i1e"), Err(Unreadable::NoDictionary));
-    assert_eq!(announced(b"de"), Err(Unreadable::Nothing));
-    assert_eq!(scraped(b"de"), Err(Unreadable::Nothing));
-    assert_eq!(scraped(b"d5:filesd3:abcdeee"), Err(Unreadable::Key));
-    assert!(matches!(announced(b"<html>"), Err(Unreadable::Bencoding(_))));
-    assert!(matches!(scraped(b""), Err(Unreadable::Bencoding(_))));
+fn rejects_bodies_that_are_not_responses() {
+    assert_eq!(parse_announce(b"i1e"), Err(ResponseError::NotADictionary));
+    assert_eq!(parse_announce(b"de"), Err(ResponseError::MissingKeys));
+    assert_eq!(parse_scrape(b"de"), Err(ResponseError::MissingKeys));
+    assert_eq!(parse_scrape(b"d5:filesd3:abcdeee"), Err(ResponseError::InvalidInfoHash));
+    assert!(matches!(parse_announce(b"<html>"), Err(ResponseError::Bencoding(_))));
+    assert!(matches!(parse_scrape(b""), Err(ResponseError::Bencoding(_))));
 }

@@ -108,7 +108,7 @@ fn tls_on_the_port_of_http_is_told_so() {
     stream.write_all(&hello()).unwrap();
     let text = String::from_utf8(read_all(stream)).unwrap();
     assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
-    assert!(text.ends_with("this port speaks no TLS: the URL must begin with http:// or ws://\n"));
+    assert!(text.ends_with("this port does not use TLS: use an http:// or ws:// URL\n"));
     assert_eq!(server.finish(Protocol::Http).drops[DropReason::BadHttp.index()], 1);
 }
 

@@ -1,7 +1,7 @@
 //! WebTorrent over TLS.
 
 use types::{InfoHash, OfferId, PeerId};
-use wire::webtorrent::client::{self as messages, Reply};
+use wire::webtorrent::client::{self as messages, TrackerMessage};
 use wire::webtorrent::{Announce, Answer, Offer};
 use wire::ws::{self, CloseCode, Reader};
 
@@ -24,13 +24,14 @@ impl Web {
         let mut request = Vec::new();
         ws::client::request(&mut request, "tracker.test", "/", KEY);
         client.say(request);
-        let consumed = client.hear_until(|heard| match ws::client::answer(heard, KEY) {
-            ws::client::Answer::Accepted { consumed } => Some(consumed),
-            ws::client::Answer::Partial => None,
-            other => panic!("{other:?}"),
-        });
+        let consumed =
+            client.hear_until(|heard| match ws::client::read_handshake_reply(heard, KEY) {
+                ws::client::HandshakeReply::Accepted { consumed } => Some(consumed),
+                ws::client::HandshakeReply::Partial => None,
+                other => panic!("{other:?}"),
+            });
         client.heard.drain(..consumed);
-        Self { client, reader: Reader::of_server() }
+        Self { client, reader: Reader::for_server_frames() }
     }
 
     fn announce(&mut self, announce: &Announce<'_>) {
@@ -48,7 +49,7 @@ impl Web {
     fn hear<T>(&mut self, look: impl FnOnce(ws::Event<'_>) -> Option<T>) -> T {
         loop {
             let mut heard = take(&mut self.client.heard);
-            let ws::Read { consumed, event } = self.reader.read(&mut heard, usize::MAX);
+            let ws::ReadEvent { consumed, event } = self.reader.read(&mut heard, usize::MAX);
             if !matches!(event, ws::Event::Partial { .. }) {
                 let text = format!("{event:?}");
                 let found = look(event).unwrap_or_else(|| panic!("{text}"));
@@ -60,7 +61,7 @@ impl Web {
         }
     }
 
-    fn hear_message<T>(&mut self, look: impl FnOnce(Reply<'_>) -> Option<T>) -> T {
+    fn hear_message<T>(&mut self, look: impl FnOnce(TrackerMessage<'_>) -> Option<T>) -> T {
         self.hear(|event| match event {
             ws::Event::Text(text) => look(messages::read(&text).unwrap()),
             _ => None,
@@ -70,7 +71,9 @@ impl Web {
     /// How many peers there are.
     fn hear_announced(&mut self) -> u64 {
         self.hear_message(|reply| match reply {
-            Reply::Announced { complete, incomplete, .. } => Some(complete + incomplete),
+            TrackerMessage::AnnounceReply { complete, incomplete, .. } => {
+                Some(complete + incomplete)
+            }
             _ => None,
         })
     }
@@ -78,7 +81,7 @@ impl Web {
     /// Id and size of an offer.
     fn hear_offer(&mut self) -> (OfferId, usize) {
         self.hear_message(|reply| match reply {
-            Reply::Offer { offer, .. } => Some((offer.id, offer.json.len())),
+            TrackerMessage::Offer { offer, .. } => Some((offer.id, offer.json.len())),
             _ => None,
         })
     }
@@ -121,7 +124,7 @@ fn offers_and_answers_find_their_way() {
     };
     one.send(|out| messages::answer(out, &answer));
     let answered = two.hear_message(|reply| match reply {
-        Reply::Answer { offer_id, .. } => Some(offer_id),
+        TrackerMessage::Answer { offer_id, .. } => Some(offer_id),
         _ => None,
     });
     assert_eq!(answered, offer_id(9));
@@ -178,7 +181,7 @@ fn frames_may_come_in_one_record_with_the_request() {
     client.say(bytes);
     let end = client.hear_until(|heard| find(heard, b"\r\n\r\n")) + 4;
     client.heard.drain(..end);
-    let mut web = Web { client, reader: Reader::of_server() };
+    let mut web = Web { client, reader: Reader::for_server_frames() };
     assert_eq!(web.hear_announced(), 1);
 }
 

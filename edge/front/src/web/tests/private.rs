@@ -1,7 +1,7 @@
 //! WebSockets at a private door, and of those who are banned.
 
 use super::*;
-use tracker::{BanReason, BanRules, KeyId, KeyRules, KeyTotals, Network};
+use tracker::{BanReason, BanRules, IpPrefix, KeyId, KeyRules, KeyTotals};
 use types::UserKey;
 
 const TEXT: &str = "user-key-012345678";
@@ -96,7 +96,7 @@ fn who_is_banned_is_told_and_goes() {
     let mut server = Server::start(WebOptions::default());
     let mut client = server.client();
     client.join(1);
-    let home: Network = "127.0.0.0/8".parse().unwrap();
+    let home: IpPrefix = "127.0.0.0/8".parse().unwrap();
     server.tracker.bans().put(&[(home, None)]);
     client.announce(&leecher(1));
     assert_eq!(client.hear(), failure(Refusal::Banned));

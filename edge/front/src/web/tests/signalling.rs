@@ -175,9 +175,9 @@ fn scrapes_of_one_several_and_repeated_torrents() {
     let server = Server::start(WebOptions::default());
     let mut client = server.client();
     client.join(1);
-    let file = File { info_hash: HASH, complete: 0, incomplete: 1, downloaded: 0 };
+    let file = WebScrapeEntry { info_hash: HASH, complete: 0, incomplete: 1, downloaded: 0 };
     let unknown = InfoHash([b'u'; 20]);
-    let nothing = File { info_hash: unknown, incomplete: 0, ..file };
+    let nothing = WebScrapeEntry { info_hash: unknown, incomplete: 0, ..file };
     for (asked, files) in [
         (vec![HASH], vec![file]),
         (vec![unknown], vec![nothing]),

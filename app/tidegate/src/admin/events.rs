@@ -1,0 +1,128 @@
+//! What the tracker tells by itself: events, here or posted to somebody.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Session;
+use super::api::escape;
+use super::error::ApiError;
+use super::table::{Column, Format, column, date, plain};
+use crate::cli::{self, printable};
+
+#[derive(Subcommand)]
+pub(super) enum Webhooks {
+    /// All webhooks, without their secrets.
+    List,
+    /// Have events posted to a URL, and print the secret that posts are signed with, this once.
+    Create {
+        /// https, or http if the network is to be trusted; [admin] webhook_ports must name its port.
+        #[arg(value_name = "URL")]
+        target: String,
+        /// Which kinds, as ban, reload or warning; several with commas.
+        #[arg(long, value_name = "KIND", required = true, value_delimiter = ',')]
+        event: Vec<String>,
+    },
+    /// Post no more.
+    Remove {
+        #[arg(required = true)]
+        ids: Vec<u32>,
+    },
+}
+
+const WEBHOOKS: &[Column] = &[
+    column("id", "/id", Format::Count),
+    column("created", "/created", Format::Date),
+    column("url", "/url", Format::Text),
+    column("events", "/events", Format::Text),
+];
+
+impl Webhooks {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
+        match self {
+            Self::List => session.list("GET /webhooks", "webhooks", WEBHOOKS),
+            Self::Create { target, event } => {
+                let body = json!({ "url": target, "events": event });
+                let made = session.api.request("POST /webhooks", Some(&body))?;
+                session.print_value(&made, |made| {
+                    let secret = printable(made["secret"].as_str().unwrap_or_default());
+                    format!("webhook {}  {secret}  (shown this once)\n", plain(&made["id"]))
+                })
+            }
+            Self::Remove { ids } => ids.iter().try_for_each(|id| {
+                session.api.request(&format!("DELETE /webhooks/{id}"), None)?;
+                session.print_done(format_args!("webhook {id} is removed"))
+            }),
+        }
+    }
+}
+
+#[derive(Args)]
+pub(super) struct Events {
+    /// Only these kinds, as completed, ban, key_first_used or warning; several with commas.
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    kind: Vec<String>,
+    /// End after so many.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+}
+
+impl Events {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
+        let kinds = match self.kind.as_slice() {
+            [] => String::new(),
+            kinds => format!("?kinds={}", escape(&kinds.join(","))),
+        };
+        let mut stream = session.api.stream_events(&format!("GET /events{kinds}"))?;
+        let mut left = self.count.unwrap_or(u64::MAX);
+        while left > 0 {
+            let Some(message) = stream.next()? else {
+                return Err(ApiError::Failed(format!(
+                    "{} has ended the stream",
+                    session.api.url()
+                )));
+            };
+            if message.name == "missed" {
+                let missed = printable(&message.data);
+                cli::print_error(format_args!("{missed} events were not taken in time"));
+                continue;
+            }
+            let event: Value = serde_json::from_str(&message.data).unwrap_or_default();
+            session.print_value(&event, line)?;
+            left -= 1;
+        }
+        Ok(())
+    }
+}
+
+/// An event for people: when, what, and what is to be known of it.
+fn line(event: &Value) -> String {
+    let time = date(event["time"].as_u64().unwrap_or_default());
+    let mut text = format!("{time}  {:<15}", plain(&event["kind"]));
+    for (name, value) in event["data"].as_object().into_iter().flatten() {
+        if !value.is_null() {
+            let value = match (name.as_str(), value.as_u64()) {
+                ("expires", Some(seconds)) => date(seconds),
+                _ => plain(value),
+            };
+            text += &format!("  {}: {value}", printable(name));
+        }
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_a_line() {
+        let data = json!({ "network": "192.0.2.0/24", "reason": "a\nb", "expires": null });
+        let event = json!({ "id": 1, "time": 0, "kind": "ban", "data": data });
+        let due = "1970-01-01 00:00:00  ban              network: 192.0.2.0/24  reason: a\\nb\n";
+        assert_eq!(line(&event), due);
+        let bare = json!({ "time": 0, "kind": "reload", "data": {} });
+        assert_eq!(line(&bare), "1970-01-01 00:00:00  reload\n");
+    }
+}

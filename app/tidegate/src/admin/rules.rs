@@ -1,0 +1,400 @@
+//! Who is served, and who may say so: keys, lists, bans and tokens.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use client::Torrent;
+use serde_json::{Map, Value, json};
+use tracker::IpPrefix;
+use types::InfoHash;
+
+use super::error::ApiError;
+use super::table::{Column, Format, column, date, lines, plain};
+use super::upload::Upload;
+use super::{Pages, Session};
+use crate::cli::printable;
+use crate::dates::Expiry;
+
+/// When something ends, on the command line.
+#[derive(Args)]
+pub(super) struct ExpiryArg {
+    /// When it ends: a time from now as 12h, 30d or 2w, a date as 2030-12-31 (UTC), seconds since 1970, or
+    /// never.
+    #[arg(long, value_name = "WHEN")]
+    expires: Option<Expiry>,
+}
+
+impl ExpiryArg {
+    /// Puts it into a wish, if it is said; `never` as null.
+    fn body(&self, body: &mut Map<String, Value>) {
+        if let Some(Expiry(at)) = self.expires {
+            body.insert("expires".into(), json!(at));
+        }
+    }
+}
+
+#[derive(Subcommand)]
+pub(super) enum Keys {
+    /// All keys.
+    List,
+    /// Make a key, and print it.
+    Create {
+        /// Take the key in this file, or from standard input if that is `-`, instead of drawing one.
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
+        #[command(flatten)]
+        rules: KeyRulesArgs,
+    },
+    /// A key, with what its holder has moved.
+    Show { id: u32 },
+    /// Give a key another name or other rules; what is not said stays.
+    Change {
+        id: u32,
+        #[command(flatten)]
+        rules: KeyRulesArgs,
+    },
+    /// Serve its holder no more.
+    Revoke {
+        #[arg(required = true)]
+        ids: Vec<u32>,
+    },
+}
+
+/// What a key allows. 0 is no bound.
+#[derive(Args)]
+pub(super) struct KeyRulesArgs {
+    /// What people call it.
+    #[arg(long)]
+    name: Option<String>,
+    #[command(flatten)]
+    expiry: ExpiryArg,
+    /// Torrents at a time; 0 is no bound, as below.
+    #[arg(long, value_name = "N")]
+    torrents: Option<u32>,
+    /// Peers in one torrent.
+    #[arg(long, value_name = "N")]
+    peers_per_torrent: Option<u16>,
+    /// Addresses at a time.
+    #[arg(long, value_name = "N")]
+    addresses: Option<u16>,
+    /// Announces in a minute.
+    #[arg(long, value_name = "N")]
+    announces_per_minute: Option<u16>,
+}
+
+const KEYS: &[Column] = &[
+    column("id", "/id", Format::Count),
+    column("name", "/name", Format::Text),
+    column("key", "/key", Format::Text),
+    column("expires", "/expires", Format::Date),
+    column("torrents", "/torrents", Format::Limit),
+    column("peers", "/peers_per_torrent", Format::Limit),
+    column("addresses", "/addresses", Format::Limit),
+    column("per minute", "/announces_per_minute", Format::Limit),
+    column("first used", "/first_used", Format::Date),
+    column("uploaded", "/totals/uploaded", Format::Bytes),
+    column("downloaded", "/totals/downloaded", Format::Bytes),
+];
+
+impl Keys {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
+        match self {
+            Self::List => {
+                let pages = Pages { path: "/keys", query: String::new(), of: "keys", size: 1000 };
+                session.pages(&pages, usize::MAX, KEYS)
+            }
+            Self::Create { key_file, rules } => {
+                let mut body = rules.body();
+                if let Some(file) = key_file {
+                    body.insert("key".into(), read_key(file)?.into());
+                }
+                session.show("POST /keys", Some(&body.into()))
+            }
+            Self::Show { id } => session.show(&format!("GET /keys/{id}"), None),
+            Self::Change { id, rules } => {
+                session.show(&format!("PATCH /keys/{id}"), Some(&rules.body().into()))
+            }
+            Self::Revoke { ids } => ids.iter().try_for_each(|id| {
+                session.api.request(&format!("DELETE /keys/{id}"), None)?;
+                session.print_done(format_args!("key {id} is revoked"))
+            }),
+        }
+    }
+}
+
+impl KeyRulesArgs {
+    /// What is said of it.
+    fn body(&self) -> Map<String, Value> {
+        let Self { name, expiry, torrents, peers_per_torrent, addresses, announces_per_minute } =
+            self;
+        let mut body = Map::new();
+        let mut put = |name: &str, value: Option<Value>| {
+            value.map(|value| body.insert(name.into(), value));
+        };
+        put("name", name.clone().map(Value::from));
+        put("torrents", torrents.map(Value::from));
+        put("peers_per_torrent", peers_per_torrent.map(Value::from));
+        put("addresses", addresses.map(Value::from));
+        put("announces_per_minute", announces_per_minute.map(Value::from));
+        expiry.body(&mut body);
+        body
+    }
+}
+
+/// The one word in a file.
+fn read_key(file: &Path) -> Result<String, ApiError> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        io::stdin().read_to_string(&mut text)
+    } else {
+        File::open(file).and_then(|mut file| file.read_to_string(&mut text))
+    };
+    read.map_err(|error| ApiError::Usage(format!("{}: cannot be read: {error}", file.display())))?;
+    Ok(text.trim().into())
+}
+
+#[derive(Args)]
+pub(super) struct Lists {
+    /// Which list.
+    list: List,
+    #[command(subcommand)]
+    task: ListTask,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum List {
+    /// What is allowed, where only that is served.
+    Allow,
+    /// What is denied.
+    Deny,
+}
+
+#[derive(Subcommand)]
+enum ListTask {
+    /// Add torrents: hashes of 40 or 64 digits, .torrent files, magnet links.
+    Add {
+        #[arg(required = true, value_name = "TORRENT")]
+        torrents: Vec<String>,
+    },
+    /// Remove torrents. The exit code is 1 if one was not on the list.
+    Remove {
+        #[arg(required = true, value_name = "TORRENT")]
+        torrents: Vec<String>,
+    },
+    /// Print all entries, one a line.
+    #[command(visible_alias = "export")]
+    Show,
+    /// Add the entries in a file, all or none: a hash a line, with # before comments.
+    Import {
+        /// Standard input, if it is `-` or not given.
+        #[arg(default_value = "-")]
+        file: PathBuf,
+        /// Remove them instead.
+        #[arg(long)]
+        remove: bool,
+    },
+}
+
+impl Lists {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
+        let path = match self.list {
+            List::Allow => "/lists/allow",
+            List::Deny => "/lists/deny",
+        };
+        match &self.task {
+            ListTask::Add { torrents } => {
+                let hashes = hashes(torrents)?;
+                let hashes: Vec<_> = hashes.iter().map(InfoHash::to_string).collect();
+                let outcome = session.api.request(&format!("POST {path}"), Some(&json!(hashes)))?;
+                session.print_value(&outcome, |outcome| changed(outcome, "added"))
+            }
+            ListTask::Remove { torrents } => {
+                let hashes = hashes(torrents)?;
+                let hashes: Vec<_> = hashes.iter().map(InfoHash::to_string).collect();
+                let outcome =
+                    session.api.request(&format!("DELETE {path}"), Some(&json!(hashes)))?;
+                session.print_value(&outcome, |outcome| changed(outcome, "removed"))?;
+                if outcome["changed"] != outcome["named"] {
+                    return Err(ApiError::Failed("not all of them were on the list".into()));
+                }
+                Ok(())
+            }
+            ListTask::Show => show(session, path),
+            ListTask::Import { file, remove } => {
+                let (method, done) =
+                    if *remove { ("DELETE", "removed") } else { ("POST", "added") };
+                let outcome = session.api.send(&format!("{method} {path}"), opened(file)?)?;
+                session.print_value(&outcome, |outcome| changed(outcome, done))
+            }
+        }
+    }
+}
+
+/// The info hashes of torrents; a hybrid has two.
+pub(super) fn hashes(torrents: &[String]) -> Result<Vec<InfoHash>, ApiError> {
+    let mut hashes = Vec::new();
+    for text in torrents {
+        hashes.extend(Torrent::read(text).map_err(|bad| ApiError::Usage(bad.to_string()))?.hashes);
+    }
+    Ok(hashes)
+}
+
+fn changed(outcome: &Value, done: &str) -> String {
+    let Value::Object(outcome) = outcome else { return lines(outcome) };
+    let figure = |name: &str| plain(outcome.get(name).unwrap_or(&Value::Null));
+    let (named, changed, total) = (figure("named"), figure("changed"), figure("total"));
+    format!("{done} {changed} of {named}; {total} are on the list\n")
+}
+
+/// Prints a list as it comes.
+fn show(session: &Session, path: &str) -> Result<(), ApiError> {
+    let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
+    let mut begun = Vec::new();
+    let mut write = |bytes: &[u8]| match out.write_all(bytes) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(ApiError::OutputClosed),
+        Err(error) => Err(ApiError::Usage(format!("cannot print: {error}"))),
+    };
+    session.api.read(&format!("GET {path}"), |chunk| {
+        if !session.json {
+            return write(chunk);
+        }
+        begun.extend_from_slice(chunk);
+        let whole = begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        for line in begun.drain(..whole).as_slice().split(|byte| *byte == b'\n') {
+            if !line.is_empty() {
+                let line = json!({ "info_hash": String::from_utf8_lossy(line) });
+                write(format!("{line}\n").as_bytes())?;
+            }
+        }
+        Ok(())
+    })?;
+    write(b"")?;
+    match out.flush() {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(ApiError::Usage(format!("cannot print: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn opened(file: &Path) -> Result<Upload, ApiError> {
+    if file == Path::new("-") {
+        return Ok(Upload::new("standard input".into(), Box::new(BufReader::new(io::stdin()))));
+    }
+    let name = file.display().to_string();
+    let opened = File::open(file);
+    let opened =
+        opened.map_err(|error| ApiError::Usage(format!("{name}: cannot be read: {error}")))?;
+    Ok(Upload::new(name, Box::new(BufReader::new(opened))))
+}
+
+#[derive(Subcommand)]
+pub(super) enum Bans {
+    /// Bans in force.
+    List,
+    /// Ban a network.
+    Add {
+        /// An address, or a network as 192.0.2.0/24.
+        network: IpPrefix,
+        /// Why; for people.
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        expiry: ExpiryArg,
+    },
+    /// End the bans of networks.
+    Remove {
+        #[arg(required = true, value_name = "NETWORK")]
+        networks: Vec<IpPrefix>,
+    },
+}
+
+const BANS: &[Column] = &[
+    column("network", "/network", Format::Text),
+    column("created", "/created", Format::Date),
+    column("expires", "/expires", Format::Date),
+    column("automatic", "/automatic", Format::Text),
+    column("reason", "/reason", Format::Text),
+];
+
+impl Bans {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
+        match self {
+            Self::List => {
+                let pages = Pages { path: "/bans", query: String::new(), of: "bans", size: 1000 };
+                session.pages(&pages, usize::MAX, BANS)
+            }
+            Self::Add { network, reason, expiry } => {
+                let mut body = Map::new();
+                body.insert("network".into(), network.to_string().into());
+                body.insert("reason".into(), reason.as_str().into());
+                expiry.body(&mut body);
+                let ban = session.api.request("POST /bans", Some(&body.into()))?;
+                session.print_value(&ban, |ban| {
+                    let end = ban["expires"].as_u64();
+                    let end = end.map_or_else(|| "further notice".into(), date);
+                    format!("{} is banned until {end}\n", plain(&ban["network"]))
+                })
+            }
+            Self::Remove { networks } => networks.iter().try_for_each(|network| {
+                session.api.request(&format!("DELETE /bans/{network}"), None)?;
+                session.print_done(format_args!("{network} is banned no more"))
+            }),
+        }
+    }
+}
+
+#[derive(Subcommand)]
+pub(super) enum Tokens {
+    /// All tokens, without their secrets.
+    List,
+    /// Make a token, and print it, this once.
+    Create {
+        /// What people call it.
+        name: String,
+        /// What it may do, as stats:read (docs/api.md has all scopes); several with commas.
+        #[arg(long, value_name = "SCOPE", required = true, value_delimiter = ',')]
+        scope: Vec<String>,
+        #[command(flatten)]
+        expiry: ExpiryArg,
+    },
+    /// Let nobody in with it any more.
+    Revoke {
+        #[arg(required = true)]
+        ids: Vec<u32>,
+    },
+}
+
+const TOKENS: &[Column] = &[
+    column("id", "/id", Format::Count),
+    column("name", "/name", Format::Text),
+    column("created", "/created", Format::Date),
+    column("expires", "/expires", Format::Date),
+    column("scopes", "/scopes", Format::Text),
+];
+
+impl Tokens {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
+        match self {
+            Self::List => session.list("GET /tokens", "tokens", TOKENS),
+            Self::Create { name, scope, expiry } => {
+                let mut body = Map::new();
+                body.insert("name".into(), name.as_str().into());
+                body.insert("scopes".into(), json!(scope));
+                expiry.body(&mut body);
+                let token = session.api.request("POST /tokens", Some(&body.into()))?;
+                session.print_value(&token, |token| {
+                    let secret = printable(token["secret"].as_str().unwrap_or_default());
+                    format!("token {}  {secret}  (shown this once)\n", plain(&token["id"]))
+                })
+            }
+            Self::Revoke { ids } => ids.iter().try_for_each(|id| {
+                session.api.request(&format!("DELETE /tokens/{id}"), None)?;
+                session.print_done(format_args!("token {id} is revoked"))
+            }),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What is known of a tracker, kept as news come in.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
+use crate::admin::SseMessage;
+
+/// Seconds that are kept for the course of requests: more than a terminal has columns.
+const HISTORY_MAX: usize = 600;
+
+/// What requests come over.
+pub(super) const PROTOCOLS: [&str; 5] = ["udp", "http", "https", "ws", "wss"];
+
+/// Something new from the tracker.
+pub(super) enum Update {
+    Version(String),
+    Snapshot(SseMessage),
+    /// Torrents, or why there are none.
+    Torrents(Result<Value, String>),
+    /// The stream of figures has ended, and why.
+    Disconnected(String),
+}
+
+/// The latest figures.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) version: String,
+    /// The names of the figures in a sample.
+    fields: Vec<String>,
+    sample: Vec<f64>,
+    /// All requests of each second, the latest last.
+    pub(super) request_history: VecDeque<f64>,
+    /// What is told every five seconds, by name.
+    pub(super) tables: Value,
+    pub(super) torrents: Vec<Torrent>,
+    /// Why there are no torrents.
+    pub(super) torrents_error: Option<String>,
+    /// Why there are no new figures.
+    pub(super) stream_error: Option<String>,
+}
+
+/// A torrent in the list.
+#[derive(Debug)]
+pub(super) struct Torrent {
+    pub(super) info_hash: String,
+    pub(super) seeders: u64,
+    pub(super) leechers: u64,
+    pub(super) downloads: u64,
+    pub(super) age_s: u64,
+}
+
+impl Snapshot {
+    pub(super) fn apply(&mut self, updates: Update) {
+        match updates {
+            Update::Version(version) => self.version = version,
+            Update::Disconnected(why) => self.stream_error = Some(why),
+            Update::Torrents(Ok(page)) => {
+                let torrents = page["torrents"].as_array().map(Vec::as_slice).unwrap_or_default();
+                self.torrents = torrents.iter().map(torrent).collect();
+                self.torrents_error = None;
+            }
+            Update::Torrents(Err(why)) => self.torrents_error = Some(why),
+            Update::Snapshot(message) => {
+                self.stream_error = None;
+                let data = serde_json::from_str(&message.data).unwrap_or_default();
+                self.put(&message.name, data);
+            }
+        }
+    }
+
+    fn put(&mut self, name: &str, mut data: Value) {
+        match name {
+            "history" => {
+                let fields = serde_json::from_value(data["fields"].take());
+                self.fields = fields.unwrap_or_default();
+                self.request_history.clear();
+                let rows = data["seconds"].as_array().map(Vec::as_slice).unwrap_or_default();
+                rows.iter().for_each(|row| self.add(row));
+            }
+            "sample" => self.add(&data),
+            "tables" => self.tables = data,
+            // Of a later version.
+            _ => {}
+        }
+    }
+
+    /// Takes the figures of another second.
+    fn add(&mut self, row: &Value) {
+        let numbers = row.as_array().map(Vec::as_slice).unwrap_or_default();
+        self.sample = numbers.iter().map(|number| number.as_f64().unwrap_or_default()).collect();
+        if self.request_history.len() >= HISTORY_MAX {
+            self.request_history.pop_front();
+        }
+        self.request_history.push_back(self.requests());
+    }
+
+    /// Whether there is anything to show.
+    pub(super) fn has_sample(&self) -> bool {
+        !self.sample.is_empty()
+    }
+
+    /// Whether there is nothing more to wait for.
+    pub(super) fn is_complete(&self) -> bool {
+        self.has_sample() && self.tables.is_object()
+    }
+
+    /// A figure of the latest sample; 0 if it is not known.
+    pub(super) fn of(&self, name: &str) -> f64 {
+        let at = self.fields.iter().position(|field| field == name);
+        at.and_then(|at| self.sample.get(at)).copied().unwrap_or_default()
+    }
+
+    /// Requests in the latest second, over all protocols.
+    pub(super) fn requests(&self) -> f64 {
+        PROTOCOLS.iter().map(|protocol| self.of(&format!("{protocol}_s"))).sum()
+    }
+
+    /// A table's pairs, the largest first.
+    pub(super) fn ranking(&self, table: &str) -> Vec<(&str, f64)> {
+        let pairs = self.tables[table].as_object().into_iter().flatten();
+        let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_f64().unwrap_or_default()));
+        let mut pairs: Vec<_> = pairs.filter(|(_, value)| *value > 0.0).collect();
+        pairs.sort_by(|(_, one), (_, two)| two.total_cmp(one));
+        pairs
+    }
+}
+
+fn torrent(row: &Value) -> Torrent {
+    let count = |name: &str| row[name].as_u64().unwrap_or_default();
+    Torrent {
+        info_hash: row["info_hash"].as_str().unwrap_or_default().into(),
+        seeders: count("seeders"),
+        leechers: count("leechers"),
+        downloads: count("downloads"),
+        age_s: count("age_s"),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use serde_json::json;
+
+    pub(in crate::top) fn told(name: &str, data: &Value) -> Update {
+        Update::Snapshot(SseMessage { name: name.into(), data: data.to_string() })
+    }
+
+    #[test]
+    fn figures_are_the_latest() {
+        let mut snapshot = Snapshot::default();
+        assert!(!snapshot.has_sample());
+        let history =
+            json!({ "fields": ["time", "udp_s", "ws_s"], "seconds": [[1, 2, 3], [2, 4.5, 0]] });
+        snapshot.apply(told("history", &history));
+        assert!(snapshot.has_sample() && !snapshot.is_complete());
+        assert_eq!(
+            (snapshot.of("udp_s"), snapshot.of("nonsense"), snapshot.requests()),
+            (4.5, 0.0, 4.5)
+        );
+        snapshot.apply(Update::Disconnected("x".into()));
+        snapshot.apply(told("sample", &json!([3, 1, 1])));
+        assert_eq!(snapshot.request_history, [5.0, 4.5, 2.0]);
+        assert_eq!(snapshot.stream_error, None);
+        snapshot.apply(told("tables", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
+        assert!(snapshot.is_complete());
+        assert_eq!(snapshot.ranking("drops"), [("b", 2.0), ("a", 1.0)]);
+        assert_eq!(snapshot.ranking("refusals"), []);
+        for _ in 0..HISTORY_MAX {
+            snapshot.apply(told("sample", &json!([3, 0, 7])));
+        }
+        assert_eq!(
+            (snapshot.request_history.len(), snapshot.request_history[0]),
+            (HISTORY_MAX, 7.0)
+        );
+    }
+}

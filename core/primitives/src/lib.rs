@@ -1,0 +1,18 @@
+//! Building blocks that know no BitTorrent: memory in huge pages, atomic words, prefetching, SipHash,
+//! random numbers and IP prefixes.
+//!
+//! With `edge/net` the only home of `unsafe`: three modules here allow it, the rest of the core
+//! forbids it. No clock, entropy or I/O: keys and seeds are arguments.
+#![deny(unsafe_code)]
+
+mod ip_prefix;
+pub mod memory;
+mod prefetch;
+mod random;
+pub mod siphash;
+mod words;
+
+pub use ip_prefix::{IpPrefix, ParseIpPrefixError};
+pub use prefetch::prefetch;
+pub use random::Random;
+pub use words::AtomicWords;

@@ -1,0 +1,283 @@
+//! Memory by the cache line: zeroed areas of the operating system's pages, seen as plain values.
+//!
+//! # Safety
+//!
+//! * A [`Region`] owns its pages alone from [`map`] to [`unmap`], and they never move: references
+//!   into it borrow it.
+//! * Pages come zeroed, so every byte is initialised.
+//! * What is written into a [`Line`] is plain ([`Pod`]: any bytes are a valid value, and there is no
+//!   padding), so that the bytes stay initialised.
+#![allow(unsafe_code)]
+
+use std::mem::{align_of, size_of};
+use std::ptr::NonNull;
+use std::slice;
+
+use bytemuck::{Pod, Zeroable};
+
+/// A cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct Line(pub [u64; 8]);
+
+/// Bytes of a line.
+pub const LINE: usize = 64;
+/// Lines of a huge page (2 MiB), to which larger regions are aligned.
+pub const HUGE_LINES: usize = (2 << 20) / LINE;
+
+const _: () = assert!(size_of::<Line>() == LINE);
+const _: () = assert!(align_of::<Line>() == LINE);
+
+/// Views lines as values of another type, as many as fit.
+#[inline(always)]
+pub fn values<T: Pod>(lines: &[Line]) -> &[T] {
+    const { assert!(size_of::<T>() > 0) };
+    if LINE.is_multiple_of(size_of::<T>()) {
+        return bytemuck::cast_slice(lines);
+    }
+    let bytes: &[u8] = bytemuck::cast_slice(lines);
+    bytemuck::cast_slice(&bytes[..whole::<T>(bytes.len())])
+}
+
+/// Views lines as mutable values of another type, as many as fit.
+#[inline(always)]
+pub fn values_mut<T: Pod>(lines: &mut [Line]) -> &mut [T] {
+    const { assert!(size_of::<T>() > 0) };
+    if LINE.is_multiple_of(size_of::<T>()) {
+        return bytemuck::cast_slice_mut(lines);
+    }
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(lines);
+    let len = whole::<T>(bytes.len());
+    bytemuck::cast_slice_mut(&mut bytes[..len])
+}
+
+/// Bytes of the whole values among `bytes`.
+#[inline(always)]
+fn whole<T>(bytes: usize) -> usize {
+    bytes / size_of::<T>() * size_of::<T>()
+}
+
+/// Zeroed lines, one after the other, straight from the operating system where it lets us: what was
+/// never touched costs no memory.
+pub struct Region {
+    first: NonNull<Line>,
+    len: usize,
+    /// Whether huge pages have been asked for.
+    is_huge: bool,
+}
+
+// SAFETY: it owns plain memory, as a boxed slice does.
+unsafe impl Send for Region {}
+// SAFETY: as a boxed slice.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// `len` lines, at least one. Regions of a huge page or more are aligned to it.
+    pub fn new(len: usize) -> Self {
+        assert!(len > 0 && len <= isize::MAX as usize / LINE);
+        Self { first: map(len), len, is_huge: false }
+    }
+
+    /// The same in huge pages, which miss the translation buffer less, and touched already. That
+    /// takes most of a millisecond for each: not for where an announce waits.
+    pub fn prepared(len: usize) -> Self {
+        let mut region = Self::new(len);
+        region.advise_huge();
+        for line in region.lines_mut().iter_mut().step_by(4096 / LINE) {
+            *line = Line::default();
+        }
+        region
+    }
+
+    /// Whether it should be moved to a prepared one, once all of it is in use: a huge page costs as
+    /// much memory as it spans.
+    pub fn is_small(&self) -> bool {
+        !self.is_huge
+    }
+
+    /// Moves what it holds to `prepared`, which is of the same length; gives the old memory. 2 MiB
+    /// take a quarter of a millisecond.
+    pub fn move_to(&mut self, mut prepared: Self) -> Self {
+        prepared.lines_mut().copy_from_slice(self.lines());
+        std::mem::replace(self, prepared)
+    }
+
+    /// Moves the region to huge pages in place, which blocks for half a millisecond for each. Safe while
+    /// other threads use the memory. Does nothing where the system cannot.
+    pub(crate) fn collapse(&self) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        // SAFETY: the range is this region's own mapping; the advice does not change what it holds.
+        unsafe {
+            let (start, bytes) = (self.first.as_ptr().cast(), self.len * LINE);
+            libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
+            // Since Linux 6.1. Without it the system does the same at its leisure.
+            libc::madvise(start, bytes, libc::MADV_COLLAPSE);
+        }
+    }
+
+    /// The first line and the number of lines.
+    #[inline(always)]
+    pub(crate) fn raw_parts(&self) -> (NonNull<Line>, usize) {
+        (self.first, self.len)
+    }
+
+    /// Asks for huge pages. A hint.
+    fn advise_huge(&mut self) {
+        self.is_huge = true;
+        #[cfg(all(target_os = "linux", not(miri)))]
+        // SAFETY: the range is this region's own mapping; the advice does not change what it holds.
+        unsafe {
+            libc::madvise(self.first.as_ptr().cast(), self.len * LINE, libc::MADV_HUGEPAGE);
+        }
+    }
+
+    /// Its lines.
+    #[inline(always)]
+    pub fn lines(&self) -> &[Line] {
+        // SAFETY: `first` points to `len` initialised lines that this region owns.
+        unsafe { slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+
+    /// Its lines, to be changed.
+    #[inline(always)]
+    pub fn lines_mut(&mut self) -> &mut [Line] {
+        // SAFETY: as in `lines`, and the borrow is exclusive.
+        unsafe { slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: `first` and `len` came from `map`, and nobody borrows the region any more.
+        unsafe { unmap(self.first, self.len) }
+    }
+}
+
+/// Takes zeroed lines from the system. Ends the process when there are none, as every allocation does.
+#[cfg(all(unix, not(miri)))]
+fn map(len: usize) -> NonNull<Line> {
+    let bytes = mapped(len);
+    let align = if len >= HUGE_LINES { HUGE_LINES * LINE } else { 0 };
+    // SAFETY: a new private anonymous mapping touches nothing that exists.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes + align,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANON,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        exhausted(len);
+    }
+    // The mapping is too long by `align`; what is before the first aligned line and after the last
+    // one goes back.
+    let before = start.cast::<u8>().align_offset(align.max(1));
+    let after = align - before;
+    // SAFETY: both ranges are within the new mapping and outside the part that is kept.
+    unsafe {
+        if before > 0 {
+            libc::munmap(start, before);
+        }
+        if after > 0 {
+            libc::munmap(start.cast::<u8>().add(before + bytes).cast(), after);
+        }
+        NonNull::new(start.cast::<u8>().add(before).cast()).unwrap_or_else(|| exhausted(len))
+    }
+}
+
+/// Gives lines back.
+///
+/// # Safety
+///
+/// They came from [`map`] with the same `len`, and nothing refers to them.
+#[cfg(all(unix, not(miri)))]
+unsafe fn unmap(first: NonNull<Line>, len: usize) {
+    // SAFETY: the caller owns the mapping and gives it up.
+    unsafe {
+        libc::munmap(first.as_ptr().cast(), mapped(len));
+    }
+}
+
+/// Bytes of the mapping that holds `len` lines: from 2 MiB on whole huge pages, so that what is
+/// trimmed around it is made of whole pages, whatever their size. The rest is never touched.
+#[cfg(all(unix, not(miri)))]
+fn mapped(len: usize) -> usize {
+    if len < HUGE_LINES { len * LINE } else { len.next_multiple_of(HUGE_LINES) * LINE }
+}
+
+#[cfg(not(all(unix, not(miri))))]
+fn map(len: usize) -> NonNull<Line> {
+    // SAFETY: the layout is not empty, since `len` is not 0.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout(len)) }.cast())
+        .unwrap_or_else(|| exhausted(len))
+}
+
+/// Gives lines back.
+///
+/// # Safety
+///
+/// They came from [`map`] with the same `len`, and nothing refers to them.
+#[cfg(not(all(unix, not(miri))))]
+unsafe fn unmap(first: NonNull<Line>, len: usize) {
+    // SAFETY: the caller says that `map` gave them, with this layout.
+    unsafe { std::alloc::dealloc(first.as_ptr().cast(), layout(len)) }
+}
+
+fn layout(len: usize) -> std::alloc::Layout {
+    match std::alloc::Layout::array::<Line>(len) {
+        Ok(layout) => layout,
+        // `Region::new` has checked that the size is below isize::MAX.
+        Err(_) => unreachable!("{len} lines are no layout"),
+    }
+}
+
+fn exhausted(len: usize) -> ! {
+    std::alloc::handle_alloc_error(layout(len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_are_zeroed_aligned_and_their_own() {
+        let mut regions: Vec<_> = [1, 64, 65, HUGE_LINES, HUGE_LINES + 64, 3 * HUGE_LINES]
+            .map(Region::new)
+            .into_iter()
+            .collect();
+        for (at, region) in regions.iter_mut().enumerate() {
+            let len = region.lines().len();
+            assert!(region.lines().iter().all(|line| line.0 == [0; 8]));
+            let align = if len >= HUGE_LINES { HUGE_LINES * LINE } else { LINE };
+            assert_eq!(region.lines().as_ptr() as usize % align, 0);
+            region.lines_mut().fill(Line([at as u64; 8]));
+        }
+        for (at, region) in regions.iter().enumerate() {
+            assert!(region.lines().iter().all(|line| line.0 == [at as u64; 8]));
+        }
+    }
+
+    #[test]
+    fn moving_keeps_what_was_there() {
+        let mut region = Region::new(HUGE_LINES);
+        region.lines_mut()[7] = Line([7; 8]);
+        let prepared = Region::prepared(HUGE_LINES);
+        assert!(prepared.lines().iter().all(|line| line.0 == [0; 8]));
+        let old = region.move_to(prepared);
+        assert!(old.is_small() && !region.is_small());
+        assert_eq!(region.lines()[7].0, [7; 8]);
+    }
+
+    #[test]
+    fn values_fill_their_lines() {
+        let mut region = Region::new(2);
+        assert_eq!(values::<[u8; 20]>(region.lines()).len(), 6);
+        values_mut::<[u8; 20]>(region.lines_mut())[5] = [9; 20];
+        values_mut::<[u8; 8]>(region.lines_mut())[15] = [7; 8];
+        assert_eq!(region.lines()[1].0[6..], [0x0909_0909_0909_0909, 0x0707_0707_0707_0707]);
+        crate::prefetch(&region.lines()[1]);
+    }
+}

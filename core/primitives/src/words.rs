@@ -1,0 +1,62 @@
+//! Atomic words, in huge pages where there are many.
+//!
+//! # Safety
+//!
+//! [`AtomicWords`] owns its [`Region`] alone and hands out nothing of it but atomic words.
+#![allow(unsafe_code)]
+
+use std::slice;
+use std::sync::atomic::AtomicU64;
+
+use crate::memory::{LINE, Region};
+
+/// Zeroed 64-bit words that several threads change at once. Large arrays can be moved to huge pages.
+pub struct AtomicWords(Region);
+
+impl AtomicWords {
+    /// Returns at least `len` zeroed words; 2 MiB and more are aligned to 2 MiB. Panics if `len` is 0.
+    pub fn new(len: usize) -> Self {
+        Self(Region::new(len.div_ceil(LINE / 8)))
+    }
+
+    /// The words, rounded up to whole cache lines.
+    #[inline(always)]
+    pub fn words(&self) -> &[AtomicU64] {
+        let (first, lines) = self.0.raw_parts();
+        // SAFETY: `first` points to `lines` initialised lines that this region owns and that only this
+        // function hands out; an atomic word is of the size of a plain one, and aligned no more
+        // strictly than a line.
+        unsafe { slice::from_raw_parts(first.as_ptr().cast(), lines * (LINE / 8)) }
+    }
+
+    /// Moves the words to huge pages, where the system supports it. A huge page takes all the memory it
+    /// spans. Threads that use the same 2 MiB meanwhile wait for up to half a millisecond.
+    pub fn make_huge(&self) {
+        self.0.collapse();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::memory::HUGE_LINES;
+
+    #[test]
+    fn words_are_zeroed_and_stay_where_they_are_changed() {
+        for len in [1, 8, 9, 3 * HUGE_LINES * 8] {
+            let words = AtomicWords::new(len);
+            assert!(words.words().len().is_multiple_of(8) && words.words().len() >= len);
+            assert!(words.words().iter().all(|word| word.load(Relaxed) == 0));
+            std::thread::scope(|scope| {
+                for thread in 0..2 {
+                    let words = words.words().iter().enumerate().skip(thread).step_by(2);
+                    scope.spawn(|| words.for_each(|(at, word)| word.store(at as u64, Relaxed)));
+                }
+                words.make_huge();
+            });
+            assert!((0..).zip(words.words()).all(|(at, word)| word.load(Relaxed) == at));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Pages beside a list that is sorted anew for each.
+
+use tracker::{AnnouncePolicy, AnnounceRequest, ListenerPolicyId, Random, RequestKind};
+use types::{Announce, Event, Families, NumWant, PeerId};
+
+use super::*;
+use crate::metrics::tests::tracker;
+
+struct Silent;
+
+impl tracker::AnnounceSink for Silent {
+    fn accept(&mut self, _: usize, _: &tracker::AnnounceOk) {}
+    fn refuse(&mut self, _: usize, refusal: types::Refusal) {
+        panic!("{}", refusal.text());
+    }
+    fn peers_v4(&mut self, _: usize, _: &[types::PackedV4]) {}
+    fn peers_v6(&mut self, _: usize, _: &[types::PackedV6]) {}
+    fn peer_with_id(&mut self, _: usize, _: types::PeerKey, _: PeerId) {}
+}
+
+/// A peer comes to the torrent.
+fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event) {
+    let (view, from, kind) =
+        (tracker.view(Tick(now)), [10, 0, 0, host].into(), RequestKind::Announce);
+    let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, None).unwrap();
+    let announce = Announce {
+        info_hash,
+        peer_id: PeerId::default(),
+        port: 6881,
+        event,
+        left: Some(u64::from(host % 2)),
+        uploaded: 0,
+        downloaded: 0,
+        want: NumWant::Peers(0),
+    };
+    let policy = AnnouncePolicy {
+        peers_max: 0,
+        families: Families::Own,
+        with_ids: false,
+        with_downloads: false,
+    };
+    let request = AnnounceRequest { grant, via_local_address: true, announce, policy };
+    view.announce(&mut Random::new(1), &[request], &mut Silent);
+}
+
+/// A tracker with so many torrents, with few values that all differ.
+fn filled(torrents: u32) -> Tracker {
+    let tracker = tracker();
+    let mut random = Random::new(7);
+    for number in 0..torrents {
+        let mut hash = [0; 20];
+        hash[..4].copy_from_slice(&(random.next() as u32).to_be_bytes());
+        hash[16..].copy_from_slice(&number.to_be_bytes());
+        for host in 0..=random.below(5) as u8 {
+            let event = if random.below(3) == 0 { Event::Completed } else { Event::None };
+            come(&tracker, random.below(50_000), InfoHash(hash), host, event);
+        }
+    }
+    tracker
+}
+
+fn request(sort: SortKey) -> PageRequest {
+    PageRequest { sort, ascending: false, prefix: HashPrefix::default(), after: None, limit: 7 }
+}
+
+fn with_overview<T>(
+    tracker: Tracker,
+    rows_max: usize,
+    test: impl AsyncFnOnce(Arc<TorrentList>) -> T,
+) -> T {
+    let overview = TorrentList { rows_max, ..TorrentList::new(Arc::new(tracker)) };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(test(Arc::new(overview)))
+}
+
+async fn all_pages(overview: &Arc<TorrentList>, mut request: PageRequest) -> Vec<TorrentRow> {
+    let mut rows = Vec::new();
+    loop {
+        let page = overview.page(&request).await;
+        assert!(page.rows.len() <= request.limit);
+        rows.extend(page.rows);
+        let Some(next) = page.next else {
+            assert_eq!(rows.len(), page.total);
+            return rows;
+        };
+        request.after = Some(next.to_string().parse().unwrap());
+    }
+}
+
+#[test]
+fn pages_make_the_sorted_list() {
+    with_overview(filled(300), ROWS_MAX, async |overview| {
+        let mut naive = Vec::new();
+        overview.tracker.overview(|figures| naive.push(TorrentRow::from(figures)));
+        assert_eq!(naive.len(), 300);
+        let sorts = [
+            SortKey::Seeders,
+            SortKey::Leechers,
+            SortKey::Downloads,
+            SortKey::Age,
+            SortKey::InfoHash,
+        ];
+        for sort in sorts {
+            for prefix in ["", "a", "A", "3f", "0123456789abcdef"] {
+                for ascending in [true, false] {
+                    let request =
+                        PageRequest { ascending, prefix: prefix.parse().unwrap(), ..request(sort) };
+                    let begins = |row: &&TorrentRow| {
+                        row.info_hash.to_string().starts_with(&prefix.to_lowercase())
+                    };
+                    let mut expected: Vec<TorrentRow> =
+                        naive.iter().filter(begins).copied().collect();
+                    expected.sort_by_key(|row| (sort.value(row), row.info_hash));
+                    if !ascending {
+                        expected.reverse();
+                    }
+                    assert_eq!(all_pages(&overview, request).await, expected, "{sort:?} {prefix}");
+                }
+            }
+        }
+        let oldest = overview.page(&request(SortKey::Age)).await.rows[0];
+        assert_eq!(Some(oldest.first_seen), naive.iter().map(|row| row.first_seen).min());
+    });
+}
+
+#[test]
+fn hashes_that_begin_alike_are_told_apart_and_each_torrent_is_listed_once() {
+    let mut random = Random::new(11);
+    let row = |hash: [u8; 20]| TorrentRow {
+        info_hash: InfoHash(hash),
+        seeders: 0,
+        leechers: 0,
+        downloads: 0,
+        first_seen: Tick(0),
+    };
+    let mut rows = Vec::new();
+    for _ in 0..2000 {
+        // They differ in one byte, and each comes a few times.
+        let mut hash = [0xab; 20];
+        hash[random.below(20) as usize] = random.below(8) as u8;
+        rows.push(row(hash));
+    }
+    let listed: Vec<InfoHash> =
+        by_hash(&rows).into_iter().map(|number| rows[number as usize].info_hash).collect();
+    let expected: std::collections::BTreeSet<InfoHash> =
+        rows.iter().map(|row| row.info_hash).collect();
+    assert_eq!(listed, expected.into_iter().collect::<Vec<_>>());
+    assert_eq!(listed.len(), 160);
+}
+
+#[test]
+fn a_page_goes_on_where_the_last_ended_though_the_list_is_another() {
+    with_overview(filled(50), ROWS_MAX, async |overview| {
+        let first = overview.page(&request(SortKey::InfoHash)).await;
+        let seen: Vec<InfoHash> = first.rows.iter().map(|row| row.info_hash).collect();
+        // The last that was shown goes, and others come on either side.
+        assert!(overview.tracker.remove_torrent(&seen[6]));
+        come(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
+        come(&overview.tracker, 1, InfoHash([0; 20]), 1, Event::None);
+        overview.refresh(None);
+        let rest = all_pages_after(&overview, first.next).await;
+        assert_eq!(rest.len(), 50 - 7 + 1);
+        assert!(rest.iter().all(|row| !seen.contains(&row.info_hash)));
+    });
+}
+
+async fn all_pages_after(overview: &Arc<TorrentList>, after: Option<Cursor>) -> Vec<TorrentRow> {
+    let page =
+        overview.page(&PageRequest { after, limit: 1000, ..request(SortKey::InfoHash) }).await;
+    assert!(page.next.is_none());
+    page.rows
+}
+
+#[test]
+fn of_too_many_torrents_the_least_are_left_out() {
+    with_overview(filled(300), 40, async |overview| {
+        let page = overview.page(&PageRequest { limit: 1000, ..request(SortKey::Seeders) }).await;
+        assert_eq!((page.rows.len(), page.left_out), (40, 260));
+        let peers = |row: &TorrentRow| row.seeders + row.leechers;
+        assert!(page.rows.iter().all(|row| peers(row) == 5), "there are enough of the largest");
+    });
+}
+
+#[test]
+fn a_list_is_made_when_it_is_wanted_and_goes_when_it_is_not() {
+    with_overview(filled(3), ROWS_MAX, async |overview| {
+        overview.forget_if_idle();
+        let total = async || overview.page(&request(SortKey::Seeders)).await.total;
+        assert_eq!(total().await, 3);
+        come(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
+        assert_eq!(total().await, 3, "it is some milliseconds old");
+        let old = Instant::now().checked_sub(IDLE_TIMEOUT).unwrap();
+        let mut snapshot = Snapshot::take(&tracker(), 9);
+        snapshot.taken_at = old;
+        overview.cache().snapshot = Some(Arc::new(snapshot));
+        assert_eq!(total().await, 0, "the old one is served while another is made");
+        while overview.refreshing.load(atomic::Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        assert_eq!(total().await, 4);
+        overview.forget_if_idle();
+        assert!(overview.cache().snapshot.is_some());
+        overview.cache().last_request = Some(old);
+        overview.forget_if_idle();
+        assert!(overview.cache().snapshot.is_none());
+        assert_eq!(total().await, 4);
+    });
+}
+
+#[test]
+fn what_is_no_cursor_or_prefix_is_refused() {
+    for text in ["", "0", "x", &"0".repeat(47), &"0".repeat(49), &format!("+{}", "0".repeat(47))] {
+        assert_eq!(text.parse::<Cursor>(), Err(ParseHexError), "{text}");
+    }
+    for text in ["g", "+1", "é", &"0".repeat(41)] {
+        assert_eq!(text.parse::<HashPrefix>(), Err(ParseHexError), "{text}");
+    }
+    assert!("".parse::<HashPrefix>().is_ok() && "f".repeat(40).parse::<HashPrefix>().is_ok());
+}

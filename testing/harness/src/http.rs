@@ -1,0 +1,246 @@
+//! A client for HTTP/1.1: as much as tests need, written by hand.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::PATIENCE;
+
+/// A response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// The lines of the head behind the first.
+    pub headers: Vec<String>,
+    /// The body, as it came.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The value of a header, whose name may be written in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let value = |line: &'_ String| {
+            let (found, value) = line.split_once(": ")?;
+            found.eq_ignore_ascii_case(name).then_some(value.len())
+        };
+        self.headers.iter().find_map(|line| value(line).map(|len| &line[line.len() - len..]))
+    }
+
+    /// Whether the server says that it closes the connection.
+    pub fn closes(&self) -> bool {
+        self.header("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
+    }
+
+    /// The body as text, with U+FFFD for what is not UTF-8.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Whether the body contains `bytes`.
+    pub fn has(&self, bytes: impl AsRef<[u8]>) -> bool {
+        contains(&self.body, bytes)
+    }
+}
+
+/// Whether `haystack` contains `needle`, which must not be empty.
+pub fn contains(haystack: &[u8], needle: impl AsRef<[u8]>) -> bool {
+    let needle = needle.as_ref();
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+/// A connection that may carry several requests, with what has been received and not yet read.
+#[derive(Debug)]
+pub struct Connection<S = TcpStream> {
+    /// The stream below.
+    pub stream: S,
+    /// Received, and not part of a response that was returned.
+    pub received: Vec<u8>,
+}
+
+impl Connection {
+    /// Connects, with a deadline of [`PATIENCE`] on every read and write.
+    ///
+    /// # Errors
+    ///
+    /// If nothing listens there.
+    pub fn open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self::new(stream))
+    }
+}
+
+impl<S: Read + Write> Connection<S> {
+    /// Speaks HTTP over `stream`.
+    pub fn new(stream: S) -> Self {
+        Self { stream, received: Vec::new() }
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the stream.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(bytes.as_ref())?;
+        self.stream.flush()
+    }
+
+    /// Receives the next response. Its body is as long as its head says; without a length it ends with
+    /// the connection.
+    ///
+    /// # Errors
+    ///
+    /// Those of the stream; `UnexpectedEof` if it ends within the response; `InvalidData` if it is not
+    /// HTTP.
+    pub fn receive(&mut self) -> io::Result<Response> {
+        let mut response = self.receive_head()?;
+        let Some(len) = response.header("Content-Length") else {
+            // 1xx, 204 and 304 never have a body.
+            if !matches!(response.status, 100..=199 | 204 | 304) {
+                while self.receive_more()? {}
+                response.body = std::mem::take(&mut self.received);
+            }
+            return Ok(response);
+        };
+        let len: usize = len.parse().map_err(|_| ErrorKind::InvalidData)?;
+        while self.received.len() < len {
+            if !self.receive_more()? {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+        response.body = self.received.drain(..len).collect();
+        Ok(response)
+    }
+
+    /// Receives the next head. What follows stays in `received`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::receive`].
+    pub fn receive_head(&mut self) -> io::Result<Response> {
+        let end = loop {
+            if let Some(at) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if !self.receive_more()? {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        };
+        let head: Vec<u8> = self.received.drain(..end).collect();
+        parse_head(&head).ok_or_else(|| ErrorKind::InvalidData.into())
+    }
+
+    /// Receives up to the end of the stream, which may be a reset.
+    ///
+    /// # Errors
+    ///
+    /// Those of the stream, but for a reset.
+    pub fn receive_rest(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            match self.receive_more() {
+                Ok(true) => {}
+                Ok(false) => return Ok(std::mem::take(&mut self.received)),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    return Ok(std::mem::take(&mut self.received));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Receives some bytes. Returns false at the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// Those of the stream.
+    pub fn receive_more(&mut self) -> io::Result<bool> {
+        let mut buffer = [0; 16 * 1024];
+        let len = self.stream.read(&mut buffer)?;
+        self.received.extend_from_slice(&buffer[..len]);
+        Ok(len > 0)
+    }
+}
+
+fn parse_head(head: &[u8]) -> Option<Response> {
+    let head = std::str::from_utf8(head).ok()?;
+    let mut lines = head.trim_end().lines().map(String::from);
+    let status = lines.next()?.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+    Some(Response { status, headers: lines.collect(), body: Vec::new() })
+}
+
+/// Sends one request over a connection of its own and returns the response. `request` is method and
+/// target; each of `headers` ends with `\r\n`.
+///
+/// # Errors
+///
+/// If nothing listens at `address`, or the connection breaks before the response is whole.
+pub fn request(
+    address: SocketAddr,
+    request: &str,
+    headers: &str,
+    body: &[u8],
+) -> io::Result<Response> {
+    let mut connection = Connection::open(address)?;
+    let length = match body {
+        [] => String::new(),
+        body => format!("Content-Length: {}\r\n", body.len()),
+    };
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}{length}\r\n"
+    );
+    connection.send(head)?;
+    // A server that refuses a body need not read it.
+    let _ = connection.send(body);
+    connection.receive()
+}
+
+/// Sends a GET for `target` over a connection of its own.
+///
+/// # Errors
+///
+/// As [`request`].
+pub fn get(address: SocketAddr, target: &str) -> io::Result<Response> {
+    request(address, &format!("GET {target}"), "", b"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    fn connection(bytes: &[u8]) -> Connection<Cursor<Vec<u8>>> {
+        Connection::new(Cursor::new(bytes.to_vec()))
+    }
+
+    #[test]
+    fn responses_end_where_their_length_says() {
+        let mut both = connection(
+            b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX: y\r\n\r\nabHTTP/1.1 204 No Content\r\n\r\n",
+        );
+        let first = both.receive().unwrap();
+        assert_eq!(
+            (first.status, first.text().as_str(), first.header("x")),
+            (200, "ab", Some("y"))
+        );
+        assert_eq!(both.receive().unwrap().status, 204);
+        assert_eq!(both.receive().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_response_without_length_ends_with_the_connection() {
+        let mut one = connection(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall of it");
+        let response = one.receive().unwrap();
+        assert!(response.closes() && response.has("of it"));
+    }
+
+    #[test]
+    fn anything_else_is_invalid() {
+        let ssh = connection(b"SSH-2.0-x\r\n\r\n").receive();
+        assert_eq!(ssh.unwrap_err().kind(), ErrorKind::InvalidData);
+        let cut = connection(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc").receive();
+        assert_eq!(cut.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,30 @@
+//! What tests of the binary and tasks of `xtask` share: a launcher of trackers, a small HTTP client, a
+//! reader of metrics, and temporary directories.
+//!
+//! Trackers listen on port 0, and [`Tracker`] learns the ports from what they print: no port is chosen
+//! beforehand, so that none can be taken in between. Where a test must know an address before anything
+//! listens there, [`unused_address`] provides one.
+//!
+//! Nothing here depends on a crate of tidegate: requests are written and responses read byte by byte, so
+//! that tidegate's own codec does not check itself.
+#![forbid(unsafe_code)]
+
+mod address;
+mod directory;
+pub mod http;
+pub mod metrics;
+mod process;
+mod tracker;
+
+pub use address::{is_listening, unused_address};
+pub use directory::Directory;
+pub use process::{Process, is_alive, signal};
+pub use tracker::{Listener, Tracker};
+
+pub use nix::sys::signal::Signal;
+
+use std::time::Duration;
+
+/// How long a test waits for anything before it fails. Generous, because machines that run tests are
+/// busy; nothing waits this long unless it is broken.
+pub const PATIENCE: Duration = Duration::from_secs(60);

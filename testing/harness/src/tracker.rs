@@ -1,0 +1,287 @@
+//! A running tidegate.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+
+use crate::{PATIENCE, Process, http, is_alive, metrics, signal};
+
+/// A tracker that is killed when dropped, with the processes that have taken over from it.
+#[derive(Debug)]
+pub struct Tracker {
+    process: Process,
+    configuration: PathBuf,
+    listeners: Mutex<Vec<Listener>>,
+    /// Processes that have taken over from the first. They are children of the launcher, not ours.
+    successors: Mutex<Vec<u32>>,
+}
+
+/// A socket that the tracker says it listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// `udp`, `http`, `https` or `admin`.
+    pub kind: String,
+    /// With the port that was bound, whatever the configuration says.
+    pub address: SocketAddr,
+}
+
+/// How often a condition is looked at.
+const POLL_PERIOD: Duration = Duration::from_millis(20);
+
+impl Tracker {
+    /// Writes `configuration` to `folder`, runs `command` with `--config` and that file behind its other
+    /// arguments, and waits until it serves. What it writes goes to `tracker.out` and `tracker.log`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started, ends, or does not serve within [`PATIENCE`].
+    pub fn start(command: Command, folder: &Path, configuration: &str) -> Result<Self> {
+        Self::start_by(Process::start, command, folder, configuration)
+    }
+
+    /// The same with a command that writes what it prints to its standard error, because its standard
+    /// output is something else.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_with_own_stdout(
+        command: Command,
+        folder: &Path,
+        configuration: &str,
+    ) -> Result<Self> {
+        Self::start_by(Process::start_with_own_stdout, command, folder, configuration)
+    }
+
+    fn start_by(
+        start: fn(Command, &Path, &str) -> Result<Process>,
+        mut command: Command,
+        folder: &Path,
+        configuration: &str,
+    ) -> Result<Self> {
+        let file = folder.join("tidegate.toml");
+        fs::write(&file, configuration)?;
+        command.arg("--config").arg(&file);
+        let mut process = start(command, folder, "tracker")?;
+        // It prints its listeners when all of them are bound.
+        process.wait_until("listeners", PATIENCE, |it| !listeners(&it.stdout()).is_empty())?;
+        let listeners = listeners(&process.stdout());
+        if let Some(admin) = listeners.iter().find(|listener| listener.kind == "admin") {
+            let address = admin.address;
+            process.wait_until("ready", PATIENCE, |_| {
+                match http::get(address, "/health/ready") {
+                    Ok(response) => response.status == 200,
+                    // One that speaks TLS ends the connection; it is ready in a moment.
+                    Err(error) => error.kind() != ErrorKind::ConnectionRefused,
+                }
+            })?;
+        }
+        Ok(Self {
+            process,
+            configuration: file,
+            listeners: Mutex::new(listeners),
+            successors: Mutex::default(),
+        })
+    }
+
+    /// Replaces its configuration file as a whole. It is read with the next SIGHUP.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn configure(&self, configuration: &str) -> Result<()> {
+        let new = self.configuration.with_extension("new");
+        fs::write(&new, configuration)?;
+        Ok(fs::rename(new, &self.configuration)?)
+    }
+
+    /// The address of the first listener of this kind at this IP address.
+    pub fn address(&self, kind: &str, ip: IpAddr) -> Option<SocketAddr> {
+        let is_it = |it: &&Listener| it.kind == kind && it.address.ip() == ip;
+        self.listeners().iter().find(is_it).map(|it| it.address)
+    }
+
+    /// The address of the first admin listener.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.listeners().iter().find(|it| it.kind == "admin").map(|it| it.address)
+    }
+
+    /// All listeners, in the order in which they are printed.
+    pub fn listeners(&self) -> Vec<Listener> {
+        locked(&self.listeners).clone()
+    }
+
+    /// The id of the process that serves.
+    pub fn pid(&self) -> u32 {
+        locked(&self.successors).last().copied().unwrap_or_else(|| self.process.id())
+    }
+
+    /// What it has written to standard output.
+    pub fn stdout(&self) -> String {
+        self.process.stdout()
+    }
+
+    /// What it has written to standard error: its log.
+    pub fn stderr(&self) -> String {
+        self.process.stderr()
+    }
+
+    /// The response to a GET at its admin listener.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such listener, or no response comes.
+    pub fn admin(&self, target: &str) -> Result<http::Response> {
+        Ok(http::get(self.admin_address().context("no admin listener")?, target)?)
+    }
+
+    /// The sum of a metric over all series that have these labels.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::admin`].
+    pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+        Ok(metrics::sum(&self.admin("/metrics")?.text(), name, labels))
+    }
+
+    /// Waits until `is_so`.
+    ///
+    /// # Errors
+    ///
+    /// If that takes longer than [`PATIENCE`]; the error has the log.
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            ensure!(Instant::now() < deadline, "waited in vain: {what}\n{}", self.stderr());
+            sleep(POLL_PERIOD);
+        }
+        Ok(())
+    }
+
+    /// Sends a signal to the process that serves.
+    ///
+    /// # Errors
+    ///
+    /// If it has ended.
+    pub fn signal(&self, which: Signal) -> Result<()> {
+        signal(self.pid(), which)
+    }
+
+    /// Has a new process take over, and waits until the old one has ended.
+    ///
+    /// # Errors
+    ///
+    /// If that takes longer than [`PATIENCE`], or the new process has ended, too.
+    pub fn upgrade(&self) -> Result<()> {
+        let old = self.pid();
+        self.signal(Signal::SIGUSR2)?;
+        let mut new = None;
+        self.wait_until("a successor", |it| {
+            new = successor(&it.stderr(), |pid| pid != old && is_alive(pid));
+            new.is_some()
+        })?;
+        let new = new.context("no successor")?;
+        locked(&self.successors).push(new);
+        self.wait_until("the end of the old process", |_| !is_alive(old))?;
+        ensure!(is_alive(new), "the new process has ended\n{}", self.stderr());
+        *locked(&self.listeners) = listeners(&self.stdout());
+        Ok(())
+    }
+
+    /// Waits for the end of the first process.
+    ///
+    /// # Errors
+    ///
+    /// If it has not ended after [`PATIENCE`].
+    pub fn wait_for_end(&mut self) -> Result<ExitStatus> {
+        self.process.wait_for_end(PATIENCE)
+    }
+
+    /// Kills it, as a crash would end it, and waits for its end.
+    pub fn kill(&mut self) {
+        for process in locked(&self.successors).drain(..).filter(|it| is_alive(*it)) {
+            let _ = signal(process, Signal::SIGKILL);
+        }
+        self.process.kill();
+    }
+}
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A lock that a failed test of another thread does not poison.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The process that took over, by the latest line of the log that names one for which `is_new`.
+fn successor(log: &str, is_new: impl Fn(u32) -> bool) -> Option<u32> {
+    let mut lines = log.lines().rev().filter(|line| line.contains("taken over"));
+    let number =
+        |line: &str| line.split(' ').filter_map(|word| word.parse().ok()).find(|it| is_new(*it));
+    lines.find_map(number)
+}
+
+/// The listeners that the latest start has printed, a line each: kind, address, and more. The first
+/// line of a start is name and version.
+fn listeners(stdout: &str) -> Vec<Listener> {
+    // A line that is being written is not yet read.
+    let end = stdout.rfind('\n').unwrap_or_default();
+    let lines: Vec<&str> = stdout[..end].lines().collect();
+    let is_first = |line: &&str| {
+        line.strip_prefix("tidegate ")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let start = lines.iter().rposition(is_first).unwrap_or(lines.len());
+    lines[start..].iter().filter_map(|line| listener(line)).collect()
+}
+
+fn listener(line: &str) -> Option<Listener> {
+    let mut words = line.split_whitespace();
+    let kind = words.next()?.to_lowercase();
+    if !["udp", "http", "https", "admin"].contains(&kind.as_str()) {
+        return None;
+    }
+    // A URL or an address.
+    let place = words.next()?;
+    let place = place.split_once("://").map_or(place, |(_, rest)| rest);
+    let place = place.split('/').next()?;
+    Some(Listener { kind, address: place.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_those_of_the_latest_start() {
+        let text = "tidegate 0.1.0\n  udp    127.0.0.1:1  (2 workers)\n\
+                    tidegate 0.1.0\n  udp    [::1]:2  (2 workers)\n  http   127.0.0.1:3  (2 workers)\n  \
+                    admin  http://127.0.0.1:4/metrics\n  announce to udp://[::1]:2/announce\n  \
+                    udp 127.0.0.1:6";
+        let found: Vec<String> =
+            listeners(text).iter().map(|it| format!("{} {}", it.kind, it.address)).collect();
+        assert_eq!(found, ["udp [::1]:2", "http 127.0.0.1:3", "admin 127.0.0.1:4"]);
+        assert!(listeners("").is_empty() && listeners("tidegate 0.1.0").is_empty());
+    }
+
+    #[test]
+    fn successors_are_read_from_the_log() {
+        let log = "INFO serve: process 71 has taken over: stopping\n\
+                   INFO serve: process 72 has taken over: stopping\nINFO serve: 73 peers\n";
+        assert_eq!(successor(log, |_| true), Some(72));
+        assert_eq!(successor(log, |pid| pid != 72), Some(71));
+        assert_eq!(successor(log, |_| false), None);
+    }
+}
