@@ -1,25 +1,18 @@
-//! Sorted ranges of addresses, with a lookup that reads one or two cache lines for each factor of sixteen.
-//!
-//! Plain form: a sorted array with binary search, which reads a cache line for each factor of two outside
-//! of the cache. Its speed was not compared.
+//! Sorted ranges of addresses with end times.
 
 use types::Tick;
 
 /// Ranges that do not overlap, each with an end time.
 pub(super) struct Ranges<A> {
-    /// The last level has the ranges' first addresses, sorted. Each level before has every sixteenth
-    /// address of the next one. The first has at most sixteen.
-    levels: Vec<Box<[A]>>,
+    /// The ranges' first addresses, sorted. Apart from the rest, because a lookup reads many of them.
+    starts: Box<[A]>,
     /// The ranges' last addresses and end times.
     ends: Box<[(A, Tick)]>,
 }
 
-/// Addresses compared at each level, without branches.
-const WIDTH: usize = 16;
-
 impl<A> Default for Ranges<A> {
     fn default() -> Self {
-        Self { levels: Vec::new(), ends: Box::default() }
+        Self { starts: Box::default(), ends: Box::default() }
     }
 }
 
@@ -62,7 +55,7 @@ impl<A: Copy + Ord + TryFrom<u128>> Ranges<A> {
                 break;
             }
         }
-        Self { levels: levels(starts), ends: ends.into() }
+        Self { starts: starts.into(), ends: ends.into() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -72,30 +65,11 @@ impl<A: Copy + Ord + TryFrom<u128>> Ranges<A> {
     /// Returns the end time of the range that contains `address`.
     #[inline]
     pub(super) fn until(&self, address: A) -> Option<Tick> {
-        let mut at = 0;
-        for level in &self.levels {
-            let from = at * WIDTH;
-            let rest = level.get(from..)?;
-            let few = rest.get(..WIDTH).unwrap_or(rest);
-            let before = few.iter().filter(|start| **start <= address).count();
-            at = (from + before).checked_sub(1)?;
-        }
+        let behind = self.starts.partition_point(|start| *start <= address);
+        let at = behind.checked_sub(1)?;
         let (last, until) = self.ends.get(at)?;
         (address <= *last).then_some(*until)
     }
-}
-
-/// Returns the levels over sorted `starts`.
-fn levels<A: Copy>(starts: Vec<A>) -> Vec<Box<[A]>> {
-    let mut levels: Vec<Box<[A]>> = Vec::new();
-    let mut level = starts;
-    while level.len() > WIDTH {
-        let above = level.iter().step_by(WIDTH).copied().collect();
-        levels.push(std::mem::replace(&mut level, above).into());
-    }
-    levels.push(level.into());
-    levels.reverse();
-    levels
 }
 
 #[cfg(test)]
