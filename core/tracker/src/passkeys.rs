@@ -2,7 +2,7 @@
 //!
 //! Plain form: a map from key to rules and totals, and a map from (key, torrent, peer id) to that
 //! peer's last report; each announce adds the difference between two reports to the totals. Departures:
-//! 1. Both maps are sharded by a keyed hash ([`sharded`]): thousands of keys come and go while announces
+//! 1. Both maps are sharded by a keyed hash ([`table`]): thousands of keys come and go while announces
 //!    pass, no shard is large enough for its growth to be noticed, and nobody can aim at a shard, or
 //!    learn from the time of a lookup how close a guess is.
 //! 2. A key is known by 128 bits of a keyed hash; its text is not stored. A key and all that is counted
@@ -14,7 +14,7 @@
 
 mod quota;
 mod sessions;
-mod sharded;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +29,7 @@ use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 use crate::RequestKind;
 use quota::QuotaState;
 use sessions::{QuotaEntries, QuotaEntry, Session, Sessions};
-use sharded::{LockedShard, Row, ShardedTable};
+use table::{LockedShard, Row, RowIndex, RowKey, ShardedTable};
 
 pub(crate) use sessions::SessionTag;
 
@@ -73,13 +73,14 @@ pub struct KeyTotals {
 /// All keys, and the last report of each of their peers.
 pub struct PasskeyStore {
     secret: [u8; 16],
-    keys: ShardedTable<KeyRecord, TableAux>,
+    keys: ShardedTable<KeyRecord, TableAux, 8>,
     /// The hash of each key.
     hashes: Mutex<BTreeMap<KeyId, KeyHash>>,
     sessions: Sessions,
 }
 
-/// Identifies a key: a keyed hash, long enough that nobody finds another text with the same one.
+/// Identifies a key: a keyed hash, long enough that nobody finds another text with the same one. Its
+/// first word is never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash([u64; 2]);
 
@@ -101,10 +102,11 @@ pub(crate) struct Report<'a> {
 pub(crate) struct LockedKey<'a> {
     store: &'a PasskeyStore,
     keys: LockedKeys<'a>,
-    hash: KeyHash,
+    row: RowIndex,
+    record: KeyRecord,
 }
 
-type LockedKeys<'a> = LockedShard<'a, KeyRecord, TableAux>;
+type LockedKeys<'a> = LockedShard<'a, KeyRecord, TableAux, 8>;
 
 /// What a shard of keys has beside its rows.
 #[derive(Default)]
@@ -119,7 +121,8 @@ struct TableAux {
     quotas: HashTable<(KeyHash, QuotaState)>,
 }
 
-/// A key: a cache line.
+/// A key.
+#[derive(Clone, Copy)]
 struct KeyRecord {
     hash: KeyHash,
     id: KeyId,
@@ -136,8 +139,6 @@ struct KeyRecord {
     /// Whether the key is in the shard's `quotas`.
     has_quota: bool,
 }
-
-const _: () = assert!(size_of::<KeyRecord>() <= 64);
 
 /// 136 years after the start.
 const NEVER: Tick = Tick(u32::MAX);
@@ -169,9 +170,10 @@ impl PasskeyStore {
             retire(&mut self.keys.lock(old), old);
         }
         let mut keys = self.keys.lock(hash);
-        if let Some((record, aux)) = keys.find_mut(hash) {
-            record.set_rules(aux, rules);
+        if let Some((row, mut record)) = keys.find(hash) {
+            record.set_rules(keys.aux_mut(), rules);
             let old_id = std::mem::replace(&mut record.id, id);
+            keys.set(row, record);
             if old_id != id {
                 hashes.remove(&old_id);
             }
@@ -214,8 +216,9 @@ impl PasskeyStore {
             into.append(&mut keys.aux_mut().retired);
             let mut changed = std::mem::take(&mut keys.aux_mut().changed);
             for hash in changed.drain(..) {
-                if let Some((record, _)) = keys.find_mut(hash) {
+                if let Some((row, mut record)) = keys.find(hash) {
                     into.push((record.id, record.take_totals()));
+                    keys.set(row, record);
                 }
             }
             // Put it back for its memory.
@@ -250,19 +253,20 @@ impl PasskeyStore {
         kind: RequestKind,
     ) -> Result<LockedKey<'_>, Refusal> {
         let mut keys = self.keys.lock(hash);
-        let (record, aux) = keys.find_mut(hash).ok_or(Refusal::KeyUnknown)?;
+        let (row, mut record) = keys.find(hash).ok_or(Refusal::KeyUnknown)?;
         if now >= record.expires {
             return Err(Refusal::KeyExpired);
         }
         if kind == RequestKind::Announce
-            && let Some(quota) = record.quota(aux)
+            && let Some(quota) = record.quota(keys.aux_mut())
         {
             quota.check_rate(now)?;
         }
         if !std::mem::replace(&mut record.is_used, true) {
-            aux.first_uses.push(record.id);
+            keys.set(row, record);
+            keys.aux_mut().first_uses.push(record.id);
         }
-        Ok(LockedKey { store: self, keys, hash })
+        Ok(LockedKey { store: self, keys, row, record })
     }
 
     /// Returns the tag of a peer's session, and prefetches what [`LockedKey::account`] reads.
@@ -284,10 +288,11 @@ impl PasskeyStore {
         self.sessions.sweep(now, parts, [plain_s, web_s], &mut ended);
         for (hash, entry) in ended {
             let mut keys = self.keys.lock(hash);
-            if let Some((record, aux)) = keys.find_mut(hash) {
-                record.remove_peer(aux, entry);
+            if let Some((_, record)) = keys.find(hash) {
+                record.remove_peer(keys.aux_mut(), entry);
             }
         }
+        self.keys.collapse_huge_pages();
     }
 
     /// Returns what a peer counts as in a quota, if the quota counts peers.
@@ -301,11 +306,19 @@ impl PasskeyStore {
 
     #[inline]
     fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash(siphash_128::<1, 3>(&self.secret, key))
+        let [first, second] = siphash_128::<1, 3>(&self.secret, key);
+        KeyHash([first.max(1), second])
     }
 }
 
-impl Row for KeyRecord {
+impl RowKey for KeyHash {
+    #[inline]
+    fn hash(self) -> u64 {
+        self.0[0]
+    }
+}
+
+impl Row<8> for KeyRecord {
     type Key = KeyHash;
     /// With 100,000 keys, 400 in each.
     const SHARDS: usize = 256;
@@ -316,8 +329,32 @@ impl Row for KeyRecord {
     }
 
     #[inline]
-    fn hash(KeyHash([first, _]): KeyHash) -> u64 {
-        first
+    fn to_words(self) -> [u64; 8] {
+        let Self { hash: KeyHash([first, second]), uploaded, downloaded, seeding_s, .. } = self;
+        let flags = [self.is_changed, self.is_used, self.has_quota].map(u64::from);
+        let flags = flags[0] | flags[1] << 1 | flags[2] << 2;
+        let numbers = u64::from(self.announces) | u64::from(self.id.0) << 32;
+        let rest = u64::from(self.expires.0) | flags << 32;
+        [first, second, uploaded, downloaded, seeding_s, numbers, rest, 0]
+    }
+
+    #[inline]
+    fn from_words(
+        [first, second, uploaded, downloaded, seeding_s, numbers, rest, _]: [u64; 8],
+    ) -> Self {
+        let has = |flag: u32| rest >> (32 + flag) & 1 != 0;
+        Self {
+            hash: KeyHash([first, second]),
+            id: KeyId((numbers >> 32) as u32),
+            expires: Tick(rest as u32),
+            uploaded,
+            downloaded,
+            seeding_s,
+            announces: numbers as u32,
+            is_changed: has(0),
+            is_used: has(1),
+            has_quota: has(2),
+        }
     }
 }
 
@@ -328,7 +365,7 @@ fn retire(keys: &mut LockedKeys<'_>, hash: KeyHash) {
         return;
     };
     let aux = keys.aux_mut();
-    if let Ok(quota) = aux.quotas.find_entry(hash.0[0], |(of, _)| *of == hash) {
+    if let Ok(quota) = aux.quotas.find_entry(hash.hash(), |(of, _)| *of == hash) {
         quota.remove();
     }
     if record.is_changed {
@@ -349,36 +386,35 @@ impl LockedKey<'_> {
         tag: SessionTag,
         report: &Report<'_>,
     ) -> Result<(), Refusal> {
-        let Self { store, mut keys, hash } = self;
-        let Some((record, aux)) = keys.find_mut(hash) else {
-            debug_assert!(false, "a locked key is gone");
-            return Err(Refusal::KeyUnknown);
-        };
+        let Self { store, mut keys, row, mut record } = self;
         // 1. Lock the session, too. Everywhere: keys before sessions.
         let mut sessions = store.sessions.lock(tag);
         let mut progress = KeyTotals::default();
         // 2. Move the session and the quota on.
         if report.event == Event::Stopped {
-            if let Some(mut session) = sessions.remove(tag) {
+            if let Some((at, mut session)) = sessions.find(tag) {
                 progress = session.progress(now, report);
                 if let Some((_, entry)) = session.take_quota_entry(sessions.aux_mut()) {
-                    record.remove_peer(aux, entry);
+                    record.remove_peer(keys.aux_mut(), entry);
                 }
+                sessions.remove_at(at);
             }
-        } else if let Some((session, entries)) = sessions.find_mut(tag) {
-            record.charge(store, aux, (&mut *session, entries), report)?;
+        } else if let Some((at, mut session)) = sessions.find(tag) {
+            record.charge(store, keys.aux_mut(), (&mut session, sessions.aux_mut()), report)?;
             progress = session.progress(now, report);
             session.update(now, report);
+            sessions.set(at, session);
         } else if Sessions::has_room(&sessions) {
             let mut session = Session::new(tag, now, report);
-            record.charge(store, aux, (&mut session, sessions.aux_mut()), report)?;
+            record.charge(store, keys.aux_mut(), (&mut session, sessions.aux_mut()), report)?;
             sessions.insert(session);
         }
         // 3. Add the peer's progress to the key's totals.
         record.add(&progress);
         if !std::mem::replace(&mut record.is_changed, true) {
-            aux.changed.push(hash);
+            keys.aux_mut().changed.push(record.hash);
         }
+        keys.set(row, record);
         Ok(())
     }
 }
@@ -403,7 +439,7 @@ impl KeyRecord {
         self.expires = rules.expires.unwrap_or(NEVER);
         if !self.has_quota && rules.has_quota() {
             let quota = (self.hash, QuotaState::default());
-            aux.quotas.insert_unique(self.hash.0[0], quota, |(hash, _)| hash.0[0]);
+            aux.quotas.insert_unique(self.hash.hash(), quota, |(hash, _)| hash.hash());
             self.has_quota = true;
         }
         // Keep the counts: the key's peers are still there under the new rules.
@@ -418,7 +454,7 @@ impl KeyRecord {
         if !self.has_quota {
             return None;
         }
-        let found = aux.quotas.find_mut(self.hash.0[0], |(hash, _)| *hash == self.hash);
+        let found = aux.quotas.find_mut(self.hash.hash(), |(hash, _)| *hash == self.hash);
         debug_assert!(found.is_some(), "a key lost its quota");
         found.map(|(_, quota)| quota)
     }

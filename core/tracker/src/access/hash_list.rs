@@ -1,9 +1,9 @@
 //! A set of info hashes, parsed from text and immutable.
 //!
 //! Plain form: a sorted array. Departure: a directory over the hashes' leading bits, half a byte for each
-//! entry of 20, finds the few entries to search: a lookup reads one or two cache lines. The operator's
-//! lists may have millions of entries, where a hash table may take twice the memory; the lookup's speed was
-//! not compared with one (`cargo bench -p tidegate-tracker --bench gate -- lists` has its own).
+//! entry of 20, finds the few entries to search: a lookup reads a few cache lines. A hash table would be
+//! two to four times as fast and twice as large; operators' lists have millions of entries
+//! (`bench/record/2026-11-22-key-tables.md`).
 
 use std::fmt;
 use std::io::{self, BufRead, Read};

@@ -1,4 +1,5 @@
-//! Sorted ranges of addresses with end times.
+//! Sorted ranges of addresses with end times, and a binary search. An index of sixteen-way levels made an
+//! announce 20 ns faster, 0.4 % of a response (`bench/record/2026-11-22-key-tables.md`).
 
 use types::Tick;
 

@@ -8,14 +8,15 @@ use hashbrown::HashTable;
 use primitives::siphash::siphash;
 use types::{Event, InfoHash, PeerId, Role, Tick, limits};
 
-use super::sharded::{LockedShard, Row, ShardedTable};
+use super::table::{LockedShard, Row, RowKey, ShardedTable};
 use super::{KeyHash, KeyTotals, Report};
 
-/// Identifies a peer of a key in a torrent: a keyed hash of all three.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Identifies a peer of a key in a torrent: a keyed hash of all three. Never 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SessionTag(u64);
 
 /// A peer of a key in a torrent.
+#[derive(Clone, Copy)]
 pub(super) struct Session {
     tag: SessionTag,
     uploaded: u64,
@@ -27,21 +28,26 @@ pub(super) struct Session {
     has_quota_entry: bool,
 }
 
-const _: () = assert!(size_of::<Session>() <= 32);
-
 /// What a peer counts as in its key's quota: torrent and address, as keyed hashes.
 pub(super) type QuotaEntry = (u32, u32);
 
 /// The entries of a shard's sessions that have one, with their keys.
 pub(super) type QuotaEntries = HashTable<(SessionTag, KeyHash, QuotaEntry)>;
 
-pub(super) type LockedSessions<'a> = LockedShard<'a, Session, QuotaEntries>;
+pub(super) type LockedSessions<'a> = LockedShard<'a, Session, QuotaEntries, 4>;
 
 /// All sessions.
 pub(super) struct Sessions {
-    table: ShardedTable<Session, QuotaEntries>,
+    table: ShardedTable<Session, QuotaEntries, 4>,
     /// The shard that the sweep visits next.
     next: AtomicUsize,
+}
+
+/// The tag of clients without a key, whose session does not exist.
+impl Default for SessionTag {
+    fn default() -> Self {
+        Self(1)
+    }
 }
 
 impl SessionTag {
@@ -52,14 +58,21 @@ impl SessionTag {
         let mut message = [0; 48];
         let (head, rest) = message.split_at_mut(8);
         let (torrent, peer) = rest.split_at_mut(20);
-        head.copy_from_slice(&key.0[0].to_le_bytes());
+        head.copy_from_slice(&key.hash().to_le_bytes());
         torrent.copy_from_slice(&hash.0);
         peer.copy_from_slice(&id.0);
-        Self(siphash::<1, 3>(secret, &message))
+        Self(siphash::<1, 3>(secret, &message).max(1))
     }
 }
 
-impl Row for Session {
+impl RowKey for SessionTag {
+    #[inline]
+    fn hash(self) -> u64 {
+        self.0
+    }
+}
+
+impl Row<4> for Session {
     type Key = SessionTag;
     /// With 16 million sessions, 16,384 in each.
     const SHARDS: usize = 1024;
@@ -70,8 +83,24 @@ impl Row for Session {
     }
 
     #[inline]
-    fn hash(SessionTag(tag): SessionTag) -> u64 {
-        tag
+    fn to_words(self) -> [u64; 4] {
+        let Self { tag, uploaded, downloaded, at, is_seeder, is_web, has_quota_entry } = self;
+        let flags = u64::from(is_seeder) | u64::from(is_web) << 1 | u64::from(has_quota_entry) << 2;
+        [tag.0, uploaded, downloaded, u64::from(at.0) | flags << 32]
+    }
+
+    #[inline]
+    fn from_words([tag, uploaded, downloaded, rest]: [u64; 4]) -> Self {
+        let has = |flag: u32| rest >> (32 + flag) & 1 != 0;
+        Self {
+            tag: SessionTag(tag),
+            uploaded,
+            downloaded,
+            at: Tick(rest as u32),
+            is_seeder: has(0),
+            is_web: has(1),
+            has_quota_entry: has(2),
+        }
     }
 }
 
@@ -163,7 +192,7 @@ impl Sessions {
         self.table.lock(tag)
     }
 
-    /// Prefetches the session `tag`.
+    /// Prefetches the home row of the session `tag`.
     #[inline]
     pub(super) fn prefetch(&self, tag: SessionTag) {
         self.table.prefetch(tag);
@@ -198,6 +227,7 @@ impl Sessions {
                 ended.extend(session.take_quota_entry(entries));
             });
         }
+        self.table.collapse_huge_pages();
     }
 }
 
