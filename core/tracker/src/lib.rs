@@ -4,6 +4,8 @@
 //! again. It issues and verifies connection ids, and defines the counters. It knows no protocol's bytes:
 //! differences between protocols are [`AnnouncePolicy`] values. Time and randomness are arguments.
 #![forbid(unsafe_code)]
+// Tests may start threads and read the clock.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod access;
 pub mod admission;
