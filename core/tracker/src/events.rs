@@ -1,4 +1,4 @@
-//! Events of torrents. While nobody listens nothing is stored, and an announce pays one branch.
+//! Events of torrents. While there is no listener nothing is stored, and an announce pays one branch.
 
 use swarm::Store;
 pub use swarm::TorrentEvent;

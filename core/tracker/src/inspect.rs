@@ -23,10 +23,10 @@ pub struct TorrentDetails {
 
 impl Tracker {
     /// Returns a torrent with at most `peers_max` of its peers, and at most
-    /// [`types::limits::LOOK_PEERS_MAX`].
+    /// [`types::limits::INSPECT_PEERS_MAX`].
     pub fn torrent(&self, now: Tick, hash: &InfoHash, peers_max: usize) -> Option<TorrentDetails> {
         let details = self.store.inspect(now, hash, peers_max)?;
-        let (frozen, figures) = (self.frozen.contains(hash), self.with_downloads(&details.figures));
+        let (frozen, figures) = (self.frozen.contains(hash), self.with_downloads(&details.stats));
         Some(TorrentDetails { figures, frozen, peers: details.peers })
     }
 

@@ -3,7 +3,7 @@
 //! Plain form: a map from key to rules and totals, and a map from (key, torrent, peer id) to that
 //! peer's last report; each announce adds the difference between two reports to the totals. Departures:
 //! 1. Both maps are sharded by a keyed hash ([`table`]): thousands of keys come and go while announces
-//!    pass, no shard is large enough for its growth to be noticed, and nobody can aim at a shard, or
+//!    pass, no shard is large enough for its growth to be noticed, and clients cannot aim at a shard, or
 //!    learn from the time of a lookup how close a guess is.
 //! 2. A key is known by 128 bits of a keyed hash; its text is not stored. A key and all that is counted
 //!    for it are one cache line, and comparing it takes the same time whatever it is compared with.
@@ -79,7 +79,7 @@ pub struct PasskeyStore {
     sessions: Sessions,
 }
 
-/// Identifies a key: a keyed hash, long enough that nobody finds another text with the same one. Its
+/// Identifies a key: a keyed hash, long enough that another text with the same one cannot be found. Its
 /// first word is never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash([u64; 2]);
@@ -131,7 +131,7 @@ struct KeyRecord {
     uploaded: u64,
     downloaded: u64,
     seeding_s: u64,
-    /// Saturates, in case nobody ever takes the totals.
+    /// Saturates, in case the totals are never taken.
     announces: u32,
     /// Whether the key is in the shard's `changed`.
     is_changed: bool,
@@ -370,7 +370,7 @@ fn retire(keys: &mut LockedKeys<'_>, hash: KeyHash) {
     }
     if record.is_changed {
         aux.changed.retain(|changed| *changed != hash);
-        // Bounded, in case nobody ever takes the totals.
+        // Bounded, in case the totals are never taken.
         if aux.retired.len() < limits::USER_KEYS_MAX / KeyRecord::SHARDS {
             aux.retired.push((record.id, record.take_totals()));
         }

@@ -130,13 +130,13 @@ refusals! {
         "too many announces with your key: slow down";
     /// The key has as many peers in this torrent as its quota allows.
     KeyPeers => "key_peers", AFTER_A_SESSION,
-        "too many clients use your key on this torrent";
+        "your key has reached its limit of clients on this torrent";
     /// The key is active in as many torrents as its quota allows.
     KeyTorrents => "key_torrents", AFTER_A_SESSION,
-        "your key is active on too many torrents";
+        "your key has reached its limit of torrents";
     /// The key is used from as many addresses as its quota allows.
     KeyAddresses => "key_addresses", AFTER_A_SESSION,
-        "your key is used from too many addresses";
+        "your key has reached its limit of addresses";
     /// The client's network is banned. UDP answers with silence instead.
     Banned => "banned", AFTER_AN_HOUR,
         "your address or network is banned from this tracker";
@@ -171,7 +171,7 @@ refusals! {
         /// Minutes after which it will be served.
         wait_min: u16 = 0
     } => "too_soon", Retry::Minutes(wait_min),
-        "you have announced this torrent already: wait for the interval";
+        "you announced this torrent too recently: wait for the interval";
 }
 
 #[cfg(test)]

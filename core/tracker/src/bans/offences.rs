@@ -22,7 +22,7 @@ labelled! {
         /// It sent keys that do not exist. The address is verified.
         WrongKeys = "wrong_keys",
         /// It sent UDP packets that are not requests, or have connection ids that were not issued to
-        /// it. The address may be forged: anybody can send these in the name of anybody else.
+        /// it. The address may be forged: any host can send these in the name of another.
         BadConnectionIds = "bad_connection_ids",
     }
 }

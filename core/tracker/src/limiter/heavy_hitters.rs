@@ -4,8 +4,8 @@ use arrayvec::ArrayVec;
 use primitives::IpPrefix;
 use types::{Tick, limits};
 
-/// The heavy hitters among one worker's clients. Counts requests of verified clients only, so nobody
-/// can have another's address blocked by forging it.
+/// The heavy hitters among one worker's clients. Counts requests of verified clients only, so a
+/// client cannot have another's address blocked by forging it.
 ///
 /// The suspects are the Misra-Gries summary of a second's refusals: any prefix with more than one in
 /// seventeen of them is among the sixteen, however many others there are. A plain map would grow with

@@ -13,8 +13,8 @@ use tracker::{
     ListenerPolicyId, Random, RequestKind, Tracker, View,
 };
 use types::{
-    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, UserKey,
-    limits,
+    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
+    SwarmCounts, UserKey, limits,
 };
 use wire::http::{
     self, AnnounceReply, ParsedRequest, PeerFormat, RequestError, RequestHead, ResponseFraming,
@@ -453,8 +453,25 @@ struct Answer<'a> {
     v4_left: u16,
 }
 
+impl Answer<'_> {
+    /// Whether `slot` is that of the one announce; any other is a defect.
+    fn is_own(slot: u8) -> bool {
+        debug_assert!(slot == 0, "an answer to no announce of the batch");
+        slot == 0
+    }
+
+    /// The reply to the announce of `slot`, if it was accepted.
+    fn reply(&self, slot: u8) -> Option<AnnounceReply<'static>> {
+        debug_assert!(self.state.is_ok(), "peers before the announce was accepted");
+        self.state.ok().filter(|_| Self::is_own(slot))
+    }
+}
+
 impl AnnounceSink for Answer<'_> {
-    fn accept(&mut self, _: usize, accepted: &AnnounceOk) {
+    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
+        if !Self::is_own(slot) {
+            return;
+        }
         let reply = AnnounceReply {
             peer_format: self.model,
             counts: accepted.chosen.counts,
@@ -470,24 +487,28 @@ impl AnnounceSink for Answer<'_> {
         self.state = Ok(reply);
     }
 
-    fn refuse(&mut self, _: usize, refusal: Refusal) {
-        self.state = Err(refusal);
+    fn refuse(&mut self, slot: u8, refusal: Refusal) {
+        if Self::is_own(slot) {
+            self.state = Err(refusal);
+        }
     }
+}
 
-    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
-        if let Ok(reply) = &self.state {
+impl PeerSink for Answer<'_> {
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        if let Some(reply) = self.reply(slot) {
             reply.peers_v4(self.body, &mut self.v4_left, peers);
         }
     }
 
-    fn peers_v6(&mut self, _: usize, peers: &[PackedV6]) {
-        if let Ok(reply) = &self.state {
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        if let Some(reply) = self.reply(slot) {
             reply.peers_v6(self.body, peers);
         }
     }
 
-    fn peer_with_id(&mut self, _: usize, peer: PeerKey, id: PeerId) {
-        if let Ok(reply) = &self.state {
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
+        if let Some(reply) = self.reply(slot) {
             reply.peer_with_id(self.body, peer, id);
         }
     }
