@@ -1,9 +1,9 @@
 //! `tidegate top`: the figures of a tracker that serves, live in a terminal.
 //!
 //! ```text
-//!  /figures ─ feed ─┐
-//!                   ├─ news ─▶ figures ─ frame ─▶ lines ─▶ screen, or standard output once
-//!  /torrents ─ feed ┘
+//!  /stats/stream ─ feed ─┐
+//!                       ├─ news ─▶ figures ─ frame ─▶ lines ─▶ screen, or standard output once
+//!      /torrents ─ feed ─┘
 //! ```
 
 mod fetch;

@@ -109,12 +109,12 @@ impl DropReason {
     pub fn label(self) -> &'static str {
         match self {
             Self::TooShort => "too_short",
-            Self::Oversize => "oversize",
-            Self::NotATracker => "not_a_tracker",
+            Self::Oversize => "too_long",
+            Self::NotATracker => "unknown_action",
             Self::BadConnectionId => "bad_connection_id",
             Self::MalformedOptions => "malformed_options",
             Self::SendFailed => "send_failed",
-            Self::Blocked => "blocked",
+            Self::Blocked => "send_buffer_full",
             Self::UntrustedProxy => "untrusted_proxy",
             Self::BadProxyHeader => "bad_proxy_header",
             Self::HeadTooLarge => "head_too_large",
@@ -130,9 +130,9 @@ impl DropReason {
             Self::BadUpgrade => "bad_upgrade",
             Self::ForbiddenOrigin => "forbidden_origin",
             Self::BadFrame => "bad_frame",
-            Self::MessageTooBig => "message_too_big",
+            Self::MessageTooBig => "message_too_large",
             Self::SlowReader => "slow_reader",
-            Self::StrayAnswer => "stray_answer",
+            Self::StrayAnswer => "unmatched_answer",
         }
     }
 }

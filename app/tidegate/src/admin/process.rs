@@ -187,9 +187,9 @@ fn follow_log(session: &Session, goes_on: bool) -> Result<(), ApiError> {
             after = line["id"].as_u64().unwrap_or_default().max(after);
             session.print_value(line, |line| {
                 let time = date(line["time"].as_u64().unwrap_or_default());
-                let [level, target, text] =
-                    ["level", "target", "text"].map(|name| plain(&line[name]));
-                format!("{time}  {level:<5}  {target}: {text}\n")
+                let [level, target, message] =
+                    ["level", "target", "message"].map(|name| plain(&line[name]));
+                format!("{time}  {level:<5}  {target}: {message}\n")
             })?;
         }
         if !goes_on {

@@ -216,7 +216,7 @@ impl Lists {
                 let outcome =
                     session.api.request(&format!("DELETE {path}"), Some(&json!(hashes)))?;
                 session.print_value(&outcome, |outcome| changed(outcome, "removed"))?;
-                if outcome["changed"] != outcome["named"] {
+                if outcome["changed"] != outcome["requested"] {
                     return Err(ApiError::Failed("not all of them were on the list".into()));
                 }
                 Ok(())
@@ -244,8 +244,8 @@ pub(super) fn hashes(torrents: &[String]) -> Result<Vec<InfoHash>, ApiError> {
 fn changed(outcome: &Value, done: &str) -> String {
     let Value::Object(outcome) = outcome else { return lines(outcome) };
     let figure = |name: &str| plain(outcome.get(name).unwrap_or(&Value::Null));
-    let (named, changed, total) = (figure("named"), figure("changed"), figure("total"));
-    format!("{done} {changed} of {named}; {total} are on the list\n")
+    let (requested, changed, total) = (figure("requested"), figure("changed"), figure("total"));
+    format!("{done} {changed} of {requested}; {total} are on the list\n")
 }
 
 /// Prints a list as it comes.

@@ -34,7 +34,8 @@ fn areas_have_levels_of_their_own_that_change_while_serving() {
     assert_eq!(set("info,api=debug"), (200, json!({ "level": "info,api=debug" })));
     refuse();
     api.expect(200, "GET /stats", None);
-    let asked = "DEBUG api: GET /api/v1/stats by token 0 at 127.0.0.1: 200";
+    let asked = "DEBUG api: API request client=\"127.0.0.1\" method=\"GET\" \
+                 route=\"/api/v1/stats\" status=200 token=0";
     tracker.wait_until(asked, |it| lines(it, asked) == 1);
     assert_eq!(lines(&tracker, refused), 1);
     let tail = api.expect(200, "GET /log", None);
@@ -42,8 +43,8 @@ fn areas_have_levels_of_their_own_that_change_while_serving() {
     assert!(tail.iter().any(|line| line["area"] == "front" && line["level"] == "DEBUG"));
     // What is wrong is told with what is allowed, and changes nothing.
     for (bad, due) in [
-        ("info,frnot=debug", "`frnot` is no area of the log: there are serve, reload"),
-        ("loud", "`loud` is no level of the log: there are error, warn, info, debug, trace"),
+        ("info,frnot=debug", "expected a log area (serve, reload"),
+        ("loud", "expected a log level (error, warn, info, debug, trace), found `loud`"),
     ] {
         let (status, problem) = set(bad);
         let detail = problem["detail"].as_str().unwrap();
@@ -64,8 +65,8 @@ fn areas_have_levels_of_their_own_that_change_while_serving() {
 fn a_level_that_is_none_is_a_mistake_of_the_configuration() {
     let directory = Directory::new();
     for (level, due) in [
-        ("info,frnot=debug", "log.level: `frnot` is no area of the log: there are serve, "),
-        ("front=loud", "log.level: `loud` is no level of the log: there are error, "),
+        ("info,frnot=debug", "log.level: expected a log area (serve, "),
+        ("front=loud", "log.level: expected a log level (error, "),
     ] {
         let path = directory.write("t.toml", &format!("[log]\nlevel = \"{level}\"\n"));
         let output = run(&["config", "check", "--config", path.to_str().unwrap()]);
