@@ -282,10 +282,7 @@ fn the_process() {
     assert_eq!(served.good("config set tracker.interval_s=900"), "changed: tracker.interval_s\n");
     assert!(served.good("config show").contains("tracker.interval_s = 900  # api\n"));
     let bad = served.bad("config set tracker.interval_s=often");
-    assert!(
-        bad.contains("Conflict: ") && bad.contains("often"),
-        "{bad}"
-    );
+    assert!(bad.contains("Conflict: ") && bad.contains("often"), "{bad}");
     served.good("config unset tracker.interval_s");
     assert_eq!(served.good("config reload"), "nothing has changed\n");
     assert_eq!(served.good("log level"), "info\n");
