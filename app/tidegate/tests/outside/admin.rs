@@ -119,7 +119,7 @@ fn keys() {
     // The file is there; what it holds is no key.
     served.tracker.directory.write("key", "short\n");
     let short = served.bad(&format!("keys create --key-file {}", file.display()));
-    assert!(short.starts_with("tidegate: The request makes no sense: key: "), "{short}");
+    assert!(short.starts_with("tidegate: Bad Request: key: "), "{short}");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn tokens() {
     let refused = ask("keys revoke 1");
     assert_eq!(refused.status.code(), Some(1));
     assert!(
-        stderr(&refused).starts_with("tidegate: This is not allowed: "),
+        stderr(&refused).starts_with("tidegate: Forbidden: "),
         "{}",
         stderr(&refused)
     );

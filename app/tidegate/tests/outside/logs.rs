@@ -102,7 +102,7 @@ fn of_many_lines_of_a_kind_some_are_written_and_the_rest_is_counted() {
     for number in 0..20 {
         api.expect(201, "POST /keys", Some(&json!({ "name": number.to_string() })));
     }
-    tracker.wait_until("all changes", |it| lines(it, "made key") == 20);
+    tracker.wait_until("all changes", |it| lines(it, "created key") == 20);
     // The bound changes with a reload, and what waits to be told is told at the end.
     let more = more.replace("rate_limit_s = 1", "rate_limit_s = 3600");
     tracker.configure(&format!("requests_per_s = 0\n{more}"));
@@ -161,7 +161,8 @@ fn no_secret_is_ever_written() {
     api.expect(200, "POST /config/reload", None);
     http_announce(tracker.http4(), 0xaa, 1);
     // It is written down as much as there ever is.
-    let said = "DEBUG api: DELETE /api/v1/keys/{id} by token";
+    let said = "DEBUG api: API request client=\"127.0.0.1\" method=\"DELETE\" \
+                route=\"/api/v1/keys/{id}\"";
     tracker.wait_until(said, |it| lines(it, said) == 1);
     assert!(lines(&tracker, "DEBUG front: ") >= 10, "{}", tracker.log());
     let tail = api.expect(200, "GET /log", None).to_string();
