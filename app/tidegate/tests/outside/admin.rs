@@ -220,11 +220,7 @@ fn tokens() {
     assert_eq!(ask("keys list").status.code(), Some(0));
     let refused = ask("keys revoke 1");
     assert_eq!(refused.status.code(), Some(1));
-    assert!(
-        stderr(&refused).starts_with("tidegate: Forbidden: "),
-        "{}",
-        stderr(&refused)
-    );
+    assert!(stderr(&refused).starts_with("tidegate: Forbidden: "), "{}", stderr(&refused));
     let table = served.good("tokens list");
     assert!(table.contains("panel") && table.contains("stats:read keys:read"), "{table}");
     assert!(!table.contains(secret));

@@ -50,6 +50,8 @@ struct Key {
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<i64>,
     peers_per_torrent: u16,
+    // Not utoipa's `int32` for u32: that is signed in OpenAPI.
+    #[schema(format = Int64)]
     torrents: u32,
     addresses: u16,
     announces_per_minute: u16,
@@ -99,7 +101,7 @@ struct NewKey {
     peers_per_torrent: u16,
     /// Concurrent torrents.
     #[serde(default)]
-    #[schema(maximum = 4294967295u64)]
+    #[schema(format = Int64, maximum = 4294967295u64)]
     torrents: u32,
     /// Concurrent addresses.
     #[serde(default)]
@@ -122,7 +124,7 @@ struct KeyUpdate {
     expires: Option<Option<i64>>,
     #[schema(maximum = 65535)]
     peers_per_torrent: Option<u16>,
-    #[schema(maximum = 4294967295u64)]
+    #[schema(format = Int64, maximum = 4294967295u64)]
     torrents: Option<u32>,
     #[schema(maximum = 65535)]
     addresses: Option<u16>,
@@ -141,7 +143,7 @@ fn nullable<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 #[derive(Deserialize, IntoParams)]
 struct KeyPageQuery {
     /// The `next` of the previous page.
-    #[param(minimum = 0, maximum = 4294967295u64, nullable = false)]
+    #[param(format = Int64, minimum = 0, maximum = 4294967295u64, nullable = false)]
     cursor: Option<u32>,
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,

@@ -56,6 +56,18 @@ fn operation_ids_are_unique_and_references_resolve() {
     }
 }
 
+/// One example must hold a slash: see `bans::network_schema`.
+#[test]
+fn the_examples_of_a_network_are_networks() {
+    let document = document("0.0.0");
+    let parameter = &document["paths"]["/bans/{network}"]["delete"]["parameters"][0];
+    let examples = parameter["schema"]["examples"].as_array().unwrap();
+    assert!(examples.iter().any(|example| example.as_str().unwrap().contains('/')));
+    for example in examples {
+        assert!(example.as_str().unwrap().parse::<tracker::IpPrefix>().is_ok(), "{example}");
+    }
+}
+
 #[test]
 fn the_document_lists_every_log_area() {
     let areas: Vec<_> = crate::log_levels::AREAS.iter().map(|area| area.name).collect();

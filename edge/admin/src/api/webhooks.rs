@@ -63,7 +63,7 @@ struct NewWebhook {
     /// An https URL, or an http URL if the network is trusted. `[admin] webhook_ports` must name its port.
     #[schema(
         max_length = 2000,
-        pattern = "^https?://[a-z0-9]+([.-][a-z0-9]+)*(:[1-9][0-9]{0,3})?(/[A-Za-z0-9/_.-]*)?$"
+        pattern = "^https?://[a-z0-9]+([.-][a-z0-9]+)*(:[1-9][0-9]{0,3})?(/([A-Za-z0-9/_.~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)?$"
     )]
     url: String,
     /// Kinds of events to post.
@@ -150,6 +150,11 @@ fn check_url(url: &str, ports: &[u16]) -> Result<(), Problem> {
     if uri.host().is_none_or(str::is_empty) || has_user {
         return Err(bad("expected a host and no user name or password".into()));
     }
+    // The URL parser accepts every host that RFC 3986 allows, including `*` and `$`, which DNS does not.
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if !uri.host().is_some_and(|host| host.starts_with('[') || host.bytes().all(is_name)) {
+        return Err(bad("expected a host name or an IP address".into()));
+    }
     if !ports.contains(&port) {
         return Err(Problem::forbidden(format!(
             "url: [admin] webhook_ports does not contain port {port}: add it and restart"
@@ -168,6 +173,7 @@ mod tests {
             |url: &str| check_url(url, &[443, 8080]).map_err(|problem| problem.status.as_u16());
         assert_eq!(check("https://hooks.example.org/x?y=1"), Ok(()));
         assert_eq!(check("http://127.0.0.1:8080/"), Ok(()));
+        assert_eq!(check("https://[2001:db8::1]/"), Ok(()));
         assert_eq!(check("http://hooks.example.org/"), Err(403));
         assert_eq!(check("https://hooks.example.org:22/"), Err(403));
         for bad in [
@@ -178,6 +184,7 @@ mod tests {
             "ftp://a:443/",
             "https://u:p@host/",
             "https:///x",
+            "https://host*/",
         ] {
             assert_eq!(check(bad), Err(400), "{bad}");
         }
