@@ -107,7 +107,7 @@ impl BatchContext<'_> {
         let counters = &mut metrics.counters;
         counters.bytes_in += request.len() as u64;
         if truncated {
-            counters.drop(DropReason::Oversize);
+            counters.drop(DropReason::TooLong);
             return None;
         }
         let (mut ip, mut request, mut place) = (from, request, Place::new(from));
@@ -187,7 +187,7 @@ impl Handler for UdpFront {
     }
 
     fn send_failed(&mut self, socket: usize, datagrams: usize, blocked: bool) {
-        let reason = if blocked { DropReason::Blocked } else { DropReason::SendFailed };
+        let reason = if blocked { DropReason::SendBufferFull } else { DropReason::SendFailed };
         self.listeners[socket].metrics.counters.drops[reason.index()] += datagrams as u64;
     }
 

@@ -115,11 +115,11 @@ fn keys() {
     assert_eq!(served.json("keys show 1")[0]["name"], "rob");
     assert_eq!(served.good("keys revoke 1 2"), "Key 1 revoked\nKey 2 revoked\n");
     let gone = served.bad("keys show 1");
-    assert_eq!(gone, "tidegate: There is no such thing: there is no key of this number\n");
+    assert_eq!(gone, "tidegate: Not Found: no key with id 1\n");
     // The file is there; what it holds is no key.
     served.tracker.directory.write("key", "short\n");
     let short = served.bad(&format!("keys create --key-file {}", file.display()));
-    assert!(short.starts_with("tidegate: The request makes no sense: key: "), "{short}");
+    assert!(short.starts_with("tidegate: Bad Request: key: "), "{short}");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn lists() {
     );
     assert_eq!(served.good("lists allow show"), "");
     let outcome = &served.json(&format!("lists deny remove {a}"))[0];
-    assert_eq!(outcome, &json!({ "named": 1, "changed": 1, "total": 1 }));
+    assert_eq!(outcome, &json!({ "requested": 1, "changed": 1, "total": 1 }));
     let gone = served.run(&format!("lists deny remove {b} {c}"));
     assert_eq!(gone.status.code(), Some(1));
     assert_eq!(stdout(&gone), "Removed 1 of 2; the list has 0 entries\n");
@@ -177,7 +177,7 @@ fn lists_are_imported_and_exported_as_they_come() {
     assert!(stderr(&bad).contains("standard input:2: "), "{}", stderr(&bad));
     assert_eq!(served.good("lists allow show"), "");
     let empty = served.feed("lists deny import", "# nothing\n");
-    assert!(stderr(&empty).contains("at least one info hash is due"), "{}", stderr(&empty));
+    assert!(stderr(&empty).contains("expected at least one info hash"), "{}", stderr(&empty));
     let removed = served.feed("lists deny import --remove", &many);
     assert_eq!(stdout(&removed), "Removed 50000 of 50000; the list has 0 entries\n");
     let absent = served.run("lists deny import /nonexistent");
@@ -186,7 +186,7 @@ fn lists_are_imported_and_exported_as_they_come() {
     // Who may not is told so, and need not send it all.
     let mut command = served.command(&format!("lists deny import {}", file.display()));
     let refused = command.env(VARIABLE, TOKEN.replace("01", "02")).output().unwrap();
-    assert!(stderr(&refused).contains("A valid token is due"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("Unauthorized"), "{}", stderr(&refused));
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn bans() {
     let table = served.good("bans list");
     assert!(table.starts_with("network ") && table.contains("  flood\n"), "{table}");
     served.good("bans remove 2001:db8::1/128 192.0.2.0/24");
-    assert!(served.bad("bans remove 192.0.2.0/24").contains("just this network is not banned"));
+    assert!(served.bad("bans remove 192.0.2.0/24").contains("no ban of exactly 192.0.2.0/24"));
     assert_eq!(served.run("bans add everybody").status.code(), Some(2));
     assert_eq!(served.run("bans add 10.0.0.0/8 --expires soon").status.code(), Some(2));
 }
@@ -220,16 +220,12 @@ fn tokens() {
     assert_eq!(ask("keys list").status.code(), Some(0));
     let refused = ask("keys revoke 1");
     assert_eq!(refused.status.code(), Some(1));
-    assert!(
-        stderr(&refused).starts_with("tidegate: This is not allowed: "),
-        "{}",
-        stderr(&refused)
-    );
+    assert!(stderr(&refused).starts_with("tidegate: Forbidden: "), "{}", stderr(&refused));
     let table = served.good("tokens list");
     assert!(table.contains("panel") && table.contains("stats:read keys:read"), "{table}");
     assert!(!table.contains(secret));
     served.good(&format!("tokens revoke {}", made["id"]));
-    assert!(stderr(&ask("keys list")).contains("A valid token is due"));
+    assert!(stderr(&ask("keys list")).contains("Unauthorized"));
     assert!(served.bad("tokens create x --scope everything").contains("everything"));
     assert!(served.good("tokens create y --scope *").contains("(shown once)\n"));
 }
@@ -249,7 +245,7 @@ fn torrents_and_peers() {
     assert_eq!(names("torrents list --sort leechers --limit 1"), [a.as_str()]);
     assert_eq!(names("torrents list --filter BB --limit 0"), [b.as_str()]);
     assert!(served.good("torrents list").starts_with("info hash "));
-    assert!(served.bad("torrents list --filter x&y").contains("up to 40 hex digits are due"));
+    assert!(served.bad("torrents list --filter x&y").contains("expected up to 40 hex digits"));
     let detail = served.good(&format!("torrents show {a}"));
     assert!(
         detail.contains("v4.leechers    2\n") && detail.contains("127.0.0.1:2  leecher"),
@@ -262,7 +258,7 @@ fn torrents_and_peers() {
     served.good(&format!("torrents unfreeze {b}"));
     assert!(served.bad(&format!("torrents unfreeze {b}")).contains("not frozen"));
     assert_eq!(served.good(&format!("torrents remove {b}")), format!("{b} removed\n"));
-    assert!(served.bad(&format!("torrents show {b}")).contains("no such torrent is known now"));
+    assert!(served.bad(&format!("torrents show {b}")).contains("at present"));
     assert_eq!(served.good("peers remove 127.0.0.1"), "Removed 2 peers at 127.0.0.1\n");
 }
 
@@ -282,15 +278,12 @@ fn the_process() {
     assert_eq!(served.good("config set tracker.interval_s=900"), "Changed: tracker.interval_s\n");
     assert!(served.good("config show").contains("tracker.interval_s = 900  # api\n"));
     let bad = served.bad("config set tracker.interval_s=often");
-    assert!(
-        bad.contains("The configuration would not be good: ") && bad.contains("often"),
-        "{bad}"
-    );
+    assert!(bad.contains("Conflict: ") && bad.contains("often"), "{bad}");
     served.good("config unset tracker.interval_s");
     assert_eq!(served.good("config reload"), "Nothing has changed\n");
     assert_eq!(served.good("log level"), "info\n");
     assert_eq!(served.json("log level debug"), [json!({ "level": "debug" })]);
-    assert!(served.good("log show").contains("set the level of the log to debug"));
+    assert!(served.good("log show").contains("set the log levels to debug"));
     assert_eq!(served.good("certificates status"), "expires  name\n");
     assert_eq!(served.good("certificates reload"), "Reloaded certificates and lists\n");
     let made = served.good("webhooks create https://hooks.example.org/ --event ban,reload");
@@ -334,7 +327,7 @@ fn events_are_followed() {
     assert_eq!(event["kind"], "ban");
     assert_eq!(output.lines().count(), 2);
     assert!(json.wait().unwrap().success());
-    assert!(served.bad("events --kind nonsense").contains("kinds: one of "));
+    assert!(served.bad("events --kind nonsense").contains("kinds: expected some of "));
 }
 
 #[test]
@@ -348,7 +341,7 @@ fn who_may_not_is_told() {
     };
     let (code, said) = run(Some(&TOKEN.replace("01", "02")));
     assert_eq!(code, Some(1));
-    assert!(said.starts_with("tidegate: A valid token is due: "), "{said}");
+    assert!(said.starts_with("tidegate: Unauthorized: "), "{said}");
     let (code, said) = run(Some("secret"));
     assert_eq!(code, Some(2));
     assert_eq!(

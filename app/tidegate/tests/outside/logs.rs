@@ -34,7 +34,8 @@ fn areas_have_levels_of_their_own_that_change_while_serving() {
     assert_eq!(set("info,api=debug"), (200, json!({ "level": "info,api=debug" })));
     refuse();
     api.expect(200, "GET /stats", None);
-    let asked = "DEBUG api: GET /api/v1/stats by token 0 at 127.0.0.1: 200";
+    let asked = "DEBUG api: API request client=\"127.0.0.1\" method=\"GET\" \
+                 route=\"/api/v1/stats\" status=200 token=0";
     tracker.wait_until(asked, |it| lines(it, asked) == 1);
     assert_eq!(lines(&tracker, refused), 1);
     let tail = api.expect(200, "GET /log", None);
@@ -42,8 +43,8 @@ fn areas_have_levels_of_their_own_that_change_while_serving() {
     assert!(tail.iter().any(|line| line["area"] == "front" && line["level"] == "DEBUG"));
     // What is wrong is told with what is allowed, and changes nothing.
     for (bad, due) in [
-        ("info,frnot=debug", "`frnot` is no area of the log: there are serve, reload"),
-        ("loud", "`loud` is no level of the log: there are error, warn, info, debug, trace"),
+        ("info,frnot=debug", "expected a log area (serve, reload"),
+        ("loud", "expected a log level (error, warn, info, debug, trace), found `loud`"),
     ] {
         let (status, problem) = set(bad);
         let detail = problem["detail"].as_str().unwrap();
@@ -64,8 +65,8 @@ fn areas_have_levels_of_their_own_that_change_while_serving() {
 fn a_level_that_is_none_is_a_mistake_of_the_configuration() {
     let directory = Directory::new();
     for (level, due) in [
-        ("info,frnot=debug", "log.level: `frnot` is no area of the log: there are serve, "),
-        ("front=loud", "log.level: `loud` is no level of the log: there are error, "),
+        ("info,frnot=debug", "log.level: expected a log area (serve, "),
+        ("front=loud", "log.level: expected a log level (error, "),
     ] {
         let path = directory.write("t.toml", &format!("[log]\nlevel = \"{level}\"\n"));
         let output = run(&["config", "check", "--config", path.to_str().unwrap()]);
@@ -101,7 +102,7 @@ fn of_many_lines_of_a_kind_some_are_written_and_the_rest_is_counted() {
     for number in 0..20 {
         api.expect(201, "POST /keys", Some(&json!({ "name": number.to_string() })));
     }
-    tracker.wait_until("all changes", |it| lines(it, "made key") == 20);
+    tracker.wait_until("all changes", |it| lines(it, "created key") == 20);
     // The bound changes with a reload, and what waits to be told is told at the end.
     let more = more.replace("rate_limit_s = 1", "rate_limit_s = 3600");
     tracker.configure(&format!("requests_per_s = 0\n{more}"));
@@ -160,7 +161,8 @@ fn no_secret_is_ever_written() {
     api.expect(200, "POST /config/reload", None);
     http_announce(tracker.http4(), 0xaa, 1);
     // It is written down as much as there ever is.
-    let said = "DEBUG api: DELETE /api/v1/keys/{id} by token";
+    let said = "DEBUG api: API request client=\"127.0.0.1\" method=\"DELETE\" \
+                route=\"/api/v1/keys/{id}\"";
     tracker.wait_until(said, |it| lines(it, said) == 1);
     assert!(lines(&tracker, "DEBUG front: ") >= 10, "{}", tracker.log());
     let tail = api.expect(200, "GET /log", None).to_string();

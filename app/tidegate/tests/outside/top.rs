@@ -63,7 +63,7 @@ fn why_nothing_is_shown_is_told() {
         (output.status.code(), stderr(&output))
     };
     let (code, said) = run(&served.url(), &TOKEN.replace("01", "02"));
-    assert_eq!((code, said.contains("A valid token is due")), (Some(1), true), "{said}");
+    assert_eq!((code, said.contains("Unauthorized")), (Some(1), true), "{said}");
     let (code, said) = run("http://127.0.0.1:1", TOKEN);
     assert_eq!((code, said.contains("cannot reach")), (Some(1), true), "{said}");
 }
