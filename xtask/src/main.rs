@@ -22,7 +22,7 @@ mod suite;
 mod tidy;
 mod workspace;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
 
 const HELP: &str = "\
@@ -36,7 +36,8 @@ cargo xtask TASK
   deny                   check dependencies by cargo-deny: crate arrows, licenses, sources
   spec                   list the requirements of spec/ that are met, tested, excepted
   clients [NAME...]      let real clients transfer a torrent with the tracker (default: all clients)
-  api                    test the management API against its OpenAPI document, by schemathesis
+  api [SEED...]          test the management API against its OpenAPI document, by schemathesis
+                         (default: three seeds)
   crash [TIMES]          kill a tracker while it is written to, and check its records (default: 50)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   rivals [NAME...]       install the trackers that `tidegate compare` can measure (default: all)
@@ -76,7 +77,11 @@ fn run(words: &[&str]) -> Result<()> {
         ["deny"] => deny::check().and_then(|tally| tally.verdict()),
         ["spec"] => suite::run(suite::SPEC),
         ["clients", names @ ..] => clients::run(names).and_then(|tally| tally.verdict()),
-        ["api"] => api::try_everything().and_then(|tally| tally.verdict()),
+        ["api", seeds @ ..] => {
+            let seeds: Result<Vec<u64>, _> = seeds.iter().map(|seed| seed.parse()).collect();
+            let seeds = seeds.context("expected `api [SEED...]` with whole numbers")?;
+            api::try_everything(&seeds).and_then(|tally| tally.verdict())
+        }
         ["crash"] => crash::run(50).and_then(|tally| tally.verdict()),
         ["crash", times] => crash::run(times.parse()?).and_then(|tally| tally.verdict()),
         // Internal: `clients` runs this in a network namespace, once for every case.

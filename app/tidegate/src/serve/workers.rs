@@ -3,17 +3,17 @@
 use std::io;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status};
 use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker};
 use front::udp::{UdpFront, UdpListener};
-use front::web::Place;
+use front::webtorrent::WorkerLink;
 use net::UdpSocket;
 use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
 use net::tls::{Certificates, TlsConfig};
@@ -72,7 +72,7 @@ impl Workers {
             version: env!("CARGO_PKG_VERSION"),
         };
         // Uptime counts from here: after an upgrade the tracker's own clock continues the old one.
-        START.get_or_init(Clock::start);
+        let _ = start();
         Self {
             tracker: Arc::clone(tracker),
             registry: Arc::clone(registry),
@@ -162,10 +162,8 @@ impl Workers {
         config: &Config,
     ) -> Result<()> {
         let workers = distribute(listeners, worker_count(config.http_workers));
-        let worker_cores = Place::for_workers(workers.len());
-        for (number, (sockets_of_worker, place)) in
-            workers.into_iter().zip(worker_cores).enumerate()
-        {
+        let links = WorkerLink::for_workers(workers.len());
+        for (number, (sockets_of_worker, link)) in workers.into_iter().zip(links).enumerate() {
             let listener = |(socket, group): (TcpListener, ListenerGroup)| {
                 let (address, listener_policy) = (socket.local_addr()?, group.listener_policy);
                 let tls = (group.transport == Transport::Tls).then(|| tls.clone());
@@ -183,7 +181,7 @@ impl Workers {
                 listeners: sockets_of_worker.into_iter().map(listener).collect::<Result<_>>()?,
                 clock: self.clock,
                 seed: seed()?,
-                place,
+                link,
             };
             let stop = self.stop_async.subscribe();
             self.start(format!("http-{number}"), raise_priority, move || {
@@ -295,12 +293,18 @@ impl Workers {
     }
 }
 
-static START: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
+/// Returns when this process started, by the wall clock and a monotonic one.
+fn start() -> (SystemTime, Instant) {
+    static START: OnceLock<(SystemTime, Instant)> = OnceLock::new();
+    *START.get_or_init(|| (SystemTime::now(), Instant::now()))
+}
 
 fn process() -> ProcessStats {
     let usage = usage();
+    let (started, since) = start();
     ProcessStats {
-        uptime_s: f64::from(START.get_or_init(Clock::start).now().0),
+        started,
+        uptime_s: since.elapsed().as_secs_f64(),
         cpu_s: usage.user_s + usage.system_s,
         resident_bytes: usage.resident_bytes,
         open_fds: usage.descriptors,

@@ -103,7 +103,7 @@ fn entries_bans_tokens_and_downloads_are_there_the_next_time() {
     crate::talk::http(tracker.http4(), &target);
     let completed = target.replace("left=1", "left=0&event=completed");
     crate::talk::http(tracker.http4(), &completed);
-    tracker.wait_until("a flush", |it| it.metric("tidegate_records_counts_total") >= 1.0);
+    tracker.wait_until("a flush", |it| it.metric("tidegate_records_counts_written_total") >= 1.0);
     drop(tracker);
     let (tracker, api) = start_in(Directory::new(), &more);
     let other = Caller { token: secret.into(), ..api };
@@ -152,10 +152,14 @@ fn the_first_token_is_shown_once() {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let rest: Vec<_> = errors.map_while(Result::ok).collect();
         assert!(!rest.iter().any(|line| line.contains("tg_")), "{rest:?}");
-        lines.filter_map(|line| line.strip_prefix("  token  ").map(String::from)).next()
+        lines
+            .filter_map(|line| {
+                line.strip_prefix("  Admin token (full access, shown once): ").map(String::from)
+            })
+            .next()
     };
     let first = token().unwrap();
-    assert!(first.starts_with("tg_") && first.contains("shown this once"), "{first}");
+    assert!(first.starts_with("tg_") && first.len() == 35, "{first}");
     assert_eq!(token(), None);
 }
 
@@ -164,7 +168,10 @@ fn a_token_of_the_environment_must_be_one() {
     let mut command = tidegate(&[]);
     let output = command.env("TIDEGATE_ADMIN_TOKEN", "hunter2").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("TIDEGATE_ADMIN_TOKEN: tg_") && !said.contains("hunter2"), "{said}");
+    assert!(
+        said.contains("TIDEGATE_ADMIN_TOKEN: invalid token") && !said.contains("hunter2"),
+        "{said}"
+    );
 }
 
 /// Kept here so that the folder is not forgotten by whoever changes [`Tracker`].
@@ -191,7 +198,8 @@ fn an_upgrade_waits_for_what_is_being_recorded() {
         let imports = [0, 1, 2, 3, 4, 5, 6, 7].map(|lane| scope.spawn(import(lane)));
         let is_over = || imports.iter().all(|import| import.is_finished());
         let waiting = |least: f64| {
-            let is_so = |it: &Tracker| it.metric("tidegate_records_waiting") >= least || is_over();
+            let is_so =
+                |it: &Tracker| it.metric("tidegate_records_changes_pending") >= least || is_over();
             tracker.wait_until("a queue", is_so);
         };
         waiting(4.0);
