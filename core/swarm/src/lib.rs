@@ -14,6 +14,8 @@
 //! and 804 ns alone, against 1,391 ns; a torrent with one peer takes 75 bytes against 266
 //! (`bench/record/2026-11-21-bench-store.txt` and `2026-11-21-store-memory.txt`).
 #![forbid(unsafe_code)]
+// Tests may start threads and read the clock.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod announce;
 mod arena;

@@ -230,7 +230,7 @@ fn settings_are_changed_and_stay() {
     let problem = api.expect(409, "PATCH /config", Some(&bad));
     let detail = problem["detail"].as_str().unwrap();
     assert!(
-        detail.contains("udp.workers: only the file") && detail.contains("no.such"),
+        detail.contains("udp.workers: cannot be set through the API") && detail.contains("no.such"),
         "{detail}"
     );
     // Reading the file again changes nothing of it, nor does an end.
