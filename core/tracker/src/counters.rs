@@ -19,7 +19,8 @@ pub use clients::{ClientPrefix, Clients};
 pub use drop_reason::DropReason;
 pub use latency::Latency;
 
-/// Everything that one worker counts at one listener. All fields only grow, except `clients`.
+/// Everything that one worker counts at one listener. All fields only grow, except `connections_open` and
+/// `clients`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests by the client's family (v4, v6) and kind.
@@ -44,6 +45,8 @@ pub struct Counters {
     pub connections_opened: u64,
     /// TCP connections closed.
     pub connections_closed: u64,
+    /// TCP connections open now: a gauge.
+    pub connections_open: u64,
     /// Time from reading a request to having its response ready. All datagrams of a batch count as
     /// long as the batch; over TCP, a sample of the requests is measured.
     pub latency: Latency,
@@ -76,6 +79,21 @@ impl Counters {
         self.drops[reason.index()] += 1;
     }
 
+    /// Counts a TCP connection that opens.
+    #[inline]
+    pub fn connection_opened(&mut self) {
+        self.connections_opened += 1;
+        self.connections_open += 1;
+    }
+
+    /// Counts a TCP connection that closes.
+    #[inline]
+    pub fn connection_closed(&mut self) {
+        debug_assert!(self.connections_open > 0, "more connections closed than opened");
+        self.connections_closed += 1;
+        self.connections_open = self.connections_open.saturating_sub(1);
+    }
+
     /// Adds another worker's counters.
     pub fn add(&mut self, other: &Self) {
         add_all(self.requests.as_flattened_mut(), other.requests.as_flattened());
@@ -89,6 +107,7 @@ impl Counters {
         self.tls_handshakes += other.tls_handshakes;
         self.connections_opened += other.connections_opened;
         self.connections_closed += other.connections_closed;
+        self.connections_open += other.connections_open;
         self.latency.add(&other.latency);
         self.clients.add(&other.clients);
     }

@@ -56,5 +56,7 @@ labelled! {
         SlowReader = "slow_reader",
         /// WebTorrent: an answer to an offer that is not outstanding.
         StrayAnswer = "stray_answer",
+        /// WebTorrent: a message to a client of another worker, which was too busy to take it.
+        MailboxFull = "mailbox_full",
     }
 }

@@ -1,5 +1,6 @@
 //! The front through real sockets, by clients that speak bytes.
 
+mod panics;
 mod sockets;
 
 use std::io::{ErrorKind, Read, Write};
@@ -7,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 
 use net::{TcpOptions, bind_tcp};
-use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
+use tracker::counters::{Counters, DropReason, Listener, MetricsRegistry, Protocol};
 use tracker::{Options, Policy, RequestKind, Secrets, StoreOptions};
 use types::Refusal;
 use wire::bencode::{Value, parse};
@@ -50,7 +51,7 @@ impl Server {
             listeners: vec![HttpListener { socket, tls: None, options, http, web }],
             clock: Clock::start(),
             seed: 1,
-            place: Place::for_workers(1).remove(0),
+            link: WorkerLink::for_workers(1).remove(0),
         };
         let (stop, stopped) = watch::channel(false);
         let worker = Some(std::thread::spawn(move || serve(worker, stopped)));

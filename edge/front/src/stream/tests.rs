@@ -26,7 +26,7 @@ use tracker::{ListenerPolicyId, Networks, Options, Policy, Secrets, StoreOptions
 
 use crate::Clock;
 use crate::http::{HttpListener, HttpOptions, HttpWorker, serve};
-use crate::web::Place;
+use crate::webtorrent::WorkerLink;
 
 /// Longer than anything takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -112,7 +112,7 @@ impl Server {
             listeners: vec![tls, bare],
             clock: Clock::start(),
             seed: 7,
-            place: Place::for_workers(1).remove(0),
+            link: WorkerLink::for_workers(1).remove(0),
         };
         let (stop, stopped) = watch::channel(false);
         let worker = std::thread::spawn(move || serve(worker, stopped).unwrap());

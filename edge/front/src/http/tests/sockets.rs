@@ -7,11 +7,11 @@ mod requests;
 mod too_many;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 
 use net::{TcpOptions, bind_tcp};
-use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
+use tracker::counters::{Counters, DropReason, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicy, Options, Policy, Secrets, StoreOptions};
 use types::Refusal;
 
@@ -49,7 +49,7 @@ impl Server {
             listeners: vec![HttpListener { socket: listener, tls: None, options, http, web }],
             clock: Clock::start(),
             seed: 7,
-            place: Place::for_workers(1).remove(0),
+            link: WorkerLink::for_workers(1).remove(0),
         };
         let (stop, stopped) = watch::channel(false);
         let worker = std::thread::spawn(move || serve(worker, stopped).unwrap());

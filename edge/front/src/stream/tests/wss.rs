@@ -6,7 +6,7 @@ use wire::webtorrent::{Announce, Answer, Offer};
 use wire::ws::{self, CloseCode, Reader};
 
 use super::*;
-use crate::web::WebOptions;
+use crate::webtorrent::WebOptions;
 
 const HASH: InfoHash = InfoHash([b'h'; 20]);
 const MASK: [u8; 4] = [1, 2, 3, 4];

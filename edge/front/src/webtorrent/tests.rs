@@ -16,13 +16,16 @@ use std::time::{Duration, Instant};
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
 use tracker::counters::{Counters, DropReason, Listener, MetricsRegistry, Protocol};
-use tracker::{ListenerPolicy, Options, Policy, RequestKind, Secrets, StoreOptions};
+use tracker::{
+    ListenerPolicy, ListenerPolicyId, Options, Policy, RequestKind, Secrets, StoreOptions, Tracker,
+};
 use types::{Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick};
 use wire::webtorrent::client::{TrackerMessage, WebScrapeEntry};
 use wire::webtorrent::{Announce, Answer, Offer, client};
-use wire::ws::{self, Reader};
+use wire::ws::{self, CloseCode, Reader};
 
 use super::*;
+use crate::Clock;
 use crate::http::{HttpListener, HttpOptions, HttpWorker, serve};
 
 /// Longer than anything takes, even on a busy machine.
@@ -50,7 +53,7 @@ impl Server {
         let registry = Arc::new(MetricsRegistry::default());
         let (stop, stopped) = watch::channel(false);
         let (mut addresses, mut threads) = (Vec::new(), Vec::new());
-        for place in Place::for_workers(workers) {
+        for link in WorkerLink::for_workers(workers) {
             let listen = ([127, 0, 0, 1], 0).into();
             let socket = bind_tcp(listen, 1, &TcpOptions::default()).unwrap().remove(0);
             let address = socket.local_addr().unwrap();
@@ -72,7 +75,7 @@ impl Server {
                 }],
                 clock: Clock::start(),
                 seed: 1,
-                place,
+                link,
             };
             let stopped = stopped.clone();
             threads.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
