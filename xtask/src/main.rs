@@ -11,6 +11,7 @@ mod bench;
 mod clients;
 mod command;
 mod crash;
+mod deny;
 mod foreign;
 mod fuzz;
 mod rivals;
@@ -21,7 +22,7 @@ mod suite;
 mod tidy;
 mod workspace;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
 
 const HELP: &str = "\
@@ -34,7 +35,8 @@ cargo xtask TASK
   tidy                   the rules that compilers do not know: lengths, arrows, bans, links, leftovers
   spec                   which requirements of spec/ are met, tested, excepted
   clients [NAME...]      real clients transfer a torrent over the tracker; no name: all of them
-  api                    schemathesis tries the management API against its OpenAPI document
+  api [SEED...]          schemathesis tries the management API against its OpenAPI document; no
+                         seed: three of them
   crash [TIMES]          kills a tracker while it is written to (50 times), and what that has cost
   bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close, https,
                          https-handshake, ws, wss, ws-idle, wss-idle
@@ -68,9 +70,14 @@ fn run(words: &[&str]) -> Result<()> {
         ["check"] => suite::run(suite::CHECK),
         ["setup"] => suite::run(suite::SETUP),
         ["tidy"] => suite::run(suite::TIDY),
+        ["deny"] => deny::check().and_then(|tally| tally.verdict()),
         ["spec"] => suite::run(suite::SPEC),
         ["clients", names @ ..] => clients::run(names).and_then(|tally| tally.verdict()),
-        ["api"] => api::try_everything().and_then(|tally| tally.verdict()),
+        ["api", seeds @ ..] => {
+            let seeds: Result<Vec<u64>, _> = seeds.iter().map(|seed| seed.parse()).collect();
+            let seeds = seeds.context("expected `api [SEED...]` with whole numbers")?;
+            api::try_everything(&seeds).and_then(|tally| tally.verdict())
+        }
         ["crash"] => crash::run(50).and_then(|tally| tally.verdict()),
         ["crash", times] => crash::run(times.parse()?).and_then(|tally| tally.verdict()),
         // Not for hands: what `clients` starts inside a network namespace, once for every case.

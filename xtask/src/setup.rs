@@ -1,14 +1,17 @@
 //! Installs what the tests need beyond a Rust toolchain.
 
-use crate::api;
 use crate::clients::{PEBBLE, pebble_folder};
 use crate::command::{Tally, command, output, run};
 use crate::foreign;
 use crate::workspace::root;
+use crate::{api, deny};
 use anyhow::{Context, Result, bail};
 use std::fs;
 
-/// Debian packages, each with what needs it.
+/// Debian packages, each with what needs it. Not pinned: a Debian release keeps one version of a
+/// package and removes older builds, so a pinned version could soon not be installed. Everything
+/// else that the tests install has an exact version: npm's clients and the Python packages by a
+/// committed list, pebble by its tag, crates by `Cargo.lock`.
 const PACKAGES: &[(&str, &str)] = &[
     ("aria2", "real-client tests"),
     ("transmission-cli", "real-client tests"),
@@ -44,6 +47,7 @@ pub(crate) fn run_setup() -> Result<Tally> {
     if !api::has_venv() {
         install(&["python3-venv"])?;
     }
+    deny::install()?;
     api::install()?;
     foreign::add_target();
     Ok(Tally::ONE)

@@ -1,7 +1,7 @@
 //! The steps of `test` and `check`, one after the other, and the closing count.
 
 use crate::command::{Tally, command, run as run_command, run_tests};
-use crate::{api, clients, foreign, fuzz, setup, spec, tidy};
+use crate::{api, clients, deny, foreign, fuzz, setup, spec, tidy};
 use anyhow::{Context, Result};
 use std::time::Instant;
 
@@ -15,13 +15,14 @@ pub(crate) const TEST: &[Step] = &[
     ("fmt", fmt),
     ("tidy", tidy::run),
     ("spec", spec::run),
+    ("dependencies", deny::check),
     ("clippy", clippy),
     ("docs", docs),
     ("tests", tests),
     ("fuzz corpora", fuzz::replay),
     ("foreign target", foreign::check),
     ("release build", release),
-    ("management API", api::try_everything),
+    ("management API", || api::try_everything(&[])),
     ("real clients", || clients::run(&[])),
 ];
 

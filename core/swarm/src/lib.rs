@@ -10,6 +10,8 @@
 //!                                   └▶ WebSwarm (WebTorrent peers, in a map of their own)
 //! ```
 #![forbid(unsafe_code)]
+// Tests may start threads and read the clock.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod arena;
 mod entry;

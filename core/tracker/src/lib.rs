@@ -4,6 +4,8 @@
 //! connection ids, and defines the counters. It knows no protocol's bytes: what differs between
 //! protocols comes in as an [`AnnouncePolicy`] value. Time and randomness are arguments.
 #![forbid(unsafe_code)]
+// Tests may start threads and read the clock.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod access;
 pub mod admission;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::Result;
-use net::process::{Inherited, cores, own_addresses};
+use net::process::{InheritedSockets, cores, own_addresses};
 use net::{
     BindError, InheritedSocket, TcpOptions, UdpOptions, UdpSocket, adopt_tcp, adopt_udp, bind_tcp,
     bind_udp,
@@ -40,7 +40,7 @@ pub(super) fn worker_count(setting: usize) -> usize {
 pub(super) const SOCKET_NAMES: &[&str] = &["udp", "http", "tls", "admin"];
 
 /// Takes over or binds every listener of `config`. The error says which one cannot be bound, and why.
-pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<BoundListeners> {
+pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<BoundListeners> {
     let udp_options = UdpOptions {
         engine: config.engine,
         receive_buffer: config.receive_buffer,
@@ -53,7 +53,7 @@ pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<BoundLi
         let name = group.transport.label();
         if group.transport == Transport::Udp {
             let udp = bind_all(&group.addresses, group.is_default, |at| {
-                match take_inherited(name, at, udp_workers, inherited, Inherited::take_udp) {
+                match take_inherited(name, at, udp_workers, inherited, InheritedSockets::take_udp) {
                     Some(take_inherited) => {
                         adopt_udp(take_inherited, at, udp_workers, &udp_options)
                     }
@@ -87,9 +87,9 @@ fn bind_or_adopt(
     at: SocketAddr,
     workers: usize,
     options: &TcpOptions,
-    inherited: &mut Inherited,
+    inherited: &mut InheritedSockets,
 ) -> Result<Vec<TcpListener>, BindError> {
-    match take_inherited(name, at, workers, inherited, Inherited::take_tcp) {
+    match take_inherited(name, at, workers, inherited, InheritedSockets::take_tcp) {
         Some(take_inherited) => adopt_tcp(take_inherited, at, workers, options),
         None => bind_tcp(at, workers, options),
     }
@@ -100,8 +100,8 @@ fn take_inherited(
     name: &str,
     at: SocketAddr,
     workers: usize,
-    inherited: &mut Inherited,
-    take: impl FnOnce(&mut Inherited, &str, SocketAddr) -> Vec<InheritedSocket>,
+    inherited: &mut InheritedSockets,
+    take: impl FnOnce(&mut InheritedSockets, &str, SocketAddr) -> Vec<InheritedSocket>,
 ) -> Option<Vec<InheritedSocket>> {
     let had_some = !inherited.is_empty();
     let sockets = take(inherited, name, at);
@@ -166,7 +166,8 @@ impl BoundListeners {
             let workers = sockets.len();
             let _ = writeln!(
                 text,
-                "  udp    {address}  ({workers} workers, {engine}, {granted} KiB receive buffer per socket)"
+                "  udp    {address}  ({}, {engine}, {granted} KiB receive buffer per socket)",
+                plural(workers)
             );
             for host in hosts.of(address) {
                 let _ = writeln!(urls, "  announce URL  udp://{host}/announce");
@@ -178,7 +179,7 @@ impl BoundListeners {
                 Transport::Tls => ["https", "https", "wss"],
                 Transport::Http | Transport::Udp => ["http ", "http", "ws"],
             };
-            let _ = writeln!(text, "  {name}  {address}  ({} workers)", sockets.len());
+            let _ = writeln!(text, "  {name}  {address}  ({})", plural(sockets.len()));
             for host in hosts.of(address) {
                 let _ = writeln!(urls, "  announce URL  {http}://{host}/announce");
                 if let Some(web) = &group.http.web {
@@ -204,6 +205,10 @@ impl BoundListeners {
         }
         text + &urls
     }
+}
+
+fn plural(workers: usize) -> String {
+    format!("{workers} worker{}", if workers == 1 { "" } else { "s" })
 }
 
 impl BoundListeners {

@@ -36,7 +36,7 @@ fn a_signal_changes_the_rates() {
     // This host is exempt unless it is said otherwise.
     reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\n");
     assert!(!is_limited(&tracker));
-    assert_eq!(tracker.metric("tidegate_limit_buckets{kind=\"announce\"}"), 65536.0);
+    assert_eq!(tracker.metric("tidegate_rate_limit_buckets{kind=\"announce\"}"), 65536.0);
     reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\nexempt = []\n");
     assert!(is_limited(&tracker));
     // One account for all protocols, and UDP says nothing.

@@ -103,7 +103,7 @@ fn entries_bans_tokens_and_downloads_are_there_the_next_time() {
     crate::talk::http(tracker.http4(), &target);
     let completed = target.replace("left=1", "left=0&event=completed");
     crate::talk::http(tracker.http4(), &completed);
-    tracker.wait_until("a flush", |it| it.metric("tidegate_records_counts_total") >= 1.0);
+    tracker.wait_until("a flush", |it| it.metric("tidegate_records_counts_written_total") >= 1.0);
     drop(tracker);
     let (tracker, api) = start_in(Directory::new(), &more);
     let other = Caller { token: secret.into(), ..api };
@@ -191,7 +191,8 @@ fn an_upgrade_waits_for_what_is_being_recorded() {
         let imports = [0, 1, 2, 3, 4, 5, 6, 7].map(|lane| scope.spawn(import(lane)));
         let is_over = || imports.iter().all(|import| import.is_finished());
         let waiting = |least: f64| {
-            let is_so = |it: &Tracker| it.metric("tidegate_records_waiting") >= least || is_over();
+            let is_so =
+                |it: &Tracker| it.metric("tidegate_records_changes_pending") >= least || is_over();
             tracker.wait_until("a queue", is_so);
         };
         waiting(4.0);

@@ -46,7 +46,8 @@ fn no_route_lets_in_who_may_not() {
     let counted = |reason: &str| {
         tracker.metric(&format!("tidegate_api_refusals_total{{reason=\"{reason}\"}}"))
     };
-    assert!(counted("no_token") >= 20.0 && counted("failures") >= 1.0 && counted("scope") >= 30.0);
+    assert!(counted("missing_token") >= 20.0);
+    assert!(counted("too_many_failures") >= 1.0 && counted("missing_scope") >= 30.0);
 }
 
 #[test]
