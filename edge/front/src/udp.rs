@@ -17,7 +17,7 @@ use tracker::{
     ListenerPolicyId, Networks, Random, RequestKind, Tracker, UnverifiedGrant, View,
 };
 use types::{
-    Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
+    Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
     SwarmCounts, limits,
 };
 use wire::proxy::simple;
@@ -158,7 +158,7 @@ impl BatchContext<'_> {
         for done in pending {
             batch.set_reply(done.slot, done.reply_slot.datagram_len(done.len));
         }
-        let last = || Some(requests.get(last?)?.announce.peer_id);
+        let last = || Some(requests.get(usize::from(last?))?.announce.peer_id);
         counters.clients.pass(accepted, last);
     }
 }
@@ -426,68 +426,73 @@ struct Replies<'a> {
     counters: &'a mut Counters,
     /// The number of announces served.
     accepted: u32,
-    /// The last of them.
-    last: Option<usize>,
+    /// The slot of the last of them.
+    last: Option<u8>,
 }
 
 impl Replies<'_> {
-    /// Passes the reply to a request to `write`, which appends to it and returns its new length.
+    /// The datagram whose announce has `slot`.
     #[inline]
-    fn append(&mut self, request: usize, write: impl FnOnce(&mut [u8], Pending) -> usize) {
-        let pending = self.pending.get_mut(request);
-        debug_assert!(pending.is_some(), "a response to a request that was not made");
-        let Some(pending) = pending else { return };
-        let slot = self.batch.reply_buffer(pending.slot);
-        pending.len = write(pending.reply_slot.of(slot), *pending);
+    fn find(&self, slot: u8) -> Option<Pending> {
+        let pending = self.pending.get(usize::from(slot)).copied();
+        debug_assert!(pending.is_some(), "a response to an announce that is not in the batch");
+        pending
     }
 
-    fn family(&self, request: usize) -> Family {
-        self.pending.get(request).map_or(Family::V4, |pending| pending.reply_slot.family)
+    /// Passes the reply to the announce of `slot` to `write`, which appends to it and returns its new
+    /// length.
+    #[inline]
+    fn append(&mut self, slot: u8, write: impl FnOnce(&mut [u8], Pending) -> usize) {
+        let Some(pending) = self.pending.get_mut(usize::from(slot)) else { return };
+        let buffer = self.batch.reply_buffer(pending.slot);
+        pending.len = write(pending.reply_slot.of(buffer), *pending);
     }
 }
 
 impl AnnounceSink for Replies<'_> {
     #[inline]
-    fn accept(&mut self, request: usize, accepted: &AnnounceOk) {
+    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
+        let Some(Pending { reply_slot, .. }) = self.find(slot) else { return };
         let chosen = accepted.chosen;
-        (self.accepted, self.last) = (self.accepted + 1, Some(request));
-        self.counters.response(self.family(request), RequestKind::Announce);
+        (self.accepted, self.last) = (self.accepted + 1, Some(slot));
+        self.counters.response(reply_slot.family, RequestKind::Announce);
         self.counters.peers_sent += u64::from(chosen.v4) + u64::from(chosen.v6);
-        self.append(request, |slot, pending| {
+        self.append(slot, |buffer, pending| {
             let head = AnnounceHead {
                 transaction_id: pending.transaction_id,
                 interval_s: accepted.interval_s,
                 leechers: chosen.counts.leechers(),
                 seeders: chosen.counts.seeders(),
             };
-            udp::announce_reply(slot, &head)
+            udp::announce_reply(buffer, &head)
         });
     }
 
-    fn refuse(&mut self, request: usize, refusal: Refusal) {
-        if let Some(pending) = self.pending.get(request) {
-            // Not the datagram's source: that may be a proxy.
-            reject_log::refused("udp", pending.client, refusal);
-        }
+    fn refuse(&mut self, slot: u8, refusal: Refusal) {
+        let Some(pending) = self.find(slot) else { return };
+        // Not the datagram's source: that may be a proxy.
+        reject_log::refused("udp", pending.client, refusal);
         self.counters.refuse(refusal);
-        self.counters.response(self.family(request), RequestKind::Other);
-        self.append(request, |slot, pending| {
-            udp::error_reply(slot, pending.transaction_id, refusal.text())
+        self.counters.response(pending.reply_slot.family, RequestKind::Other);
+        self.append(slot, |buffer, pending| {
+            udp::error_reply(buffer, pending.transaction_id, refusal.text())
         });
     }
+}
 
+impl PeerSink for Replies<'_> {
     #[inline]
-    fn peers_v4(&mut self, request: usize, peers: &[PackedV4]) {
-        self.append(request, |slot, pending| udp::append_peers_v4(slot, pending.len, peers));
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        self.append(slot, |buffer, pending| udp::append_peers_v4(buffer, pending.len, peers));
     }
 
     #[inline]
-    fn peers_v6(&mut self, request: usize, peers: &[PackedV6]) {
-        self.append(request, |slot, pending| udp::append_peers_v6(slot, pending.len, peers));
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        self.append(slot, |buffer, pending| udp::append_peers_v6(buffer, pending.len, peers));
     }
 
     /// Not called: UDP does not ask for peer ids.
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
 #[cfg(test)]

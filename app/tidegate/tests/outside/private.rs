@@ -9,7 +9,7 @@ use crate::talk::{Udp, announce_query, has, http, http_announce, try_http, u32_a
 const ANNA: &str = "anna-0123456789ab";
 const BERT: &str = "bert_0123456789ABCDEF0123456789ABCDEF";
 const MISSING: &str = "this tracker is private: its announce URL must have your key";
-const UNKNOWN: &str = "the key in the announce URL is not known here";
+const UNKNOWN: &str = "unknown key in the announce URL";
 const SERVED: &str = "10:incompletei";
 
 /// A private tracker with Anna's key.

@@ -11,8 +11,8 @@ use tracker::{
     Tracker, View,
 };
 use types::{
-    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, Tick,
-    UserKey, limits,
+    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
+    SwarmCounts, Tick, UserKey, limits,
 };
 use wire::http::{
     self, AnnounceReply, ParsedRequest, PeerFormat, RequestError, RequestHead, ResponseFraming,
@@ -450,8 +450,25 @@ struct AnnounceResponse<'a> {
     v4_left: u16,
 }
 
+impl AnnounceResponse<'_> {
+    /// Returns whether `slot` is that of the only announce. Any other slot is a defect.
+    fn is_own(slot: u8) -> bool {
+        debug_assert!(slot == 0, "a response to an announce that is not in the batch");
+        slot == 0
+    }
+
+    /// Returns the reply to the announce of `slot`, if it was accepted.
+    fn reply(&self, slot: u8) -> Option<AnnounceReply<'static>> {
+        debug_assert!(self.reply.is_ok(), "peers before the announce was accepted");
+        self.reply.ok().filter(|_| Self::is_own(slot))
+    }
+}
+
 impl AnnounceSink for AnnounceResponse<'_> {
-    fn accept(&mut self, _: usize, accepted: &AnnounceOk) {
+    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
+        if !Self::is_own(slot) {
+            return;
+        }
         let reply = AnnounceReply {
             peer_format: self.peer_format,
             counts: accepted.chosen.counts,
@@ -467,24 +484,28 @@ impl AnnounceSink for AnnounceResponse<'_> {
         self.reply = Ok(reply);
     }
 
-    fn refuse(&mut self, _: usize, refusal: Refusal) {
-        self.reply = Err(refusal);
+    fn refuse(&mut self, slot: u8, refusal: Refusal) {
+        if Self::is_own(slot) {
+            self.reply = Err(refusal);
+        }
     }
+}
 
-    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
-        if let Ok(reply) = &self.reply {
+impl PeerSink for AnnounceResponse<'_> {
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        if let Some(reply) = self.reply(slot) {
             reply.peers_v4(self.body, &mut self.v4_left, peers);
         }
     }
 
-    fn peers_v6(&mut self, _: usize, peers: &[PackedV6]) {
-        if let Ok(reply) = &self.reply {
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        if let Some(reply) = self.reply(slot) {
             reply.peers_v6(self.body, peers);
         }
     }
 
-    fn peer_with_id(&mut self, _: usize, peer: PeerKey, id: PeerId) {
-        if let Ok(reply) = &self.reply {
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
+        if let Some(reply) = self.reply(slot) {
             reply.peer_with_id(self.body, peer, id);
         }
     }
