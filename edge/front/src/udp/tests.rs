@@ -2,6 +2,7 @@
 //! sim engine where many are needed. Packets are put together here byte by byte, so that the codec
 //! does not prove itself.
 
+mod logging;
 mod proxied;
 mod too_many;
 

@@ -11,7 +11,7 @@ fn behind_proxy(listen: &str) -> Server {
 }
 
 /// The 38 bytes with which a proxy at 192.0.2.200 speaks for `client`, put together by hand.
-fn header(client: &str) -> Vec<u8> {
+pub(super) fn header(client: &str) -> Vec<u8> {
     header_to(client, "192.0.2.200")
 }
 
