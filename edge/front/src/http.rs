@@ -17,8 +17,6 @@ mod challenges;
 mod connection;
 mod desk;
 mod greeting;
-#[cfg(test)]
-mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -1,8 +1,5 @@
 //! Sockets that never wait, with TLS or without.
 
-#[cfg(test)]
-mod tests;
-
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, Read, Write};

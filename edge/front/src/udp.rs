@@ -472,6 +472,3 @@ impl AnnounceSink for Replies<'_> {
     /// UDP has no room for ids, and does not ask for them.
     fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
 }
-
-#[cfg(test)]
-mod tests;

@@ -20,8 +20,6 @@ mod connection;
 mod exchange;
 mod hub;
 mod session;
-#[cfg(test)]
-mod tests;
 
 use std::cell::RefCell;
 use std::net::IpAddr;

@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("core/swarm", &["core/primitives", "core/types"]),
     ("core/tracker", &["core/primitives", "core/types", "core/swarm"]),
     ("edge/net", &["core/primitives"]),
-    ("edge/front", &["core/types", "core/wire", "core/tracker", "edge/net"]),
+    ("edge/front", &["core/types", "core/wire", "core/tracker", "edge/net", "testing/harness"]),
     ("edge/admin", &["core/types", "core/tracker"]),
     ("tools/client", &["core/types", "core/wire"]),
     ("tools/load", &["core/types", "core/wire", "tools/client"]),

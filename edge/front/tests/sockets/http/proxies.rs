@@ -10,13 +10,13 @@ fn options(proxies: &[&str]) -> HttpOptions {
     HttpOptions { trusted_proxies, ..HttpOptions::default() }
 }
 
-fn behind(proxies: &[&str]) -> Server {
-    Server::with("127.0.0.1:0", options(proxies))
+fn behind(proxies: &[&str]) -> HttpServer {
+    HttpServer::with(options(proxies))
 }
 
 /// A server on which those proxies begin with a PROXY header.
-fn announced(proxies: &[&str]) -> Server {
-    Server::with("127.0.0.1:0", HttpOptions { proxy_protocol: true, ..options(proxies) })
+fn announced(proxies: &[&str]) -> HttpServer {
+    HttpServer::with(HttpOptions { proxy_protocol: true, ..options(proxies) })
 }
 
 const LINE: &[u8] = b"PROXY TCP4 192.0.2.9 192.0.2.200 4711 6969\r\n";
@@ -37,14 +37,14 @@ fn forwarded(port: u16, by: &str) -> String {
 #[test]
 fn only_a_trusted_proxy_is_believed() {
     let stranger = behind(&["10.0.0.0/8"]);
-    let response = stranger.client().ask(forwarded(1, "192.0.2.9"));
+    let response = stranger.client().request(forwarded(1, "192.0.2.9"));
     assert!(response.has(b"11:external ip4:\x7f\0\0\x01"), "{}", response.text());
     let proxy = behind(&["127.0.0.1"]);
     let mut connection = proxy.client();
-    let response = connection.ask(forwarded(1, "198.51.100.1, 192.0.2.9"));
+    let response = connection.request(forwarded(1, "198.51.100.1, 192.0.2.9"));
     assert!(response.has([b"11:external ip4:".as_slice(), &[192, 0, 2, 9]].concat()));
     // Without the header the proxy speaks for itself.
-    let response = connection.ask(get(&announce(2, ""), ""));
+    let response = connection.request(get(&announce(2, ""), ""));
     assert!(response.has(b"11:external ip4:\x7f\0\0\x01"), "{}", response.text());
     assert!(response.has([b"5:peers6:".as_slice(), &[192, 0, 2, 9, 0, 1]].concat()));
 }
@@ -55,18 +55,18 @@ fn only_a_trusted_proxy_is_believed() {
 fn peers_of_both_families_stand_in_one_answer() {
     let server = behind(&["127.0.0.1"]);
     let mut proxy = server.client();
-    proxy.ask(forwarded(1, "192.0.2.1"));
-    proxy.ask(forwarded(2, "\"[2001:db8::2]:4711\""));
+    proxy.request(forwarded(1, "192.0.2.1"));
+    proxy.request(forwarded(2, "\"[2001:db8::2]:4711\""));
     let v6 = [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2];
     let expected = [b"5:peers6:".as_slice(), &[192, 0, 2, 1, 0, 1], b"6:peers618:", &v6, b"e"];
     for asker in ["192.0.2.3", "2001:db8::3"] {
-        let response = proxy.ask(forwarded(3, asker));
+        let response = proxy.request(forwarded(3, asker));
         assert!(response.body.ends_with(&expected.concat()), "{}", response.text());
         // Leave again, so that the next asker meets the same two.
         let stop = get(&announce(3, "&event=stopped"), &format!("X-Forwarded-For: {asker}\r\n"));
-        assert_eq!(proxy.ask(stop).status, 200);
+        assert_eq!(proxy.request(stop).status, 200);
     }
-    let counters = server.finish();
+    let counters = server.finish(Protocol::Http);
     assert_eq!((counters.requests[0], counters.requests[1]), ([0, 3, 0, 0, 0], [0, 3, 0, 0, 0]));
     assert_eq!(counters.peers_sent, 5);
 }
@@ -74,11 +74,10 @@ fn peers_of_both_families_stand_in_one_answer() {
 #[test]
 fn the_header_that_proxies_write_is_configured() {
     let forwarded_header = ForwardedHeader::Forwarded;
-    let server =
-        Server::with("127.0.0.1:0", HttpOptions { forwarded_header, ..options(&["127.0.0.1"]) });
+    let server = HttpServer::with(HttpOptions { forwarded_header, ..options(&["127.0.0.1"]) });
     let headers = "X-Forwarded-For: 198.51.100.1\r\n\
                    Forwarded: for=198.51.100.2, for=\"192.0.2.9:4711\";proto=https\r\n";
-    let response = server.client().ask(get(&announce(1, ""), headers));
+    let response = server.client().request(get(&announce(1, ""), headers));
     assert!(response.has(external_ip([192, 0, 2, 9])), "{}", response.text());
 }
 
@@ -89,13 +88,13 @@ fn a_proxy_header_names_the_client_of_all_requests() {
     for header in [LINE, BINARY] {
         let server = announced(&["127.0.0.1"]);
         let mut client = server.client();
-        client.say([header, get(&announce(1, ""), "").as_bytes()].concat());
-        assert!(client.hear().has(external_ip([192, 0, 2, 9])));
+        client.send([header, get(&announce(1, ""), "").as_bytes()].concat());
+        assert!(client.receive().has(external_ip([192, 0, 2, 9])));
         // What the client itself sends later cannot change it.
-        let response = client.ask(forwarded(2, "198.51.100.1"));
+        let response = client.request(forwarded(2, "198.51.100.1"));
         assert!(response.has(external_ip([192, 0, 2, 9])), "{}", response.text());
         assert!(response.has([b"5:peers6:".as_slice(), &[192, 0, 2, 9, 0, 1]].concat()));
-        let counters = server.finish();
+        let counters = server.finish(Protocol::Http);
         assert_eq!((counters.requests[0][1], counters.drops.iter().sum::<u64>()), (2, 0));
     }
 }
@@ -108,15 +107,15 @@ fn a_proxy_header_may_come_byte_by_byte() {
     for header in [LINE, BINARY] {
         let mut client = server.client();
         for byte in [header, get(&announce(1, ""), "").as_bytes()].concat() {
-            client.say([byte]);
+            client.send([byte]);
         }
-        assert!(client.hear().has(external_ip([192, 0, 2, 9])));
+        assert!(client.receive().has(external_ip([192, 0, 2, 9])));
     }
     // And alone, with the request some time after it.
     let mut client = server.client();
-    client.say(LINE);
-    wait_until("it is accepted", || server.counters().connections_opened == 3);
-    assert!(client.ask(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
+    client.send(LINE);
+    wait_until("it is accepted", || server.counters(Protocol::Http).connections_opened == 3);
+    assert!(client.request(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
 }
 
 #[test]
@@ -124,12 +123,12 @@ fn headers_of_requests_count_behind_a_trusted_proxy_only() {
     let server = announced(&["127.0.0.1", "198.51.100.0/24"]);
     let line = b"PROXY TCP4 198.51.100.7 192.0.2.200 4711 6969\r\n";
     let mut client = server.client();
-    client.say([line.as_slice(), forwarded(1, "203.0.113.1, 192.0.2.9").as_bytes()].concat());
-    assert!(client.hear().has(external_ip([192, 0, 2, 9])));
+    client.send([line.as_slice(), forwarded(1, "203.0.113.1, 192.0.2.9").as_bytes()].concat());
+    assert!(client.receive().has(external_ip([192, 0, 2, 9])));
     // The proxy itself, looking whether the tracker is well.
     let mut client = server.client();
-    client.say([b"PROXY UNKNOWN\r\n".as_slice(), forwarded(1, "192.0.2.9").as_bytes()].concat());
-    assert!(client.hear().has(external_ip([127, 0, 0, 1])));
+    client.send([b"PROXY UNKNOWN\r\n".as_slice(), forwarded(1, "192.0.2.9").as_bytes()].concat());
+    assert!(client.receive().has(external_ip([127, 0, 0, 1])));
 }
 
 //= proxy#no-guessing
@@ -148,10 +147,10 @@ fn a_trusted_proxy_without_a_header_is_cut_off() {
     ];
     for bytes in &bad {
         let mut client = server.client();
-        client.say(bytes);
-        client.hear_end_or_reset();
+        client.send(bytes);
+        client.expect_end_or_reset();
     }
-    let counters = server.finish();
+    let counters = server.finish(Protocol::Http);
     assert_eq!(counters.drops[DropReason::BadProxyHeader.index()], bad.len() as u64);
     assert_eq!(counters.drops[DropReason::Reset.index()], 0);
     assert_eq!((counters.bytes_out, counters.requests), (0, [[0; 5]; 2]));
@@ -164,12 +163,12 @@ fn from_strangers_a_proxy_header_is_bad_http() {
     for server in [announced(&["10.0.0.0/8"]), behind(&["127.0.0.1"])] {
         for header in [LINE, BINARY] {
             let mut client = server.client();
-            client.say([header, get(&announce(1, ""), "").as_bytes()].concat());
-            assert_eq!(client.hear().status, 400);
+            client.send([header, get(&announce(1, ""), "").as_bytes()].concat());
+            assert_eq!(client.receive().status, 400);
         }
         // Strangers that send none are served.
-        assert_eq!(server.client().ask(get(&announce(1, ""), "")).status, 200);
-        let counters = server.finish();
+        assert_eq!(server.client().request(get(&announce(1, ""), "")).status, 200);
+        let counters = server.finish(Protocol::Http);
         assert_eq!(counters.drops[DropReason::UntrustedProxy.index()], 2);
         assert_eq!((counters.drops[DropReason::BadHttp.index()], counters.requests[0][1]), (0, 1));
     }
@@ -183,13 +182,13 @@ fn a_proxy_header_has_the_time_of_a_request() {
         idle_timeout_s: 3600,
         ..options(&["127.0.0.1"])
     };
-    let server = Server::with("127.0.0.1:0", options);
+    let server = HttpServer::with(options);
     for header in [LINE, &LINE[..20], BINARY, &BINARY[..20]] {
         let mut client = server.client();
-        client.say(header);
-        client.hear_end();
+        client.send(header);
+        client.expect_end();
     }
-    assert_eq!(server.finish().drops[DropReason::TimedOut.index()], 4);
+    assert_eq!(server.finish(Protocol::Http).drops[DropReason::TimedOut.index()], 4);
 }
 
 #[test]
@@ -198,23 +197,23 @@ fn private_clients_are_taken_where_they_have_reached_a_private_address() {
     let refused = |client: &str, reached: &str| {
         let mut proxy = server.client();
         let line = format!("PROXY TCP4 {client} {reached} 4711 6969\r\n");
-        let response = proxy.ask(line + &get(&announce(1, ""), ""));
+        let response = proxy.request(line + &get(&announce(1, ""), ""));
         assert_eq!(response.status, 200);
         response.has(Refusal::AddressNotPublic.text())
     };
     assert!(refused("10.0.0.1", "8.8.8.8") && refused("224.0.0.1", "10.0.0.2"));
     assert!(!refused("10.0.0.1", "10.0.0.2") && !refused("9.9.9.9", "8.8.8.8"));
-    assert_eq!(server.finish().refusals[Refusal::AddressNotPublic.index()], 2);
+    assert_eq!(server.finish(Protocol::Http).refusals[Refusal::AddressNotPublic.index()], 2);
     // Others are asked where they are: a wildcard's connections are at one address each.
     for (listen, host) in [("0.0.0.0:0", [127, 0, 0, 1]), ("127.0.0.1:0", [127, 0, 0, 1])] {
-        let mut server = Server::with(listen, options(&["127.0.0.1"]));
+        let mut server = HttpServer::at(listen, options(&["127.0.0.1"]));
         server.address.set_ip(host.into());
         let mut client = server.client();
-        assert!(!client.ask(forwarded(1, "10.0.0.1")).has("failure"));
+        assert!(!client.request(forwarded(1, "10.0.0.1")).has("failure"));
         let private_addresses = PrivateAddresses::Deny;
         let deny = ListenerPolicy { private_addresses, ..ListenerPolicy::default() };
-        server.tracker.listener_policies().replace(vec![deny]);
-        assert!(client.ask(forwarded(1, "10.0.0.1")).has(Refusal::AddressNotPublic.text()));
-        assert!(!client.ask(forwarded(1, "9.9.9.9")).has("failure"));
+        set_policy(&server.tracker, deny);
+        assert!(client.request(forwarded(1, "10.0.0.1")).has(Refusal::AddressNotPublic.text()));
+        assert!(!client.request(forwarded(1, "9.9.9.9")).has("failure"));
     }
 }

@@ -1,7 +1,7 @@
 //! Connections that are slow, silent, many or broken, and the end of all.
 
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::time::Instant;
 
 use super::*;
 
@@ -14,31 +14,31 @@ fn impatient() -> HttpOptions {
     }
 }
 
-fn timed_out(server: Server) -> u64 {
-    server.finish().drops[DropReason::TimedOut.index()]
+fn timed_out(server: HttpServer) -> u64 {
+    server.finish(Protocol::Http).drops[DropReason::TimedOut.index()]
 }
 
 #[test]
 fn a_slow_head_has_one_deadline() {
     let options = HttpOptions { idle_timeout_s: 3600, ..impatient() };
-    let server = Server::with("127.0.0.1:0", options);
+    let server = HttpServer::with(options);
     // As a first request, and after one that was answered.
     for is_first in [true, false] {
         let mut client = server.client();
         if !is_first {
-            client.ask(get(&announce(1, ""), ""));
+            client.request(get(&announce(1, ""), ""));
         }
         let start = Instant::now();
         let request = get(&announce(1, ""), &format!("X: {}\r\n", "x".repeat(10_000)));
         let mut bytes = request.bytes();
-        client.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        client.0.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let ended = loop {
             // Writing fails once the server has closed.
             let next = bytes.next().expect("closed before the request is whole");
-            if client.stream.write_all(&[next]).is_err() {
+            if client.0.stream.write_all(&[next]).is_err() {
                 break true;
             }
-            match client.stream.read(&mut [0; 9]) {
+            match client.0.stream.read(&mut [0; 9]) {
                 Ok(len) => break len == 0,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => break true,
@@ -53,26 +53,26 @@ fn a_slow_head_has_one_deadline() {
 #[test]
 fn an_idle_connection_is_closed() {
     let options = HttpOptions { head_timeout_s: 3600, ..impatient() };
-    let server = Server::with("127.0.0.1:0", options);
+    let server = HttpServer::with(options);
     let mut client = server.client();
-    assert_eq!(client.ask(get(&announce(1, ""), "")).status, 200);
-    client.hear_end();
+    assert_eq!(client.request(get(&announce(1, ""), "")).status, 200);
+    client.expect_end();
     assert_eq!(timed_out(server), 1);
 }
 
 #[test]
 fn who_never_says_a_word_is_closed() {
     let options = HttpOptions { idle_timeout_s: 3600, ..impatient() };
-    let server = Server::with("127.0.0.1:0", options);
-    server.client().hear_end();
+    let server = HttpServer::with(options);
+    server.client().expect_end();
     assert_eq!(timed_out(server), 1);
 }
 
 #[test]
 fn who_never_reads_is_closed() {
-    let server = Server::with("127.0.0.1:0", impatient());
+    let server = HttpServer::with(impatient());
     let client = server.client();
-    let mut writer = client.stream.try_clone().unwrap();
+    let mut writer = client.0.stream.try_clone().unwrap();
     // The answers fill every buffer between the two long before these requests end.
     let request = get("/scrape?x", "").repeat(1000);
     let start = Instant::now();
@@ -86,102 +86,104 @@ fn who_never_reads_is_closed() {
 #[test]
 fn connections_above_the_limit_are_closed() {
     let options = HttpOptions { connections_max: 2, ..HttpOptions::default() };
-    let server = Server::with("127.0.0.1:0", options);
+    let server = HttpServer::with(options);
     let mut held: Vec<Client> = (0..2).map(|_| server.client()).collect();
     for client in &mut held {
-        assert_eq!(client.ask(get("/none", "")).status, 404);
+        assert_eq!(client.request(get("/none", "")).status, 404);
     }
     let mut third = server.client();
-    third.say(get("/none", ""));
-    third.hear_end_or_reset();
-    assert_eq!(held[0].ask(get("/none", "")).status, 404);
+    third.send(get("/none", ""));
+    third.expect_end_or_reset();
+    assert_eq!(held[0].request(get("/none", "")).status, 404);
     // One that leaves makes room.
     held.pop();
-    wait_until("a place is free", || server.counters().connections_closed == 1);
-    assert_eq!(server.client().ask(get("/none", "")).status, 404);
-    let counters = server.finish();
+    wait_until("a connection is closed", || {
+        server.counters(Protocol::Http).connections_closed == 1
+    });
+    assert_eq!(server.client().request(get("/none", "")).status, 404);
+    let counters = server.finish(Protocol::Http);
     assert_eq!(counters.drops[DropReason::ConnectionLimit.index()], 1);
     assert_eq!(counters.connections_opened, 3);
 }
 
 #[test]
 fn a_half_closed_client_gets_its_answers() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let mut client = server.client();
     let requests: String = (0..100).map(|port| get(&announce(port + 1, ""), "")).collect();
-    client.say(requests + "GET /announce?info").stream.shutdown(Shutdown::Write).unwrap();
+    client.send(requests + "GET /announce?info").0.stream.shutdown(Shutdown::Write).unwrap();
     for _ in 0..100 {
-        assert_eq!(client.hear().status, 200);
+        assert_eq!(client.receive().status, 200);
     }
-    client.hear_end();
+    client.expect_end();
 }
 
 #[test]
 fn a_reset_harms_nobody_else() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let mut good = server.client();
-    good.ask(get("/none", ""));
+    good.request(get("/none", ""));
     for _ in 0..20 {
         // Closing with unread answers resets the connection.
-        server.client().say(get(&announce(1, ""), "").repeat(100));
+        server.client().send(get(&announce(1, ""), "").repeat(100));
     }
-    wait_until("all are gone", || server.counters().connections_closed == 20);
-    assert_eq!(good.ask(get("/none", "")).status, 404);
+    wait_until("all are closed", || server.counters(Protocol::Http).connections_closed == 20);
+    assert_eq!(good.request(get("/none", "")).status, 404);
 }
 
 #[test]
 fn a_thousand_idle_connections_are_no_burden() {
     net::process::raise_descriptor_limit().unwrap();
-    let server = Server::start();
+    let server = HttpServer::start();
     let mut idle: Vec<Client> = (0..1000).map(|_| server.client()).collect();
     for client in &mut idle {
-        client.say(get(&announce(1, ""), ""));
+        client.send(get(&announce(1, ""), ""));
     }
     for client in &mut idle {
-        assert_eq!(client.hear().status, 200);
+        assert_eq!(client.receive().status, 200);
     }
     let mut good = server.client();
     for _ in 0..100 {
-        assert_eq!(good.ask(get(&announce(2, ""), "")).status, 200);
+        assert_eq!(good.request(get(&announce(2, ""), "")).status, 200);
     }
     // They were all kept, and all still work.
     for client in &mut idle {
-        assert_eq!(client.ask(get("/none", "")).status, 404);
+        assert_eq!(client.request(get("/none", "")).status, 404);
     }
-    assert_eq!(server.finish().connections_opened, 1001);
+    assert_eq!(server.finish(Protocol::Http).connections_opened, 1001);
 }
 
 #[test]
 fn stopping_lets_answers_leave_and_closes_what_is_idle() {
     let options = HttpOptions { shutdown_timeout_s: 60, ..HttpOptions::default() };
-    let mut server = Server::with("127.0.0.1:0", options);
+    let mut server = HttpServer::with(options);
     let mut idle: Vec<Client> = (0..10).map(|_| server.client()).collect();
     for client in &mut idle {
-        client.ask(get(&announce(1, ""), ""));
+        client.request(get(&announce(1, ""), ""));
     }
     let start = Instant::now();
     server.end();
     assert!(start.elapsed() < Duration::from_secs(60), "nothing was under way");
-    idle.into_iter().for_each(Client::hear_end);
-    assert!(TcpStream::connect(server.address).is_err(), "nobody listens any more");
-    assert_eq!(server.counters().connections_closed, 10);
+    idle.into_iter().for_each(Client::expect_end);
+    assert!(!harness::is_listening(server.address));
+    assert_eq!(server.counters(Protocol::Http).connections_closed, 10);
 }
 
 #[test]
 fn stopping_waits_for_a_request_under_way() {
-    let mut server = Server::start();
+    let mut server = HttpServer::start();
     let mut client = server.client();
     let request = get(&announce(1, ""), "");
     let (first, rest) = request.split_at(40);
     let before = get("/none", "");
-    client.ask(&before);
-    client.say(first);
+    client.request(&before);
+    client.send(first);
     let due = (before.len() + first.len()) as u64;
-    wait_until("it has come", || server.counters().bytes_in == due);
+    wait_until("half a request has come", || server.counters(Protocol::Http).bytes_in == due);
     server.stop.send_replace(true);
-    wait_until("nobody listens", || TcpStream::connect(server.address).is_err());
-    let response = client.ask(rest);
-    assert_eq!((response.status, response.says_close()), (200, true));
-    client.hear_end();
+    wait_until("nothing listens", || !harness::is_listening(server.address));
+    let response = client.request(rest);
+    assert_eq!((response.status, response.closes()), (200, true));
+    client.expect_end();
     server.end();
 }

@@ -4,20 +4,23 @@ use tracker::RequestKind;
 use tracker::access::{AccessLists, HashList, Mode};
 use types::{InfoHash, Refusal};
 
+use std::io::Write;
+use std::sync::Arc;
+
 use super::*;
 
 #[test]
 fn a_kept_connection_takes_one_request_after_the_other() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
-        let server = Server::with(listen, HttpOptions::default());
+        let server = HttpServer::at(listen, HttpOptions::default());
         let mut client = server.client();
         for _ in 0..2 {
-            let response = client.ask(get(&announce(1, ""), ""));
+            let response = client.request(get(&announce(1, ""), ""));
             assert_eq!((response.status, response.header("Connection")), (200, None));
             assert!(response.has("8:intervali1800e12:min intervali900e"), "{}", response.text());
         }
         let mut other = server.client();
-        let response = other.ask(get(&announce(2, ""), ""));
+        let response = other.request(get(&announce(2, ""), ""));
         let peer = match server.address {
             SocketAddr::V4(_) => b"5:peers6:\x7f\0\0\x01\0\x01".to_vec(),
             SocketAddr::V6(_) => {
@@ -26,7 +29,7 @@ fn a_kept_connection_takes_one_request_after_the_other() {
             }
         };
         assert!(response.has(peer), "{}", response.text());
-        let counters = server.finish();
+        let counters = server.finish(Protocol::Http);
         let family = usize::from(listen.starts_with('['));
         assert_eq!(counters.requests[family], [0, 3, 0, 0, 0]);
         assert_eq!(counters.responses[family], [0, 3, 0, 0, 0]);
@@ -36,101 +39,101 @@ fn a_kept_connection_takes_one_request_after_the_other() {
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
-    let server = Server::start();
+    let server = HttpServer::start();
     for port in 1..=1000_u16 {
-        server.client().ask(get(&announce(port, "&numwant=0"), "Connection: close\r\n"));
+        server.client().request(get(&announce(port, "&numwant=0"), "Connection: close\r\n"));
     }
     // 300 answers of 6 KB are more than the worker collects at once, and than a socket holds.
     let mut client = server.client();
     let ask = |number: usize| get(&announce(1, &format!("&numwant={}", 900 + number % 90)), "");
-    client.say((0..300).map(ask).collect::<String>());
+    client.send((0..300).map(ask).collect::<String>());
     for number in 0..300 {
         let peers = format!("5:peers{}:", 6 * (900 + number % 90));
-        let response = client.hear();
+        let response = client.receive();
         assert!(response.has(&peers), "{number}: {peers}");
     }
-    assert_eq!(client.ask(get("/none", "")).status, 404);
-    assert_eq!(server.finish().requests[0][RequestKind::Announce.index()], 1300);
+    assert_eq!(client.request(get("/none", "")).status, 404);
+    assert_eq!(server.finish(Protocol::Http).requests[0][RequestKind::Announce.index()], 1300);
 }
 
 #[test]
 fn a_long_pipeline_of_short_answers_loses_none() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let mut client = server.client();
-    let mut writer = client.stream.try_clone().unwrap();
+    let mut writer = client.0.stream.try_clone().unwrap();
     // Requests of several reads, whose ends fall anywhere.
     let requests: String = (0..5000).map(|port| get(&announce(port % 50 + 1, ""), "")).collect();
     let writing = std::thread::spawn(move || writer.write_all(requests.as_bytes()).unwrap());
     for _ in 0..5000 {
-        assert_eq!(client.hear().status, 200);
+        assert_eq!(client.receive().status, 200);
     }
     writing.join().unwrap();
-    assert_eq!(server.finish().responses[0], [0, 5000, 0, 0, 0]);
+    assert_eq!(server.finish(Protocol::Http).responses[0], [0, 5000, 0, 0, 0]);
 }
 
 #[test]
 fn close_is_said_and_done() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let old = get(&announce(1, ""), "").replace("HTTP/1.1", "HTTP/1.0");
     for request in [get(&announce(1, ""), "Connection: close\r\n"), old] {
         let mut client = server.client();
-        let response = client.ask(&request);
-        assert_eq!((response.status, response.says_close()), (200, true));
-        client.hear_end();
+        let response = client.request(&request);
+        assert_eq!((response.status, response.closes()), (200, true));
+        client.expect_end();
     }
     let kept = get("/scrape", "Connection: keep-alive\r\n").replace("HTTP/1.1", "HTTP/1.0");
     let mut client = server.client();
-    assert!(!client.ask(&kept).says_close());
-    assert!(!client.ask(&kept).says_close());
+    assert!(!client.request(&kept).closes());
+    assert!(!client.request(&kept).closes());
     // What stands behind the last request is not looked at.
     let last = get(&announce(1, ""), "Connection: close\r\n") + &get(&announce(1, ""), "");
-    assert!(client.ask(last).says_close());
-    client.hear_end();
+    assert!(client.request(last).closes());
+    client.expect_end();
 }
 
 #[test]
 fn the_last_answer_survives_what_still_comes_behind_its_request() {
-    let server = Server::start();
+    let server = HttpServer::start();
     for _ in 0..20 {
         let mut client = server.client();
         let last = get(&announce(1, ""), "Connection: close\r\n");
-        let response = client.ask(last + &get(&announce(1, ""), "").repeat(1000));
-        assert!(response.says_close());
-        client.hear_end();
+        let response = client.request(last + &get(&announce(1, ""), "").repeat(1000));
+        assert!(response.closes());
+        client.expect_end();
     }
-    assert_eq!(server.finish().requests[0][RequestKind::Announce.index()], 20);
+    assert_eq!(server.finish(Protocol::Http).requests[0][RequestKind::Announce.index()], 20);
 }
 
 #[test]
 fn head_has_no_body() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let mut client = server.client();
     for (target, status) in [(announce(1, ""), 200), ("/none".into(), 404)] {
-        client.say(get(&target, "").replace("GET", "HEAD"));
-        let head = client.hear_head();
+        client.send(get(&target, "").replace("GET", "HEAD"));
+        let head = client.receive_head();
         assert_eq!(head.status, status);
         // The length is that of the body that GET would have, which does not follow.
         let len = head.header("Content-Length").unwrap().to_owned();
-        let same = client.ask(get(&target, ""));
+        let same = client.request(get(&target, ""));
         assert_eq!((same.status, same.header("Content-Length")), (status, Some(&*len)));
     }
 }
 
 #[test]
 fn an_unknown_path_keeps_the_connection() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let mut client = server.client();
     for target in ["/none", "/announced", "/stats?x=1", "http://other.test/x"] {
-        let response = client.ask(get(target, ""));
-        assert_eq!((response.status, response.says_close()), (404, false), "{target}");
+        let response = client.request(get(target, ""));
+        assert_eq!((response.status, response.closes()), (404, false), "{target}");
     }
-    assert_eq!(client.ask(get(&announce(1, ""), "")).status, 200);
-    assert_eq!(server.finish().requests[0], [0, 1, 0, 0, 4]);
+    assert_eq!(client.request(get(&announce(1, ""), "")).status, 200);
+    assert_eq!(server.finish(Protocol::Http).requests[0], [0, 1, 0, 0, 4]);
 }
 
 #[test]
 fn faults_are_answered_and_end_the_connection() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let flood = "A: b\r\n".repeat(70);
     let cases = [
         ("POST /announce HTTP/1.1\r\n\r\n".to_owned(), 405),
@@ -147,16 +150,16 @@ fn faults_are_answered_and_end_the_connection() {
     for (number, (request, status)) in cases.iter().enumerate() {
         let mut client = server.client();
         // A good request before it gets its answer.
-        client.say(get(&announce(1, ""), "") + request);
-        assert_eq!(client.hear().status, 200, "{number}");
-        let response = client.hear();
-        assert_eq!((response.status, response.says_close()), (*status, true), "{number}");
+        client.send(get(&announce(1, ""), "") + request);
+        assert_eq!(client.receive().status, 200, "{number}");
+        let response = client.receive();
+        assert_eq!((response.status, response.closes()), (*status, true), "{number}");
         let allowed = (*status == 405).then_some("GET, HEAD");
         assert_eq!(response.header("Allow"), allowed, "{number}");
         assert!(!response.body.is_empty());
-        client.hear_end();
+        client.expect_end();
     }
-    let counters = server.finish();
+    let counters = server.finish(Protocol::Http);
     assert_eq!(counters.drops[DropReason::HeadTooLarge.index()], 5);
     assert_eq!(counters.drops[DropReason::BadHttp.index()], 5);
     assert_eq!(counters.responses[0], [0, 10, 0, 0, 10]);
@@ -164,15 +167,15 @@ fn faults_are_answered_and_end_the_connection() {
 
 #[test]
 fn bytes_may_come_one_by_one() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let mut client = server.client();
     for port in [1, 2] {
         for byte in get(&announce(port, ""), "").bytes() {
-            client.say([byte]);
+            client.send([byte]);
         }
-        assert_eq!(client.hear().status, 200);
+        assert_eq!(client.receive().status, 200);
     }
-    assert_eq!(server.finish().requests[0], [0, 2, 0, 0, 0]);
+    assert_eq!(server.finish(Protocol::Http).requests[0], [0, 2, 0, 0, 0]);
 }
 
 //= bep3#failure-reason
@@ -181,13 +184,10 @@ fn bytes_may_come_one_by_one() {
 //= type=test
 #[test]
 fn refusals_are_good_responses_with_a_reason() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let deny: HashList = [InfoHash([b'd'; 20])].into_iter().collect();
     let lists = AccessLists { mode: Mode::Deny, allow: Arc::default(), deny: Arc::new(deny) };
-    server
-        .tracker
-        .listener_policies()
-        .replace(vec![ListenerPolicy { lists, ..ListenerPolicy::default() }]);
+    set_lists(&server.tracker, lists);
     let denied = announce(1, "").replace("aaaaaaaaaaaaaaaaaaaa", "dddddddddddddddddddd");
     let cases = [
         (denied, Refusal::Denied, "8:retry in5:never"),
@@ -204,20 +204,17 @@ fn refusals_are_good_responses_with_a_reason() {
     ];
     let mut client = server.client();
     for (target, refusal, retry) in &cases {
-        let response = client.ask(get(target, ""));
-        assert_eq!((response.status, response.says_close()), (200, false), "{target}");
+        let response = client.request(get(target, ""));
+        assert_eq!((response.status, response.closes()), (200, false), "{target}");
         let text = refusal.text();
         let body = format!("d14:failure reason{}:{text}{retry}e", text.len());
         assert_eq!(response.text(), body, "{target}");
     }
     let allow = AccessLists { mode: Mode::Allow, ..AccessLists::default() };
-    server
-        .tracker
-        .listener_policies()
-        .replace(vec![ListenerPolicy { lists: allow, ..ListenerPolicy::default() }]);
-    let response = client.ask(get(&announce(1, ""), ""));
+    set_lists(&server.tracker, allow);
+    let response = client.request(get(&announce(1, ""), ""));
     assert!(response.text().ends_with("8:retry ini60ee"), "{}", response.text());
-    let counters = server.finish();
+    let counters = server.finish(Protocol::Http);
     assert_eq!(counters.refusals[Refusal::Denied.index()], 2);
     assert_eq!(counters.refusals[Refusal::NotAllowed.index()], 1);
     assert_eq!(counters.responses[0], [0, 0, 0, 0, cases.len() as u64 + 1]);
@@ -225,11 +222,11 @@ fn refusals_are_good_responses_with_a_reason() {
 
 #[test]
 fn scrapes_name_torrents_sorted_and_once() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let mut client = server.client();
-    client.ask(get(&announce(1, ""), ""));
-    client.ask(get(&announce(2, "").replace("left=1", "left=0"), ""));
-    client.ask(get(&announce(3, "&event=completed").replace("left=1", "left=0"), ""));
+    client.request(get(&announce(1, ""), ""));
+    client.request(get(&announce(2, "").replace("left=1", "left=0"), ""));
+    client.request(get(&announce(3, "&event=completed").replace("left=1", "left=0"), ""));
     let (a, b) = ("a".repeat(20), "%62".repeat(20));
     let target = format!("/scrape?info_hash={b}&info_hash={a}&info_hash={a}");
     let file = |name: &str, complete, downloaded, rest| {
@@ -240,20 +237,20 @@ fn scrapes_name_torrents_sorted_and_once() {
         )
     };
     let body = format!("d5:filesd{}{}ee", file("a", 2, 1, 1), file("b", 0, 0, 0));
-    assert_eq!(client.ask(get(&target, "")).text(), body);
-    assert_eq!(server.finish().responses[0], [0, 3, 1, 0, 0]);
+    assert_eq!(client.request(get(&target, "")).text(), body);
+    assert_eq!(server.finish(Protocol::Http).responses[0], [0, 3, 1, 0, 0]);
 }
 
 #[test]
 fn dictionaries_of_peers_only_where_the_operator_wants_them() {
     let id = |port: u16| format!("7:peer id20:-XX0001-{port:012}");
-    let plain = Server::start();
+    let plain = HttpServer::start();
     let dict = HttpOptions { non_compact: true, ..HttpOptions::default() };
-    let dict = Server::with("127.0.0.1:0", dict);
+    let dict = HttpServer::with(dict);
     for server in [&plain, &dict] {
-        server.client().ask(get(&announce(6881, ""), ""));
+        server.client().request(get(&announce(6881, ""), ""));
     }
-    let ask = |server: &Server, more| server.client().ask(get(&announce(6882, more), ""));
+    let ask = |server: &HttpServer, more| server.client().request(get(&announce(6882, more), ""));
     assert!(ask(&plain, "&compact=0").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
     assert!(ask(&dict, "&compact=1").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
     assert!(ask(&dict, "").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));

@@ -17,13 +17,13 @@ fn held(connections: u32) -> Limits {
 //= type=test
 #[test]
 fn who_asks_too_much_is_told_when_to_come_back() {
-    let server = Server::start();
+    let server = HttpServer::start();
     server.tracker.limiter().replace(Limits { announces: RATE, ..Limits::default() });
     let mut client = server.client();
     let start = Instant::now();
     let mut refused = 0;
     for _ in 0..ASKED {
-        let response = client.ask(get(&announce(1, ""), ""));
+        let response = client.request(get(&announce(1, ""), ""));
         assert_eq!(response.status, 200);
         let reason = Refusal::TooManyRequests.text();
         let expected = format!("d14:failure reason{}:{reason}8:retry ini1ee", reason.len());
@@ -32,9 +32,9 @@ fn who_asks_too_much_is_told_when_to_come_back() {
     let seconds = start.elapsed().as_secs() as u32 + 1;
     assert!((RATE.burst..=RATE.burst + seconds).contains(&(ASKED - refused)), "{refused}");
     // Scrapes have an account of their own.
-    let scrape = client.ask(get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa", ""));
+    let scrape = client.request(get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa", ""));
     assert!(scrape.has("8:complete"), "{}", scrape.text());
-    let counters = server.finish();
+    let counters = server.finish(Protocol::Http);
     assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], refused.into());
 }
 
@@ -42,12 +42,12 @@ fn who_asks_too_much_is_told_when_to_come_back() {
 fn a_proxys_clients_are_counted_one_by_one() {
     let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let options = HttpOptions { trusted_proxies, ..HttpOptions::default() };
-    let server = Server::with("127.0.0.1:0", options);
+    let server = HttpServer::with(options);
     server.tracker.limiter().replace(Limits { announces: RATE, ..held(1) });
     let mut connections: Vec<Client> = (0..5).map(|_| server.client()).collect();
     for (number, connection) in connections.iter_mut().enumerate() {
         let by = format!("X-Forwarded-For: 192.0.2.{number}\r\n");
-        assert!(connection.ask(get(&announce(1, ""), &by)).has("8:complete"));
+        assert!(connection.request(get(&announce(1, ""), &by)).has("8:complete"));
     }
 }
 
@@ -55,44 +55,44 @@ fn a_proxys_clients_are_counted_one_by_one() {
 fn who_a_proxy_header_names_is_counted() {
     let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let options = HttpOptions { trusted_proxies, proxy_protocol: true, ..HttpOptions::default() };
-    let server = Server::with("127.0.0.1:0", options);
+    let server = HttpServer::with(options);
     server.tracker.limiter().replace(held(1));
     let request = get("/none", "");
     let line = |host: u8| format!("PROXY TCP4 192.0.2.{host} 192.0.2.200 4711 6969\r\n");
     let mut connections: Vec<Client> = (0..3).map(|_| server.client()).collect();
     for (host, connection) in (0..).zip(&mut connections) {
-        assert_eq!(connection.ask(line(host) + &request).status, 404);
+        assert_eq!(connection.request(line(host) + &request).status, 404);
     }
     // Whether the header comes at once or not.
     let text = line(0) + &request;
     let mut more = server.client();
-    more.say(&text);
-    more.hear_end_or_reset();
+    more.send(&text);
+    more.expect_end_or_reset();
     let mut slow = server.client();
     let (begin, rest) = text.split_at(5);
-    slow.say(begin);
-    wait_until("it is accepted", || server.counters().connections_opened == 4);
-    slow.say(rest);
-    slow.hear_end_or_reset();
+    slow.send(begin);
+    wait_until("it is accepted", || server.counters(Protocol::Http).connections_opened == 4);
+    slow.send(rest);
+    slow.expect_end_or_reset();
     drop(connections);
     wait_until("a place is free", || {
         server.tracker.limiter().has_free_permit([192, 0, 2, 0].into())
     });
-    assert_eq!(server.client().ask(line(0) + &request).status, 404);
-    assert_eq!(server.finish().drops[DropReason::PrefixConnectionLimit.index()], 2);
+    assert_eq!(server.client().request(line(0) + &request).status, 404);
+    assert_eq!(server.finish(Protocol::Http).drops[DropReason::PrefixConnectionLimit.index()], 2);
 }
 
 #[test]
 fn connections_of_one_prefix_are_bounded() {
-    let server = Server::with("[::1]:0", HttpOptions::default());
+    let server = HttpServer::at("[::1]:0", HttpOptions::default());
     server.tracker.limiter().replace(held(2));
     let mut both: Vec<Client> = (0..2).map(|_| server.client()).collect();
     for client in &mut both {
-        assert_eq!(client.ask(get("/none", "")).status, 404);
+        assert_eq!(client.request(get("/none", "")).status, 404);
     }
     let mut third = server.client();
-    third.say(get("/none", ""));
-    third.hear_end_or_reset();
+    third.send(get("/none", ""));
+    third.expect_end_or_reset();
     // Who is served between accept and close leaves nothing behind either.
     for _ in 0..3 {
         both.pop();
@@ -100,19 +100,19 @@ fn connections_of_one_prefix_are_bounded() {
             server.tracker.limiter().has_free_permit(server.address.ip())
         });
         let mut brief = server.client();
-        assert!(brief.ask(get("/none", "Connection: close\r\n")).says_close());
-        brief.hear_end();
+        assert!(brief.request(get("/none", "Connection: close\r\n")).closes());
+        brief.expect_end();
         wait_until("it is free again", || {
             server.tracker.limiter().has_free_permit(server.address.ip())
         });
         both.push(server.client());
-        assert_eq!(both[1].ask(get("/none", "")).status, 404);
+        assert_eq!(both[1].request(get("/none", "")).status, 404);
     }
     // Without a limit those who come stay, and whoever was there does, too.
     server.tracker.limiter().replace(held(0));
     let mut more: Vec<Client> = (0..9).map(|_| server.client()).collect();
-    assert!(more.iter_mut().chain(&mut both).all(|it| it.ask(get("/none", "")).status == 404));
-    let counters = server.finish();
+    assert!(more.iter_mut().chain(&mut both).all(|it| it.request(get("/none", "")).status == 404));
+    let counters = server.finish(Protocol::Http);
     assert_eq!(counters.drops[DropReason::PrefixConnectionLimit.index()], 1);
     assert_eq!(counters.drops[DropReason::ConnectionLimit.index()], 0);
 }
@@ -121,16 +121,16 @@ fn connections_of_one_prefix_are_bounded() {
 //= type=test
 #[test]
 fn who_comes_too_soon_with_nothing_new_is_told_when_to_come_back() {
-    let server = Server::start();
+    let server = HttpServer::start();
     let policy = Policy { enforce_interval_min: true, ..Policy::default() };
     server.tracker.reconfigure(&policy);
     let mut client = server.client();
     let reason = Refusal::TooSoon { wait_min: 0 }.text();
     let refusal = format!("d14:failure reason{}:{reason}8:retry ini15ee", reason.len());
-    let mut ask = |more: &str| client.ask(get(&announce(1, more), "")).text();
+    let mut ask = |more: &str| client.request(get(&announce(1, more), "")).text();
     assert!(ask("").contains("8:complete"));
     assert_eq!([ask(""), ask("")], [refusal.clone(), refusal]);
     assert!(ask("&event=started").contains("8:complete"));
     assert!(ask("&event=paused").contains("8:complete"), "it is a partial seed now");
-    assert_eq!(server.finish().refusals[Refusal::TooSoon { wait_min: 0 }.index()], 2);
+    assert_eq!(server.finish(Protocol::Http).refusals[Refusal::TooSoon { wait_min: 0 }.index()], 2);
 }

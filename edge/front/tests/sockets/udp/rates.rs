@@ -1,6 +1,6 @@
 //! Clients that ask for more than they may.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracker::{Limits, Rate};
 
@@ -9,17 +9,17 @@ use super::*;
 const RATE: Rate = Rate { per_s: 1, burst: 3 };
 const ASKED: u32 = 20;
 
-fn server(limits: Limits) -> Server {
-    let server = Server::start("127.0.0.1:0");
+fn server(limits: Limits) -> UdpServer {
+    let server = UdpServer::start("127.0.0.1:0");
     server.tracker.limiter().replace(limits);
     server
 }
 
 /// Sends `ASKED` packets, and sees that a burst of them is answered, and besides only what the rate
 /// allows for the time that passes. Gives how many are met with silence.
-fn flood(client: &Client, packet: &[u8]) -> u64 {
+fn flood(client: &UdpClient, packet: &[u8]) -> u64 {
     let start = Instant::now();
-    let silent = (0..ASKED).filter(|_| client.is_silence(packet)).count() as u32;
+    let silent = (0..ASKED).filter(|_| client.is_ignored(packet)).count() as u32;
     let seconds = start.elapsed().as_secs() as u32 + 1;
     assert!((RATE.burst..=RATE.burst + seconds).contains(&(ASKED - silent)), "{silent}");
     silent.into()
@@ -28,15 +28,15 @@ fn flood(client: &Client, packet: &[u8]) -> u64 {
 #[test]
 fn what_is_too_much_is_met_with_silence_and_counted() {
     let server = server(Limits { announces: RATE, scrapes: RATE, ..Limits::default() });
-    let client = Client::new("127.0.0.1", &server);
-    let other = Client::new("127.0.0.2", &server);
+    let client = UdpClient::new("127.0.0.1", &server);
+    let other = UdpClient::new("127.0.0.2", &server);
     let (id, other_id) = (client.connect(), other.connect());
     let announces = flood(&client, &announce(id, LEECHER));
     let scrapes = flood(&client, &scrape(id, &[HASH]));
     // An action that nobody knows counts as an announce.
-    let more = (0..ASKED).filter(|_| client.is_silence(&head(id, 9, 1))).count() as u64;
+    let more = (0..ASKED).filter(|_| client.is_ignored(&head(id, 9, 1))).count() as u64;
     assert!(more > 0);
-    answer(&other.ask(&announce(other_id, LEECHER)));
+    parse_announce(&other.request(&announce(other_id, LEECHER)));
     let counters = server.finish();
     assert_eq!(counters.drops[DropReason::RequestRate.index()], announces + scrapes + more);
     assert_eq!(counters.drops[DropReason::ConnectRate.index()], 0);
@@ -50,7 +50,7 @@ fn what_is_too_much_is_met_with_silence_and_counted() {
 /// has a connection id for.
 #[test]
 fn what_is_not_verified_is_not_held_against_anybody() {
-    let (tracker, registry) = (tracker(), MetricsRegistry::default());
+    let (tracker, registry) = (tracker(false), MetricsRegistry::default());
     let limits = Limits { connects: RATE, announces: RATE, scrapes: RATE, ..Limits::default() };
     tracker.limiter().replace(limits);
     let mut front = front(&tracker, &registry);
@@ -78,7 +78,8 @@ fn what_is_not_verified_is_not_held_against_anybody() {
 fn who_floods_is_shut_out() {
     let limits = Limits { announces: RATE, kernel_block_per_s: 10, ..Limits::default() };
     let server = server(Limits { kernel_block_s: 3600, ..limits });
-    let (flooder, other) = (Client::new("127.0.0.9", &server), Client::new("127.0.0.8", &server));
+    let (flooder, other) =
+        (UdpClient::new("127.0.0.9", &server), UdpClient::new("127.0.0.8", &server));
     let (id, other_id) = (flooder.connect(), other.connect());
     flooder.socket.set_nonblocking(true).unwrap();
     let is_answered = || {
@@ -94,7 +95,7 @@ fn who_floods_is_shut_out() {
     while is_answered() {
         assert!(start.elapsed() < Duration::from_secs(60), "it goes on for ever");
     }
-    answer(&other.ask(&announce(other_id, LEECHER)));
+    parse_announce(&other.request(&announce(other_id, LEECHER)));
     let counters = server.finish();
     assert!(counters.drops[DropReason::RequestRate.index()] > 10);
     assert_eq!(counters.kernel_blocks, 1);
@@ -102,24 +103,30 @@ fn who_floods_is_shut_out() {
 
 #[test]
 fn who_comes_too_soon_with_nothing_new_is_told_so() {
-    let server = Server::start("127.0.0.1:0");
-    let client = Client::new("127.0.0.1", &server);
+    let server = UdpServer::start("127.0.0.1:0");
+    let client = UdpClient::new("127.0.0.1", &server);
     let id = client.connect();
-    let again = Say { event: 0, ..LEECHER };
-    answer(&client.ask(&announce(id, again)));
-    answer(&client.ask(&announce(id, again)));
+    let again = AnnounceFields { event: 0, ..LEECHER };
+    parse_announce(&client.request(&announce(id, again)));
+    parse_announce(&client.request(&announce(id, again)));
     let policy = Policy { enforce_interval_min: true, ..Policy::default() };
     server.tracker.reconfigure(&policy);
     let is_refused =
-        |say| is_error(&client.ask(&announce(id, say)), Refusal::TooSoon { wait_min: 0 });
+        |say| is_error(&client.request(&announce(id, say)), Refusal::TooSoon { wait_min: 0 });
     assert!(is_refused(again) && is_refused(again));
     // News are welcome: that it has started anew, that it is done, even without an event, or leaves.
     assert!(!is_refused(LEECHER) && is_refused(again));
-    assert!(!is_refused(Say { event: 1, ..again }));
+    assert!(!is_refused(AnnounceFields { event: 1, ..again }));
     assert!(!is_refused(again) && is_refused(again), "it is a leecher again");
-    assert!(!is_refused(Say { left: 0, ..again }) && is_refused(Say { left: 0, ..again }));
-    assert!(!is_refused(Say { port: 6882, ..again }), "another peer");
-    assert_eq!(answer(&client.ask(&announce(id, Say { event: 3, ..again }))).0, 1);
+    assert!(
+        !is_refused(AnnounceFields { left: 0, ..again })
+            && is_refused(AnnounceFields { left: 0, ..again })
+    );
+    assert!(!is_refused(AnnounceFields { port: 6882, ..again }), "another peer");
+    assert_eq!(
+        parse_announce(&client.request(&announce(id, AnnounceFields { event: 3, ..again }))).0,
+        1
+    );
     assert!(!is_refused(again) && is_refused(again), "it had left");
     assert_eq!(server.finish().refusals[Refusal::TooSoon { wait_min: 0 }.index()], 6);
 }

@@ -1,6 +1,10 @@
 //! Handshakes that fail, that take for ever, and that find the right certificate.
 
+use std::sync::Arc;
+
+use harness::http::Connection;
 use rustls::client::Resumption;
+use rustls::{ClientConfig, RootCertStore};
 
 use super::*;
 
@@ -17,25 +21,21 @@ fn hello() -> Vec<u8> {
     hello
 }
 
-/// All that comes until the end.
-fn read_all(mut stream: TcpStream) -> Vec<u8> {
-    let mut heard = Vec::new();
-    match stream.read_to_end(&mut heard) {
-        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
-        _ => heard,
-    }
+/// All that comes up to the end of the stream.
+fn read_all(stream: TcpStream) -> Vec<u8> {
+    Client(Connection::new(stream)).receive_rest()
 }
 
 #[test]
 fn half_handshakes_end_in_time_while_others_are_served() {
     net::process::raise_descriptor_limit().unwrap();
-    let server = Server::with(impatient());
-    let mut good = server.client();
-    good.ask(announce(1, ""));
+    let server = HttpServer::tls(impatient());
+    let mut good = server.tls_client();
+    good.request(announce(1, ""));
     let hello = hello();
     let held: Vec<TcpStream> = (0..600)
         .map(|number| {
-            let mut stream = server.connect();
+            let mut stream = connect(server.tls_address.unwrap());
             // A byte, half a hello, or a whole one and nothing behind it.
             let len = [1, hello.len() / 2, hello.len()][number % 3];
             stream.write_all(&hello[..len]).unwrap();
@@ -43,13 +43,13 @@ fn half_handshakes_end_in_time_while_others_are_served() {
         })
         .collect();
     wait_until("all are held", || server.counters(Protocol::Https).connections_opened == 601);
-    assert_eq!(good.ask(announce(1, "")).0, "HTTP/1.1 200 OK");
-    assert_eq!(server.client().ask(announce(2, "")).0, "HTTP/1.1 200 OK");
+    assert_eq!(good.request(announce(1, "")).status, 200);
+    assert_eq!(server.tls_client().request(announce(2, "")).status, 200);
     for (number, stream) in held.into_iter().enumerate() {
         let heard = read_all(stream);
         assert_eq!(heard.is_empty(), number % 3 != 2, "{number}");
     }
-    assert_eq!(good.ask(announce(1, "")).0, "HTTP/1.1 200 OK");
+    assert_eq!(good.request(announce(1, "")).status, 200);
     let counters = server.finish(Protocol::Https);
     assert_eq!(counters.drops[DropReason::TimedOut.index()], 600);
     assert_eq!(counters.tls_handshakes, 2);
@@ -57,8 +57,8 @@ fn half_handshakes_end_in_time_while_others_are_served() {
 
 #[test]
 fn a_hello_that_dribbles_in_has_one_deadline() {
-    let server = Server::with(impatient());
-    let mut stream = server.connect();
+    let server = HttpServer::tls(impatient());
+    let mut stream = connect(server.tls_address.unwrap());
     stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let start = Instant::now();
     let hello = hello();
@@ -80,20 +80,20 @@ fn a_hello_that_dribbles_in_has_one_deadline() {
 
 #[test]
 fn who_asks_nothing_after_the_handshake_is_closed() {
-    let server = Server::with(impatient());
-    let mut client = server.client();
-    while client.tls.conn.is_handshaking() {
-        client.tls.conn.complete_io(&mut client.tls.sock).unwrap();
+    let server = HttpServer::tls(impatient());
+    let mut client = server.tls_client();
+    while client.0.stream.conn.is_handshaking() {
+        client.0.stream.conn.complete_io(&mut client.0.stream.sock).unwrap();
     }
-    client.hear_end();
+    client.expect_end();
     let counters = server.finish(Protocol::Https);
     assert_eq!((counters.drops[DropReason::TimedOut.index()], counters.tls_handshakes), (1, 1));
 }
 
 #[test]
 fn http_on_the_port_of_tls_is_told_so() {
-    let server = Server::start();
-    let mut stream = server.connect();
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut stream = connect(server.tls_address.unwrap());
     stream.write_all(announce(1, "").as_bytes()).unwrap();
     let text = String::from_utf8(read_all(stream)).unwrap();
     assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
@@ -103,8 +103,8 @@ fn http_on_the_port_of_tls_is_told_so() {
 
 #[test]
 fn tls_on_the_port_of_http_is_told_so() {
-    let server = Server::start();
-    let mut stream = connect(server.plain);
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut stream = connect(server.address);
     stream.write_all(&hello()).unwrap();
     let text = String::from_utf8(read_all(stream)).unwrap();
     assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
@@ -114,11 +114,11 @@ fn tls_on_the_port_of_http_is_told_so() {
 
 #[test]
 fn what_is_no_tls_gets_an_alert_and_is_counted() {
-    let server = Server::start();
+    let server = HttpServer::tls(HttpOptions::default());
     for garbage in
         [b"\x16\x03\x01\xff\xff\0\0".as_slice(), &[0; 100], b"\x80\x2e\x01\0\x02", b"ssh-"]
     {
-        let mut stream = server.connect();
+        let mut stream = connect(server.tls_address.unwrap());
         stream.write_all(garbage).unwrap();
         let heard = read_all(stream);
         // The kind, a version, and two bytes.
@@ -129,12 +129,10 @@ fn what_is_no_tls_gets_an_alert_and_is_counted() {
 
 #[test]
 fn a_client_that_does_not_trust_us_is_counted() {
-    let server = Server::start();
-    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
-    let builder = builder.with_protocol_versions(&VERSIONS).unwrap();
-    let trusting_nobody = builder.with_root_certificates(RootCertStore::empty());
-    let mut client = server.client_of("tracker.test", trusting_nobody.with_no_client_auth().into());
-    assert!(client.tls.write_all(b"x").is_err());
+    let server = HttpServer::tls(HttpOptions::default());
+    let config = config_with(RootCertStore::empty(), &VERSIONS);
+    let mut client = client_of(server.tls_address.unwrap(), "tracker.test", config);
+    assert!(client.0.stream.write_all(b"x").is_err());
     wait_until("it is counted", || {
         server.counters(Protocol::Https).drops[DropReason::BadTls.index()] == 1
     });
@@ -143,14 +141,14 @@ fn a_client_that_does_not_trust_us_is_counted() {
 
 #[test]
 fn who_leaves_in_the_middle_of_a_handshake_harms_nobody() {
-    let server = Server::start();
+    let server = HttpServer::tls(HttpOptions::default());
     let hello = hello();
-    for number in 0..30 {
-        let mut stream = server.connect();
+    for number in 1..30 {
+        let mut stream = connect(server.tls_address.unwrap());
         stream.write_all(&hello[..hello.len() * number / 29]).unwrap();
     }
-    wait_until("all are gone", || server.counters(Protocol::Https).connections_closed >= 29);
-    assert_eq!(server.client().ask(announce(1, "")).0, "HTTP/1.1 200 OK");
+    wait_until("all are closed", || server.counters(Protocol::Https).connections_closed == 29);
+    assert_eq!(server.tls_client().request(announce(1, "")).status, 200);
     // The whole hello was answered, which the client did not read.
     let drops = server.finish(Protocol::Https).drops;
     assert_eq!(drops[DropReason::BadTls.index()] + drops[DropReason::Reset.index()], 29);
@@ -159,8 +157,8 @@ fn who_leaves_in_the_middle_of_a_handshake_harms_nobody() {
 
 #[test]
 fn who_is_in_the_middle_of_a_handshake_when_all_stops_is_no_drop() {
-    let server = Server::start();
-    let mut stream = server.connect();
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut stream = connect(server.tls_address.unwrap());
     stream.write_all(&hello()[..100]).unwrap();
     wait_until("it is held", || server.counters(Protocol::Https).connections_opened == 1);
     let counters = server.finish(Protocol::Https);
@@ -170,7 +168,7 @@ fn who_is_in_the_middle_of_a_handshake_when_all_stops_is_no_drop() {
 
 #[test]
 fn clients_get_the_certificate_of_the_host_they_name() {
-    let server = Server::start();
+    let server = HttpServer::tls(HttpOptions::default());
     let others = ["tracker.test", "other.test", "*.wild.test"];
     server.certificates.replace(others.map(certificate).into());
     for (host, is_there) in [
@@ -180,27 +178,27 @@ fn clients_get_the_certificate_of_the_host_they_name() {
         ("deep.any.wild.test", false),
         ("unknown.test", false),
     ] {
-        let mut client = server.client_of(host, Arc::clone(&server.client_config));
+        let mut client = client_of(server.tls_address.unwrap(), host, client_config(&VERSIONS));
         // The client checks the name.
-        assert_eq!(client.tls.write_all(b"GET").is_ok(), is_there, "{host}");
+        assert_eq!(client.0.stream.write_all(b"GET").is_ok(), is_there, "{host}");
     }
 }
 
 #[test]
 fn certificates_are_replaced_under_open_connections() {
-    let server = Server::start();
-    let seen = |client: &Client| client.tls.conn.peer_certificates().unwrap()[0].clone();
+    let server = HttpServer::tls(HttpOptions::default());
+    let seen = |client: &TlsClient| client.0.stream.conn.peer_certificates().unwrap()[0].clone();
     let config = {
-        let mut config = ClientConfig::clone(&server.client_config);
+        let mut config = ClientConfig::clone(&client_config(&VERSIONS));
         config.resumption = Resumption::disabled();
         Arc::new(config)
     };
-    let mut old = server.client_of("tracker.test", Arc::clone(&config));
-    old.ask(announce(1, ""));
+    let mut old = client_of(server.tls_address.unwrap(), "tracker.test", Arc::clone(&config));
+    old.request(announce(1, ""));
     server.certificates.replace(vec![certificate("tracker.test")]);
-    let mut new = server.client_of("tracker.test", config);
+    let mut new = client_of(server.tls_address.unwrap(), "tracker.test", config);
     for client in [&mut old, &mut new] {
-        assert_eq!(client.ask(announce(2, "")).0, "HTTP/1.1 200 OK");
+        assert_eq!(client.request(announce(2, "")).status, 200);
     }
     assert_ne!(seen(&old), seen(&new));
 }

@@ -1,12 +1,14 @@
 //! Clients that do what they should not.
 
+use std::io::Write;
+
 use super::*;
 
 //= rfc6455#masked-client
 //= type=test
 #[test]
 fn broken_frames_end_the_connection_with_the_right_code() {
-    let server = Server::start(WebOptions::default());
+    let server = HttpServer::start();
     let mut too_big = vec![0x81, 0xff];
     too_big.extend(200_000_u64.to_be_bytes());
     too_big.extend(MASK);
@@ -25,34 +27,34 @@ fn broken_frames_end_the_connection_with_the_right_code() {
         (too_big, 1009),
         (fragments, 1008),
     ] {
-        let mut client = server.client();
-        client.say(&frames);
-        client.hear_close(code);
+        let mut client = server.web_client();
+        client.send(&frames);
+        client.expect_close(code);
     }
-    let counters = server.end();
+    let counters = server.finish(Protocol::Ws);
     assert_eq!(counters.drops[DropReason::BadFrame.index()], 7);
     assert_eq!(counters.drops[DropReason::MessageTooBig.index()], 1);
 }
 
 #[test]
 fn what_still_comes_behind_a_fault_does_not_lose_the_close_frame() {
-    let server = Server::start(WebOptions::default());
-    let mut client = server.client();
-    let mut sender = client.stream.try_clone().unwrap();
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    let mut sender = client.client.0.stream.try_clone().unwrap();
     let sending = std::thread::spawn(move || {
         // As long as it is taken: the server stops reading, or closes.
         let _ = sender.write_all(&[0xff; 10_000_000]);
     });
-    assert_eq!(client.hear(), Heard::Close(Some(1002)));
-    assert_eq!(client.hear(), Heard::End);
+    assert_eq!(client.receive(), Received::Close(Some(1002)));
+    assert_eq!(client.receive(), Received::End);
     drop(client);
     sending.join().unwrap();
 }
 
 #[test]
 fn messages_that_make_no_sense_get_a_sentence_and_no_more() {
-    let server = Server::start(WebOptions::default());
-    let mut client = server.client();
+    let server = HttpServer::start();
+    let mut client = server.web_client();
     let ids = r#""info_hash":"hhhhhhhhhhhhhhhhhhhh","peer_id":"pppppppppppppppppppp""#;
     for (text, refusal) in [
         ("".into(), Refusal::NotJson),
@@ -83,8 +85,8 @@ fn messages_that_make_no_sense_get_a_sentence_and_no_more() {
         (format!(r#"{{"action":"announce",{ids},"answer":{{}}}}"#), Refusal::AnswerMalformed),
         (r#"{"action":"scrape","info_hash":[null]}"#.into(), Refusal::InfoHashString),
     ] {
-        client.text(&text);
-        assert_eq!(client.hear(), Heard::Failure(refusal.text().into()), "{text:.80}");
+        client.send_text(&text);
+        assert_eq!(client.receive(), Received::Failure(refusal.text().into()), "{text:.80}");
     }
     assert_eq!(client.join(1), announced(0, 1));
 }
@@ -92,12 +94,12 @@ fn messages_that_make_no_sense_get_a_sentence_and_no_more() {
 #[test]
 fn who_does_not_read_is_closed_and_others_are_served() {
     let options = WebOptions { unread_max: 64 * 1024, ..WebOptions::default() };
-    let server = Server::start(options);
-    let mut lazy = server.client();
+    let server = HttpServer::web(options);
+    let mut lazy = server.web_client();
     lazy.join(1);
-    let mut busy = server.client();
+    let mut busy = server.web_client();
     busy.announce(&leecher(2));
-    busy.hear();
+    busy.receive();
     // What the kernel takes for the lazy one is a few megabytes.
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
     let offer = Offer { id: offer_id(1), json: &json };
@@ -105,18 +107,18 @@ fn who_does_not_read_is_closed_and_others_are_served() {
     let deadline = Instant::now() + PATIENCE;
     while server.counts().web.leechers == 2 {
         busy.announce(&announce);
-        assert!(matches!(busy.hear(), Heard::Announced { .. }));
+        assert!(matches!(busy.receive(), Received::Announced { .. }));
         assert!(Instant::now() < deadline);
     }
     drop((lazy, busy));
-    let counters = server.end();
+    let counters = server.finish(Protocol::Ws);
     assert_eq!(counters.drops[DropReason::SlowReader.index()], 1);
 }
 
 #[test]
 fn who_reads_again_after_a_while_gets_everything() {
-    let server = Server::start(WebOptions { unread_max: 64 << 20, ..WebOptions::default() });
-    let (mut lazy, mut busy) = (server.client(), server.client());
+    let server = HttpServer::web(WebOptions { unread_max: 64 << 20, ..WebOptions::default() });
+    let (mut lazy, mut busy) = (server.web_client(), server.web_client());
     lazy.join(1);
     busy.join(2);
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
@@ -126,36 +128,36 @@ fn who_reads_again_after_a_while_gets_everything() {
         id[..2].copy_from_slice(&u16::to_be_bytes(round));
         let offer = Offer { id: OfferId(id), json: &json };
         busy.announce(&Announce { offers: [offer].into_iter().collect(), ..leecher(2) });
-        assert_eq!(busy.hear(), announced(0, 2));
+        assert_eq!(busy.receive(), announced(0, 2));
     }
     for round in 0..rounds {
-        let Heard::Offer { id, json: heard, .. } = lazy.hear() else { panic!("{round}") };
+        let Received::Offer { id, json: heard, .. } = lazy.receive() else { panic!("{round}") };
         assert_eq!((id.0[0], id.0[1]), ((round >> 8) as u8, round as u8));
         assert_eq!(heard.len(), json.len());
     }
-    lazy.hears_nothing();
+    lazy.expect_nothing();
 }
 
 #[test]
 fn torrents_of_a_connection_are_bounded() {
-    let server = Server::start(WebOptions { torrents_max: 3, ..WebOptions::default() });
-    let mut client = server.client();
+    let server = HttpServer::web(WebOptions { torrents_max: 3, ..WebOptions::default() });
+    let mut client = server.web_client();
     for peer in 1..=3 {
         client.join(peer);
     }
-    let refused = Heard::Failure(Refusal::TooManyTorrents.text().into());
+    let refused = Received::Failure(Refusal::TooManyTorrents.text().into());
     assert_eq!(client.join(4), refused);
     assert_eq!(client.join(3), announced(0, 3));
     client.announce(&Announce { event: Event::Stopped, ..leecher(1) });
-    client.hear();
+    client.receive();
     assert_eq!(client.join(4), announced(0, 3));
 }
 
 #[test]
 fn floods_of_frames_wait_while_others_are_served() {
-    let server = Server::start(WebOptions { messages_per_s: 10, ..WebOptions::default() });
-    let mut flooding = server.client();
-    let mut sender = flooding.stream.try_clone().unwrap();
+    let server = HttpServer::web(WebOptions { messages_per_s: 10, ..WebOptions::default() });
+    let mut flooding = server.web_client();
+    let mut sender = flooding.client.0.stream.try_clone().unwrap();
     let sending = std::thread::spawn(move || {
         let mut frame = Vec::new();
         ws::client::ping(&mut frame, MASK, b"x");
@@ -163,25 +165,25 @@ fn floods_of_frames_wait_while_others_are_served() {
     });
     let before = Instant::now();
     for _ in 0..25 {
-        assert_eq!(flooding.hear(), Heard::Pong(b"x".into()));
+        assert_eq!(flooding.receive(), Received::Pong(b"x".into()));
     }
     // 25 of 10 in a second: at least one second has passed on the server's clock.
     assert!(before.elapsed() >= Duration::from_millis(500));
-    let mut good = server.client();
+    let mut good = server.web_client();
     assert_eq!(good.join(1), announced(0, 1));
-    drop(flooding.stream.shutdown(std::net::Shutdown::Both));
+    drop(flooding.client.0.stream.shutdown(std::net::Shutdown::Both));
     sending.join().unwrap();
 }
 
 #[test]
 fn one_byte_at_a_time_is_well() {
-    let server = Server::start(WebOptions::default());
-    let mut client = server.client();
+    let server = HttpServer::start();
+    let mut client = server.web_client();
     let (mut text, mut frame) = (Vec::new(), Vec::new());
     client::announce(&mut text, &leecher(1));
     ws::client::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
     for byte in frame {
-        client.say(&[byte]);
+        client.send(&[byte]);
     }
-    assert_eq!(client.hear(), announced(0, 1));
+    assert_eq!(client.receive(), announced(0, 1));
 }

@@ -1,0 +1,165 @@
+//! Requests and answers.
+
+use std::io::Cursor;
+use std::thread::sleep;
+
+use harness::http::Connection;
+
+use super::*;
+
+#[test]
+fn announces_are_answered_over_both_versions() {
+    let server = HttpServer::tls(HttpOptions::default());
+    for (version, port) in VERSIONS.into_iter().zip([1, 2]) {
+        let mut client =
+            client_of(server.tls_address.unwrap(), "tracker.test", client_config(&[version]));
+        for _ in 0..3 {
+            let response = client.request(announce(port, ""));
+            assert_eq!(response.status, 200);
+            assert!(response.has("8:complete"), "{}", response.text());
+        }
+        assert!(client.0.stream.conn.peer_certificates().is_some());
+    }
+    let counters = server.finish(Protocol::Https);
+    assert_eq!((counters.tls_handshakes, counters.connections_opened), (2, 2));
+    assert_eq!(counters.requests[0].iter().sum::<u64>(), 6);
+    assert_eq!(counters.drops, Counters::default().drops);
+}
+
+#[test]
+fn requests_may_come_in_one_write_or_byte_by_byte() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut client = server.tls_client();
+    client.send(announce(1, "").repeat(300));
+    for _ in 0..300 {
+        assert_eq!(client.receive().status, 200);
+    }
+    for byte in announce(2, "").bytes() {
+        client.send([byte]);
+        client.0.stream.flush().unwrap();
+    }
+    assert_eq!(client.receive().status, 200);
+}
+
+#[test]
+fn the_last_answer_is_followed_by_the_end() {
+    let server = HttpServer::tls(HttpOptions::default());
+    for version in VERSIONS {
+        let mut client =
+            client_of(server.tls_address.unwrap(), "tracker.test", client_config(&[version]));
+        assert_eq!(client.request(announce(1, "Connection: close\r\n")).status, 200);
+        client.expect_end();
+        // With requests behind the last, and with what is none.
+        let mut client = server.tls_client();
+        client.send(announce(1, "Connection: close\r\n") + &announce(2, ""));
+        assert_eq!(client.receive().status, 200);
+        client.expect_end();
+        let mut client = server.tls_client();
+        assert_eq!(client.request("POST / HTTP/1.1\r\n\r\n").status, 405);
+        client.expect_end();
+    }
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::Reset.index()], 0);
+}
+
+#[test]
+fn who_says_that_nothing_more_comes_is_answered_and_let_go() {
+    // TCP stays open, and the server does not wait for that.
+    let options = HttpOptions { idle_timeout_s: 3600, ..HttpOptions::default() };
+    let server = HttpServer::tls(options);
+    let mut client = server.tls_client();
+    client.send(announce(1, ""));
+    client.0.stream.conn.send_close_notify();
+    client.0.stream.flush().unwrap();
+    assert_eq!(client.receive().status, 200);
+    client.expect_end();
+}
+
+#[test]
+fn answers_wait_for_who_reads_late() {
+    let server = HttpServer::tls(HttpOptions::default());
+    for port in 1..=200 {
+        assert_eq!(server.tls_client().request(announce(port, "")).status, 200);
+    }
+    let mut client = server.tls_client();
+    client.request(announce(1, ""));
+    // 200 peers make 1.2 KB: some megabytes are more than all buffers between the two hold.
+    let count = 8000;
+    let request = announce(1, "").replace("left=1", "left=1&numwant=200");
+    let requests = request.repeat(count);
+    let mut unsent = requests.as_bytes();
+    // One thread does both: it writes as long as anything is taken, and only then reads.
+    client.0.stream.sock.set_nonblocking(true).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let mut answered = 0;
+    while answered < count {
+        assert!(Instant::now() < deadline);
+        match client.0.stream.write(unsent) {
+            Ok(len) => unsent = &unsent[len..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+        match client.0.receive_more() {
+            Ok(is_more) => assert!(is_more, "the end"),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                sleep(Duration::from_millis(1));
+            }
+            Err(error) => panic!("{error}"),
+        }
+        while let Some(response) = whole_response(&mut client) {
+            assert!(response.has("5:peers1194:"), "{}", response.text());
+            answered += 1;
+        }
+    }
+    assert!(client.0.received.is_empty());
+}
+
+/// The next response, if all of it has been received.
+fn whole_response(client: &mut TlsClient) -> Option<Response> {
+    let mut copy = Connection::new(Cursor::new(Vec::new()));
+    copy.received.clone_from(&client.0.received);
+    let response = copy.receive().ok()?;
+    client.0.received = copy.received;
+    Some(response)
+}
+
+#[test]
+fn who_never_reads_is_closed() {
+    let server = HttpServer::tls(HttpOptions { write_timeout_s: 1, ..HttpOptions::default() });
+    let mut client = server.tls_client();
+    let requests = announce(1, "").repeat(100);
+    let deadline = Instant::now() + PATIENCE;
+    while client.0.stream.write_all(requests.as_bytes()).is_ok() {
+        assert!(Instant::now() < deadline, "it goes on for ever");
+    }
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::TimedOut.index()], 1);
+}
+
+#[test]
+fn an_idle_connection_is_closed_in_order() {
+    let server = HttpServer::tls(HttpOptions { idle_timeout_s: 1, ..HttpOptions::default() });
+    let mut client = server.tls_client();
+    client.request(announce(1, ""));
+    client.expect_end();
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::TimedOut.index()], 1);
+}
+
+#[test]
+fn stopping_lets_answers_leave_and_closes_what_is_idle_in_order() {
+    let mut server = HttpServer::tls(HttpOptions::default());
+    let mut idle: Vec<TlsClient> = (0..10).map(|_| server.tls_client()).collect();
+    for client in &mut idle {
+        client.request(announce(1, ""));
+    }
+    let mut busy = server.tls_client();
+    let request = announce(2, "");
+    let (first, rest) = request.split_at(40);
+    busy.request(announce(2, ""));
+    let before = server.counters(Protocol::Https).bytes_in;
+    busy.send(first);
+    wait_until("it has come", || server.counters(Protocol::Https).bytes_in > before);
+    server.stop.send_replace(true);
+    idle.into_iter().for_each(TlsClient::expect_end);
+    assert_eq!(busy.request(rest).status, 200);
+    busy.expect_end();
+    server.end();
+}
