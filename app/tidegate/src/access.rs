@@ -1,6 +1,6 @@
 //! Access lists and users' keys from files: read at the start, on SIGHUP, and when they change.
 
-mod users;
+mod user_keys;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,29 +16,32 @@ use types::UserKey;
 
 use crate::config::Config;
 
-pub(crate) use users::Users;
+pub(crate) use user_keys::FileKeys;
 
 /// What the files say.
-pub(crate) struct Access {
+pub(crate) struct AccessFiles {
     listener_policies: Vec<ListenerPolicy>,
     keys: Vec<UserKey>,
 }
 
 /// Reads the files of `config`.
-pub(crate) fn read(config: &Config) -> Result<Access> {
-    Ok(Access { listener_policies: read_doors(config)?, keys: users::read(&config.keys)? })
+pub(crate) fn read(config: &Config) -> Result<AccessFiles> {
+    Ok(AccessFiles {
+        listener_policies: read_policies(config)?,
+        keys: user_keys::read(&config.keys)?,
+    })
 }
 
 /// The doors of `config`, with their lists. Those that a mode does not use are not read, and others
 /// once, however many doors they are for.
-fn read_doors(config: &Config) -> Result<Vec<ListenerPolicy>> {
+fn read_policies(config: &Config) -> Result<Vec<ListenerPolicy>> {
     let mut known: BTreeMap<&Path, Arc<HashList>> = BTreeMap::new();
     let mut listener_policies = Vec::new();
     for listener_policy in &config.listener_policies {
         let mut lists = AccessLists { mode: listener_policy.mode, ..AccessLists::default() };
         for (wanted, path, list) in [
-            (listener_policy.wants_allow(), listener_policy.allow.as_path(), &mut lists.allow),
-            (listener_policy.wants_deny(), listener_policy.deny.as_path(), &mut lists.deny),
+            (listener_policy.uses_allow(), listener_policy.allow.as_path(), &mut lists.allow),
+            (listener_policy.uses_deny(), listener_policy.deny.as_path(), &mut lists.deny),
         ] {
             if !wanted || path.as_os_str().is_empty() {
                 continue;
@@ -58,9 +61,9 @@ fn read_doors(config: &Config) -> Result<Vec<ListenerPolicy>> {
     Ok(listener_policies)
 }
 
-impl Access {
+impl AccessFiles {
     /// Puts it in force.
-    pub(crate) fn apply(self, tracker: &Tracker, users: &mut Users) {
+    pub(crate) fn apply(self, tracker: &Tracker, users: &mut FileKeys) {
         // Keys first: no door asks for one that is not there yet.
         users.replace(tracker.passkeys(), &self.keys);
         tracker.listener_policies().replace(self.listener_policies);
@@ -93,19 +96,19 @@ fn read_list(path: &Path) -> Result<HashList> {
 
 /// Notices when files change.
 #[derive(Default)]
-pub(crate) struct Watch {
-    seen: Vec<(PathBuf, Option<Mark>)>,
+pub(crate) struct FileWatcher {
+    seen: Vec<(PathBuf, Option<FileState>)>,
 }
 
 /// What tells one content of a file from another. Follows links, so that swapping one is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
+struct FileState {
     modified: Option<SystemTime>,
     len: u64,
     inode: u64,
 }
 
-impl Watch {
+impl FileWatcher {
     /// Watches the lists of `config` from now on, as they are now.
     pub(crate) fn new(config: &Config) -> Self {
         Self::of(config.files())
@@ -113,7 +116,7 @@ impl Watch {
 
     /// Watches files from now on, as they are now.
     pub(crate) fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
-        Self { seen: paths.map(|path| (path.to_owned(), mark(path))).collect() }
+        Self { seen: paths.map(|path| (path.to_owned(), file_state(path))).collect() }
     }
 
     /// Whether any file has changed since the last look. One that is gone for the moment, because
@@ -121,7 +124,7 @@ impl Watch {
     pub(crate) fn has_changed(&mut self) -> bool {
         let mut changed = false;
         for (path, seen) in &mut self.seen {
-            let now = mark(path);
+            let now = file_state(path);
             if now.is_some() && now != *seen {
                 *seen = now;
                 changed = true;
@@ -131,8 +134,8 @@ impl Watch {
     }
 }
 
-fn mark(path: &Path) -> Option<Mark> {
+fn file_state(path: &Path) -> Option<FileState> {
     use std::os::unix::fs::MetadataExt;
     let meta = fs::metadata(path).ok()?;
-    Some(Mark { modified: meta.modified().ok(), len: meta.len(), inode: meta.ino() })
+    Some(FileState { modified: meta.modified().ok(), len: meta.len(), inode: meta.ino() })
 }

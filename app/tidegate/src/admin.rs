@@ -4,14 +4,15 @@
 //! `--json` as the API gives it, an object a line. What a command may say is known to the API alone:
 //! here is checked only what could not be asked for otherwise.
 
-mod access;
 mod api;
+mod endpoint;
+mod error;
+mod event_stream;
+mod events;
 mod process;
-mod reach;
-mod stream;
-mod swarms;
+mod rules;
 mod table;
-mod told;
+mod torrents;
 mod upload;
 
 use std::fmt::Display;
@@ -21,15 +22,16 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use crate::ask::{self, WrongUse};
+use crate::cli::{self, UsageError};
 use api::escape;
 use table::{Column, Table};
 
-pub(crate) use api::{Api, Place, Stop};
-pub(crate) use reach::Reach;
-pub(crate) use stream::Message;
-pub(crate) use swarms::Sort;
+pub(crate) use api::{Api, Endpoint};
+pub(crate) use endpoint::ApiArgs;
+pub(crate) use error::ApiError;
+pub(crate) use event_stream::SseMessage;
 pub(crate) use table::{bytes, date, span};
+pub(crate) use torrents::Sort;
 
 /// Keys, lists, bans, tokens, torrents, peers, configuration and figures of a tracker that serves, over its
 /// management API (docs/api.md). The exit code is 0 if it is done, 1 if it is not, 2 if the command makes
@@ -37,9 +39,9 @@ pub(crate) use table::{bytes, date, span};
 #[derive(Args)]
 pub(crate) struct Admin {
     #[command(flatten)]
-    reach: Reach,
+    api_args: ApiArgs,
     /// Print JSON objects as the API gives them, one a line.
-    #[arg(long, global = true, help_heading = reach::HEAD)]
+    #[arg(long, global = true, help_heading = endpoint::HELP_HEADING)]
     json: bool,
     #[command(subcommand)]
     task: Task,
@@ -49,21 +51,21 @@ pub(crate) struct Admin {
 enum Task {
     /// Users' keys for private listeners.
     #[command(subcommand)]
-    Keys(access::Keys),
+    Keys(rules::Keys),
     /// Torrents that are allowed or denied.
-    Lists(access::Lists),
+    Lists(rules::Lists),
     /// Networks that are not served.
     #[command(subcommand)]
-    Bans(access::Bans),
+    Bans(rules::Bans),
     /// Who may use the API, and for what.
     #[command(subcommand)]
-    Tokens(access::Tokens),
+    Tokens(rules::Tokens),
     /// Look at torrents; remove and freeze them.
     #[command(subcommand)]
-    Torrents(swarms::Torrents),
+    Torrents(torrents::Torrents),
     /// Find or remove the peers at an address.
     #[command(subcommand)]
-    Peers(swarms::Peers),
+    Peers(torrents::Peers),
     /// All figures: swarms, traffic, memory, records, process.
     Stats,
     /// What listens where, and what it has done.
@@ -83,9 +85,9 @@ enum Task {
     Certificates(process::Certificates),
     /// Events that are posted to somebody.
     #[command(subcommand)]
-    Webhooks(told::Webhooks),
+    Webhooks(events::Webhooks),
     /// What happens, as it happens, a line each.
-    Events(told::Events),
+    Events(events::Events),
 }
 
 /// Does what is asked for, with the configuration in `config` to find the API by.
@@ -94,21 +96,21 @@ pub(crate) fn run(admin: &Admin, config: Option<&Path>) -> ExitCode {
 }
 
 /// How a command ends that uses the API.
-pub(crate) fn exit(done: Result<(), Stop>) -> ExitCode {
-    ask::exit(match done {
-        Ok(()) | Err(Stop::Unread) => Ok(true),
-        Err(Stop::Use(text)) => Err(WrongUse(text)),
-        Err(Stop::Failed(text)) => {
-            ask::complain(text);
+pub(crate) fn exit(print_done: Result<(), ApiError>) -> ExitCode {
+    cli::exit(match print_done {
+        Ok(()) | Err(ApiError::OutputClosed) => Ok(true),
+        Err(ApiError::Usage(text)) => Err(UsageError(text)),
+        Err(ApiError::Failed(text)) => {
+            cli::print_error(text);
             Ok(false)
         }
     })
 }
 
 impl Admin {
-    fn run(&self, config: Option<&Path>) -> Result<(), Stop> {
+    fn run(&self, config: Option<&Path>) -> Result<(), ApiError> {
         let needs_token = !matches!(self.task, Task::Health);
-        let api = Api::new(self.reach.place(config, needs_token)?)?;
+        let api = Api::new(self.api_args.endpoint(config, needs_token)?)?;
         let session = Session { api, json: self.json };
         match &self.task {
             Task::Keys(keys) => keys.run(&session),
@@ -149,28 +151,32 @@ struct Pages<'a> {
 
 impl Session {
     /// Prints what is for people, or in JSON what is for programs.
-    fn tell(&self, value: &Value, text: impl FnOnce(&Value) -> String) -> Result<(), Stop> {
+    fn print_value(
+        &self,
+        value: &Value,
+        text: impl FnOnce(&Value) -> String,
+    ) -> Result<(), ApiError> {
         self.print(&if self.json { format!("{value}\n") } else { text(value) })
     }
 
     /// The same of what has been done, of which the API says nothing.
-    fn done(&self, text: impl Display) -> Result<(), Stop> {
+    fn print_done(&self, text: impl Display) -> Result<(), ApiError> {
         if self.json { Ok(()) } else { self.print(&format_args!("{text}\n")) }
     }
 
-    fn print(&self, text: &dyn Display) -> Result<(), Stop> {
-        if ask::print(text)? { Ok(()) } else { Err(Stop::Unread) }
+    fn print(&self, text: &dyn Display) -> Result<(), ApiError> {
+        if cli::print(text)? { Ok(()) } else { Err(ApiError::OutputClosed) }
     }
 
     /// Prints what comes of a request, a figure a line.
-    fn show(&self, request: &str, body: Option<&Value>) -> Result<(), Stop> {
-        self.tell(&self.api.ask(request, body)?, table::lines)
+    fn show(&self, request: &str, body: Option<&Value>) -> Result<(), ApiError> {
+        self.print_value(&self.api.request(request, body)?, table::lines)
     }
 
     /// Prints the items in a list, a row each, or a line.
-    fn list(&self, request: &str, of: &str, columns: &'static [Column]) -> Result<(), Stop> {
+    fn list(&self, request: &str, of: &str, columns: &'static [Column]) -> Result<(), ApiError> {
         let mut table = Table::new(columns);
-        self.rows(&self.api.ask(request, None)?, of, usize::MAX, &mut table)?;
+        self.rows(&self.api.request(request, None)?, of, usize::MAX, &mut table)?;
         Ok(())
     }
 
@@ -180,12 +186,13 @@ impl Session {
         pages: &Pages<'_>,
         limit: usize,
         columns: &'static [Column],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ApiError> {
         let Pages { path, query, of, size } = pages;
         let (mut table, mut left, mut cursor) = (Table::new(columns), limit, String::new());
         loop {
             let size = left.min(*size);
-            let page = self.api.ask(&format!("GET {path}?limit={size}{query}{cursor}"), None)?;
+            let page =
+                self.api.request(&format!("GET {path}?limit={size}{query}{cursor}"), None)?;
             left -= self.rows(&page, of, left, &mut table)?;
             match &page["next"] {
                 Value::Null => return Ok(()),
@@ -197,7 +204,13 @@ impl Session {
     }
 
     /// How many items a page had; `max` are printed at most.
-    fn rows(&self, page: &Value, of: &str, max: usize, table: &mut Table) -> Result<usize, Stop> {
+    fn rows(
+        &self,
+        page: &Value,
+        of: &str,
+        max: usize,
+        table: &mut Table,
+    ) -> Result<usize, ApiError> {
         let items = page[of].as_array().map(Vec::as_slice).unwrap_or_default();
         let items = items.get(..max).unwrap_or(items);
         let text = if self.json {

@@ -10,7 +10,7 @@ use client::{Announced, Fault, Manner, Session, Url, peer_id};
 use serde_json::{Value, json};
 use types::{Event, Family, InfoHash, NumWant, PeerId};
 
-use crate::ask::{self, Way, WrongUse, printable};
+use crate::cli::{self, ConnectArgs, UsageError, printable};
 
 /// The peers are printed, one a line. Unless an event is named, the announce is of a peer that starts,
 /// and that leaves in the end, so that no trace of it is left.
@@ -24,7 +24,7 @@ pub(crate) struct Announce {
     words: Vec<String>,
     /// Why the peer announces.
     #[arg(long, value_enum)]
-    event: Option<EventWord>,
+    event: Option<EventArg>,
     /// The peer stays in the swarm until the tracker forgets it.
     #[arg(long)]
     stay: bool,
@@ -54,12 +54,12 @@ pub(crate) struct Announce {
           value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
     #[command(flatten)]
-    way: Way,
+    connect: ConnectArgs,
 }
 
 /// Why a peer announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum EventWord {
+enum EventArg {
     /// Nothing in particular.
     None,
     Started,
@@ -70,7 +70,7 @@ enum EventWord {
 }
 
 /// Announces of one torrent to one tracker.
-struct Course {
+struct Announcer {
     url: Url,
     announce: types::Announce,
     session: Option<(Session, SocketAddr)>,
@@ -80,15 +80,15 @@ struct Course {
 
 impl Announce {
     /// Announces, and prints. False if something went wrong at a tracker.
-    pub(crate) fn run(&self) -> Result<bool, WrongUse> {
-        let mut manner = self.way.manner()?;
+    pub(crate) fn run(&self) -> Result<bool, UsageError> {
+        let mut manner = self.connect.manner()?;
         manner.key = self.key.unwrap_or(manner.key);
-        let mut courses = self.courses()?;
+        let mut announcers = self.announcers()?;
         let mut is_well = true;
         for round in 1..=self.count {
             let mut pause = None;
-            for course in &mut courses {
-                match self.announce(course, &manner)? {
+            for announcer in &mut announcers {
+                match self.announce(announcer, &manner)? {
                     Ok(announced) => pause = pause.max(Some(interval(&announced))),
                     Err(_) => is_well = false,
                 }
@@ -97,13 +97,13 @@ impl Announce {
                 Some(pause) if round < self.count => thread::sleep(pause),
                 _ => break,
             }
-            courses.iter_mut().for_each(|course| course.announce.event = Event::None);
+            announcers.iter_mut().for_each(|announcer| announcer.announce.event = Event::None);
         }
         if self.event.is_none() && !self.stay {
-            for course in courses.iter_mut().filter(|course| course.is_known) {
-                course.announce.event = Event::Stopped;
-                course.announce.want = NumWant::Peers(0);
-                is_well &= self.announce(course, &manner)?.is_ok();
+            for announcer in announcers.iter_mut().filter(|announcer| announcer.is_known) {
+                announcer.announce.event = Event::Stopped;
+                announcer.announce.want = NumWant::Peers(0);
+                is_well &= self.announce(announcer, &manner)?.is_ok();
             }
         }
         Ok(is_well)
@@ -112,54 +112,54 @@ impl Announce {
     /// Announces once, and prints what came of it.
     fn announce(
         &self,
-        course: &mut Course,
+        announcer: &mut Announcer,
         manner: &Manner,
-    ) -> Result<Result<Announced, Fault>, WrongUse> {
+    ) -> Result<Result<Announced, Fault>, UsageError> {
         let start = Instant::now();
-        let answer = course.announce(self.way.family(), manner);
-        let took = ask::milliseconds(start.elapsed());
-        let said = &course.announce;
+        let answer = announcer.announce(self.connect.family(), manner);
+        let took = cli::milliseconds(start.elapsed());
+        let said = &announcer.announce;
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = match &answer {
-            _ if self.way.json => writeln!(text, "{}", course.json(took, &answer)),
+            _ if self.connect.json => writeln!(text, "{}", announcer.json(took, &answer)),
             Err(fault) => {
-                ask::complain(format_args!("{}: {}", course.url, ask::fault_text(fault)));
+                cli::print_error(format_args!("{}: {}", announcer.url, cli::fault_text(fault)));
                 Ok(())
             }
             // That the peer has left is not worth a line, if it is not what was asked for.
             Ok(_) if said.event == Event::Stopped && self.event.is_none() => Ok(()),
-            Ok(announced) => write(&mut text, course, took, announced),
+            Ok(announced) => write(&mut text, announcer, took, announced),
         };
         // Should nobody read it, the peer must leave all the same.
-        ask::print(&text)?;
+        cli::print(&text)?;
         Ok(answer)
     }
 
-    fn courses(&self) -> Result<Vec<Course>, WrongUse> {
+    fn announcers(&self) -> Result<Vec<Announcer>, UsageError> {
         let peer_id = self.peer_id.unwrap_or_else(peer_id);
-        let mut courses = Vec::new();
-        for question in ask::questions(&self.words)? {
-            for info_hash in question.hashes {
+        let mut announcers = Vec::new();
+        for target in cli::targets(&self.words)? {
+            for info_hash in target.hashes {
                 let announce = types::Announce {
                     info_hash,
                     peer_id,
                     port: self.port,
-                    event: self.event.unwrap_or(EventWord::Started).into(),
-                    left: Some(self.left.or(question.length).unwrap_or(1)),
+                    event: self.event.unwrap_or(EventArg::Started).into(),
+                    left: Some(self.left.or(target.length).unwrap_or(1)),
                     uploaded: self.uploaded,
                     downloaded: self.downloaded,
                     want: self.numwant.map_or(NumWant::Default, NumWant::Peers),
                 };
-                let url = question.url.clone();
-                courses.push(Course { url, announce, session: None, is_known: false });
+                let url = target.url.clone();
+                announcers.push(Announcer { url, announce, session: None, is_known: false });
             }
         }
-        Ok(courses)
+        Ok(announcers)
     }
 }
 
-impl Course {
+impl Announcer {
     fn announce(&mut self, family: Option<Family>, manner: &Manner) -> Result<Announced, Fault> {
         let mut session = match self.session.take() {
             Some(session) => session,
@@ -195,7 +195,7 @@ impl Course {
                 "departure": it.departure,
                 "peers": it.peers,
             }),
-            Err(fault) => json!({ "error": ask::fault_json(fault) }),
+            Err(fault) => json!({ "error": cli::fault_json(fault) }),
         };
         if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
             line.extend(more);
@@ -215,12 +215,12 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Beyond, no tracker knows a peer any more.
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
 
-fn write(out: &mut String, course: &Course, took: f64, said: &Announced) -> std::fmt::Result {
-    write!(out, "{}", course.url)?;
-    if let Some(address) = course.address() {
+fn write(out: &mut String, announcer: &Announcer, took: f64, said: &Announced) -> std::fmt::Result {
+    write!(out, "{}", announcer.url)?;
+    if let Some(address) = announcer.address() {
         write!(out, " at {address}")?;
     }
-    writeln!(out, ": {} in {took} ms", course.announce.info_hash)?;
+    writeln!(out, ": {} in {took} ms", announcer.announce.info_hash)?;
     let number = |number: Option<u64>| number.map_or_else(|| "?".into(), |it| it.to_string());
     let (seeders, leechers) = (number(said.seeders), number(said.leechers));
     write!(out, "  {seeders} seeders, {leechers} leechers")?;
@@ -254,14 +254,14 @@ fn word(event: Event) -> &'static str {
     }
 }
 
-impl From<EventWord> for Event {
-    fn from(word: EventWord) -> Self {
+impl From<EventArg> for Event {
+    fn from(word: EventArg) -> Self {
         match word {
-            EventWord::None => Self::None,
-            EventWord::Started => Self::Started,
-            EventWord::Completed => Self::Completed,
-            EventWord::Stopped => Self::Stopped,
-            EventWord::Paused => Self::Paused,
+            EventArg::None => Self::None,
+            EventArg::Started => Self::Started,
+            EventArg::Completed => Self::Completed,
+            EventArg::Stopped => Self::Stopped,
+            EventArg::Paused => Self::Paused,
         }
     }
 }

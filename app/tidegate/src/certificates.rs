@@ -8,7 +8,7 @@ use net::tls::{Certificate, Chain};
 use crate::config::Config;
 
 /// How long before its end a certificate is spoken of.
-const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// Reads those that `config` names.
 pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
@@ -17,16 +17,16 @@ pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
 }
 
 /// What is in force, but hardly meant.
-pub(crate) fn doubts(config: &Config, certificates: &[Certificate]) -> Vec<String> {
+pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<String> {
     let now = SystemTime::now();
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     for (files, certificate) in config.certificates.iter().zip(certificates) {
-        let mut doubt = |text: &str| doubts.push(format!("{}: {text}", files.chain.display()));
+        let mut doubt = |text: &str| warnings.push(format!("{}: {text}", files.chain.display()));
         if certificate.expires() < now {
             doubt("the certificate has expired");
         } else if !certificate.is_good_at(now) {
             doubt("the certificate is not valid yet: is the clock right?");
-        } else if !certificate.is_good_at(now + SOON) {
+        } else if !certificate.is_good_at(now + EXPIRY_WARNING) {
             doubt("the certificate expires in less than 14 days");
         }
         if certificate.names().is_empty() {
@@ -44,5 +44,5 @@ pub(crate) fn doubts(config: &Config, certificates: &[Certificate]) -> Vec<Strin
             ),
         }
     }
-    doubts
+    warnings
 }

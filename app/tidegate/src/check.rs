@@ -15,7 +15,7 @@ use client::tls::{self, Trust};
 use client::{Item, Options, Report, Torrent, Url, Verdict};
 use serde_json::{Value, json};
 
-use crate::ask::{self, Way, WrongUse, printable};
+use crate::cli::{self, ConnectArgs, UsageError, printable};
 use crate::dates;
 
 /// Of each tracker, at every address, all things are looked at that a client depends on, and each gets
@@ -46,14 +46,14 @@ pub(crate) struct Check {
     #[arg(long)]
     thorough: bool,
     #[command(flatten)]
-    way: Way,
+    connect: ConnectArgs,
 }
 
 /// Trackers that are looked at at a time.
-const AT_A_TIME: usize = 16;
+const PARALLEL_MAX: usize = 16;
 
 /// What was found the last time: the verdicts of each URL.
-type Memory = HashMap<String, Vec<(&'static str, Option<SocketAddr>, Verdict)>>;
+type LastVerdicts = HashMap<String, Vec<(&'static str, Option<SocketAddr>, Verdict)>>;
 
 /// What came of checking every tracker once.
 #[derive(Default)]
@@ -65,13 +65,13 @@ struct Round {
 
 impl Check {
     /// Checks, and prints. False if something failed.
-    pub(crate) fn run(&self) -> Result<bool, WrongUse> {
+    pub(crate) fn run(&self) -> Result<bool, UsageError> {
         let urls = self.urls()?;
         let options = self.options()?;
-        let mut memory = Memory::new();
+        let mut last = LastVerdicts::new();
         loop {
             let start = Instant::now();
-            let round = self.round(&urls, &options, &mut memory)?;
+            let round = self.round(&urls, &options, &mut last)?;
             let Some(pause) = self.watch.filter(|_| !round.is_unread) else {
                 return Ok(round.failed == 0);
             };
@@ -84,72 +84,73 @@ impl Check {
         &self,
         urls: &[Url],
         options: &Options,
-        memory: &mut Memory,
-    ) -> Result<Round, WrongUse> {
+        last: &mut LastVerdicts,
+    ) -> Result<Round, UsageError> {
         let (mut round, mut printed) = (Round::default(), Ok(true));
         check_all(urls, options, |report| {
             round.failed += usize::from(report.verdict() == Verdict::Failed);
-            let text = self.told(&report, memory);
+            let text = self.rendered(&report, last);
             if let Ok(true) = printed {
-                printed = ask::print(&text);
+                printed = cli::print(&text);
             }
         });
-        if self.watch.is_some() && !self.way.json && !self.quiet && matches!(printed, Ok(true)) {
+        if self.watch.is_some() && !self.connect.json && !self.quiet && matches!(printed, Ok(true))
+        {
             let line = format!(
                 "{}: {} of {} failed\n",
                 dates::utc(dates::now()),
                 round.failed,
                 urls.len()
             );
-            printed = ask::print(&line);
+            printed = cli::print(&line);
         }
         round.is_unread = !printed?;
         Ok(round)
     }
 
     /// What is printed of a report.
-    fn told(&self, report: &Report, memory: &mut Memory) -> String {
+    fn rendered(&self, report: &Report, last: &mut LastVerdicts) -> String {
         let verdicts = report.items.iter().map(|it| (it.name, it.address, it.verdict)).collect();
-        let before = memory.insert(report.url.clone(), verdicts);
-        let is_changed = before.as_ref() != memory.get(&report.url);
+        let before = last.insert(report.url.clone(), verdicts);
+        let is_changed = before.as_ref() != last.get(&report.url);
         let had_failed = before.is_some_and(|it| it.iter().any(|it| it.2 == Verdict::Failed));
         let has_failed = report.verdict() == Verdict::Failed;
         if self.quiet && !has_failed && !had_failed {
             return String::new();
         }
-        if self.way.json {
+        if self.connect.json {
             return format!("{}\n", json(report));
         }
         if is_changed { text(report) } else { String::new() }
     }
 
-    fn urls(&self) -> Result<Vec<Url>, WrongUse> {
+    fn urls(&self) -> Result<Vec<Url>, UsageError> {
         let given = self.urls.iter().map(|url| Url::parse(url).map_err(|bad| bad.to_string()));
-        let mut urls = given.collect::<Result<Vec<Url>, String>>().map_err(WrongUse)?;
+        let mut urls = given.collect::<Result<Vec<Url>, String>>().map_err(UsageError)?;
         if let Some(file) = &self.file {
-            urls.extend(listed(file).map_err(WrongUse)?);
+            urls.extend(listed(file).map_err(UsageError)?);
         }
         Ok(urls)
     }
 
-    fn options(&self) -> Result<Options, WrongUse> {
+    fn options(&self) -> Result<Options, UsageError> {
         let torrent = match &self.torrent {
             Some(text) => {
                 let read = Torrent::read(text);
-                let read = read.map_err(|bad| WrongUse(format!("--torrent: {bad}")))?;
+                let read = read.map_err(|bad| UsageError(format!("--torrent: {bad}")))?;
                 read.hashes.first().copied()
             }
             None => None,
         };
         // The check looks at certificates itself, so that it can say what is wrong with them.
-        let tls = tls::config(&Trust::KeyHolder).map_err(|error| WrongUse(error.to_string()))?;
+        let tls = tls::config(&Trust::KeyHolder).map_err(|error| UsageError(error.to_string()))?;
         Ok(Options {
-            timeout: self.way.timeout(),
+            timeout: self.connect.timeout(),
             tls: Arc::new(tls),
-            authorities: self.way.authorities()?,
+            authorities: self.connect.authorities()?,
             expiry_days: self.expiry_days,
             torrent,
-            family: self.way.family(),
+            family: self.connect.family(),
             thorough: self.thorough,
         })
     }
@@ -179,7 +180,7 @@ fn check_all(urls: &[Url], options: &Options, mut give: impl FnMut(Report)) {
     let next = AtomicUsize::new(0);
     let (done, reports) = mpsc::channel();
     thread::scope(|scope| {
-        for _ in 0..AT_A_TIME.min(urls.len()) {
+        for _ in 0..PARALLEL_MAX.min(urls.len()) {
             let (done, next) = (done.clone(), &next);
             scope.spawn(move || {
                 loop {
@@ -215,7 +216,7 @@ fn json(report: &Report) -> Value {
         "url": report.url,
         "verdict": report.verdict().word(),
         "at": dates::utc(dates::now()),
-        "ms": ask::milliseconds(report.took),
+        "ms": cli::milliseconds(report.took),
         "items": report.items.iter().map(item).collect::<Vec<_>>(),
     })
 }

@@ -15,7 +15,7 @@ use ::load::{Progress, Report};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
 
-use crate::ask;
+use crate::cli;
 
 /// The load testers, by protocol.
 #[derive(Subcommand)]
@@ -62,7 +62,7 @@ fn conclude(report: &Report, as_json: bool, may_be_silent: bool) -> Result<ExitC
 
 /// What to do was not said well.
 fn wrong_use(error: &anyhow::Error) -> ExitCode {
-    ask::complain(format_args!("{error:#}"));
+    cli::print_error(format_args!("{error:#}"));
     ExitCode::from(2)
 }
 

@@ -10,10 +10,10 @@ mod access;
 mod acme;
 mod admin;
 mod announce;
-mod ask;
 mod bench;
 mod certificates;
 mod check;
+mod cli;
 mod compare;
 mod config;
 mod dates;
@@ -103,9 +103,9 @@ fn main() -> ExitCode {
             load(file).and_then(|(settings, _)| print(&config::show(&settings)))
         }
         Task::Config { task: ConfigTask::Check } => check_config(file),
-        Task::Announce(announce) => return ask::exit(announce.run()),
-        Task::Scrape(scrape) => return ask::exit(scrape.run()),
-        Task::Check(check) => return ask::exit(check.run()),
+        Task::Announce(announce) => return cli::exit(announce.run()),
+        Task::Scrape(scrape) => return cli::exit(scrape.run()),
+        Task::Check(check) => return cli::exit(check.run()),
         Task::Load { load } => return with_code(load::run(&load)),
         Task::Compare(compare) => return with_code(compare::run(&compare)),
         Task::Admin(admin) => return admin::run(&admin, file),
@@ -114,17 +114,17 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(problems) => complain(&problems),
+        Err(problems) => print_error(&problems),
     }
 }
 
 /// Of what tells its exit code itself.
 fn with_code(done: anyhow::Result<ExitCode>) -> ExitCode {
-    done.unwrap_or_else(|error| complain(&[format!("{error:#}")]))
+    done.unwrap_or_else(|error| print_error(&[format!("{error:#}")]))
 }
 
-fn complain(problems: &[String]) -> ExitCode {
-    problems.iter().for_each(ask::complain);
+fn print_error(problems: &[String]) -> ExitCode {
+    problems.iter().for_each(cli::print_error);
     ExitCode::FAILURE
 }
 
@@ -143,7 +143,7 @@ fn load_with(
     let environment = std::env::vars_os()
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
     let mut settings = config::load(file, environment).map_err(texts)?;
-    let problems = settings.take_api(api);
+    let problems = settings.apply_overrides(api);
     if !problems.is_empty() {
         return Err(texts(problems));
     }

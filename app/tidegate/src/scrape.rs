@@ -8,7 +8,7 @@ use client::{Fault, Figures, Manner, Session};
 use serde_json::json;
 use types::InfoHash;
 
-use crate::ask::{self, Question, Way, WrongUse};
+use crate::cli::{self, ConnectArgs, Target, UsageError};
 
 /// The figures are printed one torrent a line. A torrent that the tracker does not speak of is an error.
 #[derive(Args)]
@@ -19,42 +19,42 @@ pub(crate) struct Scrape {
     #[arg(required = true, value_name = "[URL] TORRENT...", hide_possible_values = true)]
     words: Vec<String>,
     #[command(flatten)]
-    way: Way,
+    connect: ConnectArgs,
 }
 
 impl Scrape {
     /// Asks, and prints. False if something went wrong at a tracker.
-    pub(crate) fn run(&self) -> Result<bool, WrongUse> {
-        let questions = ask::questions(&self.words)?;
-        let manner = self.way.manner()?;
+    pub(crate) fn run(&self) -> Result<bool, UsageError> {
+        let targets = cli::targets(&self.words)?;
+        let manner = self.connect.manner()?;
         let mut is_well = true;
-        for question in &questions {
+        for target in &targets {
             let start = Instant::now();
-            let answer = self.ask(question, &manner);
-            let took = ask::milliseconds(start.elapsed());
+            let answer = self.ask(target, &manner);
+            let took = cli::milliseconds(start.elapsed());
             is_well &= answer.as_ref().is_ok_and(|all| all.iter().all(Option::is_some));
-            if !self.report(question, took, &answer)? {
+            if !self.report(target, took, &answer)? {
                 break;
             }
         }
         Ok(is_well)
     }
 
-    fn ask(&self, question: &Question, manner: &Manner) -> Result<Vec<Option<Figures>>, Fault> {
-        let (mut session, _) = Session::reach(&question.url, self.way.family(), manner)?;
-        session.scrape(&question.hashes)
+    fn ask(&self, target: &Target, manner: &Manner) -> Result<Vec<Option<Figures>>, Fault> {
+        let (mut session, _) = Session::reach(&target.url, self.connect.family(), manner)?;
+        session.scrape(&target.hashes)
     }
 
     fn report(
         &self,
-        question: &Question,
+        target: &Target,
         took: f64,
         answer: &Result<Vec<Option<Figures>>, Fault>,
-    ) -> Result<bool, WrongUse> {
-        let Question { url, hashes, .. } = question;
+    ) -> Result<bool, UsageError> {
+        let Target { url, hashes, .. } = target;
         let (url, mut text) = (url.to_string(), String::new());
         match answer {
-            Ok(all) if self.way.json => {
+            Ok(all) if self.connect.json => {
                 let files: Vec<_> =
                     hashes.iter().zip(all).map(|(hash, it)| file(hash, *it)).collect();
                 let line = json!({ "tracker": url, "ms": took, "files": files });
@@ -67,13 +67,13 @@ impl Scrape {
                     let _ = writeln!(text, "  {hash}  {}", line(*figures));
                 }
             }
-            Err(fault) if self.way.json => {
-                let line = json!({ "tracker": url, "ms": took, "error": ask::fault_json(fault) });
+            Err(fault) if self.connect.json => {
+                let line = json!({ "tracker": url, "ms": took, "error": cli::fault_json(fault) });
                 let _ = writeln!(text, "{line}");
             }
-            Err(fault) => ask::complain(format_args!("{url}: {}", ask::fault_text(fault))),
+            Err(fault) => cli::print_error(format_args!("{url}: {}", cli::fault_text(fault))),
         }
-        ask::print(&text)
+        cli::print(&text)
     }
 }
 

@@ -1,14 +1,14 @@
-//! Building everything, keeping it running, taking it down.
+//! Builds the tracker, keeps it running, and shuts it down.
 //!
-//! The main thread takes what was handed over to it, binds the rest, drops privileges, gives up what
-//! it needs no more, starts the workers, and then waits for what happens: signals, changed lists, and
-//! workers that end. A worker that ends by itself takes the process down, because half a tracker would
-//! look alive to whoever watches it.
+//! The main thread takes over inherited sockets, binds the others, drops privileges, gives up the rights
+//! it no longer needs, starts the workers, and then waits for events: signals, changed files, commands
+//! of the API, and workers that end. A worker that ends unasked takes the process down, because half a
+//! tracker would look alive to its supervisor.
 
 mod confine;
-mod courier;
 mod listeners;
 mod log;
+mod outbound;
 mod reload;
 mod state;
 mod supervisor;
@@ -34,131 +34,132 @@ use tracing::{error, info, warn};
 use tracker::counters::MetricsRegistry;
 use tracker::{Options, Secrets, StoreOptions, Tracker};
 
-use crate::access::{self, Users};
-use crate::acme::{self, Shelf};
+use crate::access::{self, FileKeys};
+use crate::acme::{self, CertStore};
 use crate::certificates;
 use crate::config::{AcmeConfig, Config, Settings, Transport};
-use listeners::{Bound, bind};
+use listeners::{BoundListeners, bind};
 use log::Log;
-use reload::{Asked, Outcome, Reading, Reloader};
+use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
 use supervisor::Supervisor;
-use upgrade::{Legacy, Predecessor, Upgrader};
-use workers::{Ended, Workers};
+use upgrade::{HandoffState, OldProcess, Upgrader};
+use workers::{ThreadExit, Workers};
 
-/// How often files are looked at for changes.
+/// How often files are checked for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
-/// How long the main thread sleeps while it waits for nothing else than the records.
-const SHORT_REST: Duration = Duration::from_millis(10);
-/// How long threads may take to stop beyond the time that answers have to leave.
-const STOP_TIME: Duration = Duration::from_secs(3);
+/// How long the main thread sleeps while it waits for records to be written.
+const SHORT_SLEEP: Duration = Duration::from_millis(10);
+/// How long threads have to stop, in addition to the time that responses have to be sent.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What wakes the main thread.
-enum Happening {
+enum Event {
     Signal(i32),
-    /// Files were read again.
-    Read(Outcome),
-    /// The process that is to take over serves, and this is its id; or why it does not.
-    Successor(Result<u32, String>),
-    Ended(Ended),
-    /// Somebody asks for something by the management API.
+    /// A reload has read its files.
+    Read(ReadOutcome),
+    /// The id of the new process, which serves now; or why it does not.
+    NewProcess(Result<u32, String>),
+    ThreadExit(ThreadExit),
+    /// A request from the management API.
     Command(Command),
 }
 
-/// Serves until a signal says stop. `file` is where `settings` came from, for reloads.
+/// Serves until a signal stops the process. `file` is where `settings` came from, for reloads.
 pub(crate) fn serve(
     file: Option<PathBuf>,
     mut settings: Settings,
     mut config: Config,
 ) -> Result<()> {
     let mut log = Log::start(&config);
-    // Before anything else is opened: what was handed over is known only by its numbers.
-    let mut inherited = Inherited::from_environment(listeners::NAMES)?;
+    // Before anything else is opened: inherited sockets are known only by their numbers.
+    let mut inherited = Inherited::from_environment(listeners::SOCKET_NAMES)?;
     if let Err(error) = process::raise_descriptor_limit() {
-        warn!("the limit of open files stays where it is: {error}");
+        warn!(%error, "cannot raise the open-file limit");
     }
-    // Before any thread is there, and any right gone.
+    // Before any thread is started and any right is given up.
     let launcher = Launcher::split_off();
     let supervisor = Supervisor::from_environment();
-    let mut predecessor = Predecessor::among(&mut inherited);
-    let legacy = predecessor.as_mut().map_or_else(Legacy::fresh, Predecessor::legacy)?;
-    // These may come early, and must not end the process. One that ends it may, until it serves.
+    let mut old_process = OldProcess::from_inherited(&mut inherited);
+    let handoff = old_process.as_mut().map_or_else(HandoffState::fresh, OldProcess::handoff)?;
+    // These may arrive early, and must not end the process. SIGTERM and SIGINT may, until it serves.
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
-    config.doubts().iter().for_each(|doubt| warn!("{doubt}"));
-    let watch = access::Watch::new(&config);
-    let tracker = Arc::new(new_tracker(&config, &legacy)?);
-    let mut users = Users::default();
-    reload::put_in_force(&config, &tracker, &mut users)?;
+    config.warnings().iter().for_each(|warning| warn!("{warning}"));
+    let watcher = access::FileWatcher::new(&config);
+    let tracker = Arc::new(new_tracker(&config, &handoff)?);
+    let mut file_keys = FileKeys::default();
+    reload::apply(&config, &tracker, &mut file_keys)?;
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
-    leave(inherited, predecessor.is_some())?;
-    let lines = bound.lines(&config);
+    check_leftover(inherited, old_process.is_some())?;
+    let startup_text = bound.startup_text(&config);
+    let dashboard = bound.dashboard_url(&config);
     become_user(&config)?;
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
     let overrides = state::settings(&writer)?;
-    if reload::take_api(&overrides, &mut settings, &mut config) {
-        reload::put_in_force(&config, &tracker, &mut users)?;
+    if reload::apply_overrides(&overrides, &mut settings, &mut config) {
+        reload::apply(&config, &tracker, &mut file_keys)?;
         log.configure(&config.log);
     }
     let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
-    let upgrader = Upgrader::new(launcher, bound.descriptors()?, legacy);
-    let (happen, happenings) = channel();
-    listen_to_signals(signals, happen.clone())?;
-    let clock = Clock::after(process::monotonic().saturating_sub(legacy.epoch));
+    let upgrader = Upgrader::new(launcher, bound.descriptors()?, handoff);
+    let (events, event_receiver) = channel();
+    listen_to_signals(signals, events.clone())?;
+    let clock = Clock::after(process::monotonic().saturating_sub(handoff.epoch));
     state::fill(&config, &tracker, &writer, clock)?;
     let state = (Arc::clone(&records), writer);
     let shared = (&tracker, &certificates, clock);
-    let (mut workers, api, token) = start_workers(bound, &config, shared, state, happen.clone())?;
+    let (mut workers, api, token) = start_workers(bound, &config, shared, state, events.clone())?;
     let acme = start_acme(&mut workers, &config, &certificates)?;
     let reloader = Reloader {
         file,
         settings,
         config,
         tracker,
-        users,
-        watch,
+        file_keys,
+        watcher,
         certificates,
         acme,
         log,
         sandbox,
-        reading: Reading::default(),
+        reading: ReadState::default(),
         overrides,
-        asked: Asked::default(),
+        pending: PendingReplies::default(),
         hub: Arc::clone(api.hub()),
     };
-    print(&(lines + &first_token(token.as_deref())))?;
-    workers.figures().status.ready.store(true, Ordering::Relaxed);
-    predecessor.map_or(Ok(()), Predecessor::relieve)?;
+    print(&(startup_text + &token_text(token, dashboard)))?;
+    workers.metric_sources().status.ready.store(true, Ordering::Relaxed);
+    old_process.map_or(Ok(()), OldProcess::take_over)?;
     supervisor.ready();
-    Serving { workers, reloader, upgrader, supervisor, records, happen }.run(&happenings)
+    Serving { workers, reloader, upgrader, supervisor, records, events }.run(&event_receiver)
 }
 
-/// What was handed over and belongs to no listener. A process that hands its sockets over has an
-/// older configuration; whoever else does means them to be served.
-fn leave(inherited: Inherited, is_upgrade: bool) -> Result<()> {
+/// Checks for inherited sockets that belong to no listener. In an upgrade, the old process may have
+/// had listeners that the new configuration lacks; from a supervisor, such sockets are a mistake.
+fn check_leftover(inherited: Inherited, is_upgrade: bool) -> Result<()> {
     let left = inherited.leave();
     if left.is_empty() {
         return Ok(());
     }
     let left = left.join(", ");
     if is_upgrade {
-        info!("not listened on any more: {left}");
+        info!(sockets = left, "closed listeners that the configuration no longer has");
         return Ok(());
     }
     bail!(
-        "no listener of the configuration is for {left}, which was handed over: give the socket \
-         unit and the configuration the same addresses"
+        "inherited sockets without a listener: {left}: give the socket unit and the configuration the \
+         same addresses"
     )
 }
 
-/// All that is wrong with `config` on this machine, without serving.
+/// Returns everything that would keep `config` from being served on this machine.
 pub(crate) fn check(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
     if let Err(error) = access::read(config) {
         problems.push(format!("{error:#}"));
     }
     match certificates::read(config) {
-        Ok(read) => problems.extend(certificates::doubts(config, &read)),
+        Ok(read) => problems.extend(certificates::warnings(config, &read)),
         Err(error) => problems.push(format!("{error:#}")),
     }
     problems.extend(acme::check(config));
@@ -174,8 +175,8 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
     problems
 }
 
-/// Hands signals to the main thread. A second one to stop does not wait for anything.
-fn listen_to_signals(mut signals: Signals, happen: Sender<Happening>) -> Result<()> {
+/// Passes signals to the main thread. A second signal to stop ends the process at once.
+fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> {
     for signal in [SIGTERM, SIGINT] {
         signals.add_signal(signal).context("cannot listen to signals")?;
     }
@@ -187,7 +188,7 @@ fn listen_to_signals(mut signals: Signals, happen: Sender<Happening>) -> Result<
             if stops && std::mem::replace(&mut stopping, true) {
                 std::process::exit(1);
             }
-            if happen.send(Happening::Signal(signal)).is_err() {
+            if events.send(Event::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -196,14 +197,16 @@ fn listen_to_signals(mut signals: Signals, happen: Sender<Happening>) -> Result<
     Ok(())
 }
 
-fn new_tracker(config: &Config, legacy: &Legacy) -> Result<Tracker> {
+fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
     let mut secrets = [[0; 16]; 3];
-    getrandom::fill(secrets.as_flattened_mut()).context("the system gives no random numbers")?;
+    getrandom::fill(secrets.as_flattened_mut())
+        .context("cannot get random numbers from the system")?;
     let [hash_key, offers, limits] = secrets;
-    let workers = workers::count(config.udp_workers) + workers::count(config.http_workers);
+    let workers =
+        listeners::worker_count(config.udp_workers) + listeners::worker_count(config.http_workers);
     let store = StoreOptions {
-        // One for each thread that announces: two seldom want the same, and the jobs of a batch that
-        // share a shard wait for memory together.
+        // One per thread that announces: two threads seldom need the same shard, and the announces of a
+        // batch that share a shard wait for memory together.
         shards: workers,
         hash_key,
         peer_lifetime_s: config.policy.peer_lifetime_s,
@@ -211,19 +214,19 @@ fn new_tracker(config: &Config, legacy: &Legacy) -> Result<Tracker> {
         keep_peer_ids: config.keep_peer_ids,
         memory_budget: config.memory_budget,
     };
-    let keys = Secrets { connection_ids: legacy.connection_ids, offers, limits };
+    let keys = Secrets { connection_ids: handoff.connection_ids, offers, limits };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 
 fn read_certificates(config: &Config) -> Result<Arc<Certificates>> {
     let certificates = Arc::new(Certificates::default());
     let read = certificates::read(config)?;
-    certificates::doubts(config, &read).iter().for_each(|doubt| warn!("{doubt}"));
+    certificates::warnings(config, &read).iter().for_each(|doubt| warn!("{doubt}"));
     certificates.replace(read);
     Ok(certificates)
 }
 
-/// Makes the folders that it will write to, and becomes whoever the configuration names.
+/// Creates the directories that the process will write to, and switches to the configured user.
 fn become_user(config: &Config) -> Result<()> {
     acme::prepare(config)?;
     state::prepare(config)?;
@@ -232,38 +235,38 @@ fn become_user(config: &Config) -> Result<()> {
     }
     let identity = Identity::find(&config.user, &config.group).context("process.user")?;
     if !process::is_root() {
-        warn!("process.user is {}, but only root can become another user", config.user);
+        warn!(user = config.user, "only root can switch to another user: process.user is ignored");
         return Ok(());
     }
     process::drop_privileges(identity).context("process.user")?;
-    info!("running as {}", config.user);
+    info!(user = config.user, "switched user");
     Ok(())
 }
 
 fn start_workers(
-    bound: Bound,
+    bound: BoundListeners,
     config: &Config,
     (tracker, certificates, clock): (&Arc<Tracker>, &Arc<Certificates>, Clock),
     state: (Arc<Records>, admin::records::Writer),
-    happen: Sender<Happening>,
+    events: Sender<Event>,
 ) -> Result<(Workers, Arc<Api>, Option<String>)> {
-    let board = Arc::new(MetricsRegistry::default());
-    let end = happen.clone();
+    let registry = Arc::new(MetricsRegistry::default());
+    let end = events.clone();
     let ended = move |ended| {
-        // Nobody listens any more once the process is going down.
-        let _ = end.send(Happening::Ended(ended));
+        // Fails only while the process is going down.
+        let _ = end.send(Event::ThreadExit(ended));
     };
-    let mut workers = Workers::new(tracker, &board, certificates, clock, ended);
-    let (api, token) = state::start(&mut workers, config, state, clock, happen)?;
+    let mut workers = Workers::new(tracker, &registry, certificates, clock, ended);
+    let (api, token) = state::start(&mut workers, config, state, clock, events)?;
     let tls = TlsConfig::new(certificates);
     workers.start_admin(
         bound.admin,
         Service {
-            figures: workers.shared_figures(),
+            sources: workers.shared_metric_sources(),
             api: Some(Arc::clone(&api)),
             tls: config.admin_tls.then(|| tls.server_config()),
             lower_priority: || {
-                // Where that is not permitted, the start has said so.
+                // A failure has been logged at startup.
                 let _ = process::lower_priority();
             },
         },
@@ -274,24 +277,25 @@ fn start_workers(
     Ok((workers, api, token))
 }
 
-/// What the start prints of a token that was made just now.
-fn first_token(token: Option<&str>) -> String {
-    let hint = "for /api/v1, which may do everything; shown this once";
-    token.map(|token| format!("  token  {token}  ({hint})\n")).unwrap_or_default()
+/// Returns the startup text for a token that was just created, if one was.
+fn token_text(token: Option<String>, dashboard: Option<String>) -> String {
+    let Some(token) = token else { return String::new() };
+    let sign_in = dashboard.map(|url| format!("  Sign in at {url}\n")).unwrap_or_default();
+    format!("  Admin token (full access, shown once): {token}\n{sign_in}")
 }
 
-/// Gives the way to tell it of another configuration.
+/// Starts the thread that renews certificates. Returns the way to send it another configuration.
 fn start_acme(
     workers: &mut Workers,
     config: &Config,
     certificates: &Arc<Certificates>,
 ) -> Result<watch::Sender<Option<AcmeConfig>>> {
     let (sender, configs) = watch::channel(config.acme.clone());
-    // A reload may ask for certificates that the start did not, but opens no listener for them.
+    // A reload may add certificates, but cannot open a listener for them.
     if config.listens(Transport::Tls) {
         let challenges = Arc::clone(&config.challenges);
-        let shelf = Shelf { certificates: Arc::clone(certificates), challenges };
-        workers.start_acme(shelf, configs)?;
+        let store = CertStore { certificates: Arc::clone(certificates), challenges };
+        workers.start_acme(store, configs)?;
     }
     Ok(sender)
 }
@@ -311,111 +315,119 @@ struct Serving {
     upgrader: Upgrader,
     supervisor: Supervisor,
     records: Arc<Records>,
-    happen: Sender<Happening>,
+    events: Sender<Event>,
 }
 
 /// Why serving ends.
 enum End {
-    /// Somebody wants it to.
+    /// A signal to stop.
     Signal(i32),
-    /// This process serves instead.
+    /// The process with this id serves instead.
     HandedOver(u32),
-    /// Something that should not have.
-    Failed(Ended),
+    /// A thread ended unasked.
+    Failed(ThreadExit),
 }
 
 impl Serving {
-    /// Waits for what happens until something ends it.
-    fn run(mut self, happenings: &Receiver<Happening>) -> Result<()> {
+    /// Handles events until one ends the process.
+    fn run(mut self, event_receiver: &Receiver<Event>) -> Result<()> {
         let mut looked = Instant::now();
         let end = loop {
-            // What waits will be acknowledged, so the new process must find it.
-            if self.upgrader.is_wanted() && self.records.is_idle() {
+            // Waiting changes will be acknowledged, so they must be recorded before the new process starts.
+            if self.upgrader.is_requested() && self.records.is_idle() {
                 self.upgrade();
             } else if self.upgrader.is_overdue() {
-                error!("not upgraded: the disk of the records does not answer");
-                self.upgrader.give_up();
+                error!(
+                    "upgrade failed: waiting changes cannot be recorded; check the disk of state.dir"
+                );
+                self.upgrader.cancel();
                 self.records.pause(false);
             }
-            self.supervisor.watch(|| self.workers.publish_counts());
-            let rest = if self.upgrader.is_wanted() { SHORT_REST } else { self.supervisor.rest() };
-            if let Ok(happening) = happenings.recv_timeout(rest)
-                && let Some(end) = self.meet(happening)
+            self.supervisor.ping_watchdog(|| self.workers.progress());
+            let rest = if self.upgrader.is_requested() {
+                SHORT_SLEEP
+            } else {
+                self.supervisor.sleep_time()
+            };
+            if let Ok(event) = event_receiver.recv_timeout(rest)
+                && let Some(end) = self.handle(event)
             {
                 break end;
             }
             if looked.elapsed() >= WATCH_PERIOD {
-                self.reloader.follow_files(&self.happen);
-                self.reloader.log.tell_left_out(false);
+                self.reloader.reload_changed_files(&self.events);
+                self.reloader.log.report_omitted(false);
                 looked = Instant::now();
             }
         };
         self.stop(end)
     }
 
-    /// Does what is due when something happens. Gives the end, if it is one.
-    fn meet(&mut self, happening: Happening) -> Option<End> {
-        match happening {
-            Happening::Signal(SIGHUP) => {
-                if self.reloader.reload(&self.happen) {
+    /// Handles an event. Returns the end of serving if it is one.
+    fn handle(&mut self, event: Event) -> Option<End> {
+        match event {
+            Event::Signal(SIGHUP) => {
+                if self.reloader.reload(&self.events) {
                     self.supervisor.reloading();
                 }
             }
-            Happening::Signal(SIGUSR2) => {
-                // What is acknowledged from now on the new process would not know.
+            Event::Signal(SIGUSR2) => {
+                // The new process would not know of changes acknowledged from now on.
                 self.records.pause(true);
-                if !self.upgrader.want() {
-                    warn!("SIGUSR2: an upgrade is under way already");
+                if !self.upgrader.request() {
+                    warn!("SIGUSR2 ignored: an upgrade is already in progress");
                 } else if !self.records.is_idle() {
-                    info!("SIGUSR2: changes that wait are recorded before the upgrade");
+                    info!("SIGUSR2: recording waiting changes before the upgrade");
                 }
             }
-            Happening::Signal(signal) => return Some(End::Signal(signal)),
-            Happening::Read(outcome) => {
-                let again = self.reloader.finish(outcome, self.workers.figures());
-                if !(again && self.reloader.reload(&self.happen)) {
+            Event::Signal(signal) => return Some(End::Signal(signal)),
+            Event::Read(outcome) => {
+                let again = self.reloader.finish(outcome, self.workers.metric_sources());
+                if !(again && self.reloader.reload(&self.events)) {
                     self.supervisor.ready();
                 }
             }
-            Happening::Successor(Ok(pid)) => {
-                // In this order: what the new process says to whoever watches counts only then.
+            Event::NewProcess(Ok(pid)) => {
+                // In this order: the supervisor heeds the new process only after MAINPID.
                 self.supervisor.handed_over(pid);
-                self.upgrader.hand_over();
+                self.upgrader.confirm();
                 return Some(End::HandedOver(pid));
             }
-            Happening::Successor(Err(reason)) => {
-                error!("not upgraded, serving on: {reason}");
+            Event::NewProcess(Err(reason)) => {
+                error!(reason, "upgrade failed; this process continues to serve");
                 self.records.pause(false);
-                self.upgrader.give_up();
+                self.upgrader.cancel();
             }
-            Happening::Ended(ended) => return Some(End::Failed(ended)),
-            Happening::Command(command) => self.obey(command),
+            Event::ThreadExit(ended) => return Some(End::Failed(ended)),
+            Event::Command(command) => self.execute(command),
         }
         None
     }
 
     fn upgrade(&mut self) {
-        if let Err(error) = self.upgrader.begin(&self.happen) {
-            error!("not upgraded: {error:#}");
+        if let Err(error) = self.upgrader.start(&self.events) {
+            error!("upgrade failed: {error:#}");
             self.records.pause(false);
         }
     }
 
-    fn obey(&mut self, command: Command) {
-        let happen = &self.happen;
+    fn execute(&mut self, command: Command) {
+        let events = &self.events;
         match command {
-            // Who has given up waiting needs no answer, here and below.
+            // Fails only if the requester has given up, here and below.
             Command::Settings(reply) => drop(reply.send(self.reloader.list())),
-            Command::Reload(reply) => self.reloader.reload_for(happen, Asked::to(reply)),
-            Command::Override { values, try_only: true, reply } => {
-                self.reloader.try_out(values, reply);
+            Command::Reload(reply) => {
+                self.reloader.reload_and_reply(events, PendingReplies::to(reply))
             }
-            Command::Override { values, try_only: false, reply } => {
+            Command::SetOverrides { values, dry_run: true, reply } => {
+                self.reloader.validate(values, reply);
+            }
+            Command::SetOverrides { values, dry_run: false, reply } => {
                 self.reloader.overrides = values;
-                self.reloader.reload_for(happen, Asked::to(reply));
+                self.reloader.reload_and_reply(events, PendingReplies::to(reply));
             }
             Command::ReloadFiles(reply) => {
-                self.reloader.reload_files_for(happen, Asked::to_know(reply));
+                self.reloader.reload_files_and_reply(events, PendingReplies::to_result(reply));
             }
             Command::LogLevels(levels, reply) => {
                 let log = &mut self.reloader.log;
@@ -427,29 +439,31 @@ impl Serving {
 
     fn stop(mut self, end: End) -> Result<()> {
         match &end {
-            // The tracker as a whole stays ready.
-            End::HandedOver(pid) => info!("process {pid} has taken over: stopping"),
+            // The new process is ready instead.
+            End::HandedOver(pid) => info!("process {pid} has taken over; stopping"),
             End::Signal(_) | End::Failed(_) => {
-                self.workers.figures().status.ready.store(false, Ordering::Relaxed);
+                self.workers.metric_sources().status.ready.store(false, Ordering::Relaxed);
                 self.supervisor.stopping();
             }
         }
         if let End::Signal(signal) = end {
-            info!("{}: stopping", if signal == SIGINT { "SIGINT" } else { "SIGTERM" });
+            let signal = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+            info!(signal, "stopping");
         }
-        self.upgrader.give_up();
-        // With it go its copies of the sockets: what nobody serves must not take connections.
+        self.upgrader.cancel();
+        // Closes its copies of the sockets, which would accept connections that no worker serves.
         drop(self.upgrader);
         let shutdown_timeout_s = u64::from(self.reloader.config.shutdown_timeout_s);
-        let time = Duration::from_secs(shutdown_timeout_s) + STOP_TIME;
+        let time = Duration::from_secs(shutdown_timeout_s) + STOP_TIMEOUT;
         let left = self.workers.stop(Instant::now() + time);
-        state::close(&self.records, Instant::now() + STOP_TIME);
+        state::close(&self.records, Instant::now() + STOP_TIMEOUT);
         if !left.is_empty() {
-            warn!("stopping without {}, still busy after {} s", left.join(", "), time.as_secs());
+            let (threads, seconds) = (left.join(", "), time.as_secs());
+            warn!(threads, seconds, "threads did not stop in time; stopping without them");
         }
-        self.reloader.log.tell_left_out(true);
+        self.reloader.log.report_omitted(true);
         match end {
-            End::Failed(ended) => bail!("{} ended by itself: {}", ended.name, ended.reason),
+            End::Failed(ended) => bail!("{} {}", ended.name, ended.reason),
             End::Signal(_) | End::HandedOver(_) => Ok(()),
         }
     }

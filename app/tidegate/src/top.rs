@@ -6,10 +6,10 @@
 //!  /torrents ─ feed ┘
 //! ```
 
-mod feed;
-mod figures;
+mod fetch;
 mod frame;
 mod screen;
+mod snapshot;
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::admin::{self, Place, Reach, Sort, Stop};
-use crate::ask;
-use feed::{Feed, News};
-use figures::Figures;
+use crate::admin::{self, ApiArgs, ApiError, Endpoint, Sort};
+use crate::cli;
+use fetch::Fetcher;
 use frame::View;
-use screen::{Screen, Wish};
+use screen::{Action, Screen};
+use snapshot::{Snapshot, Update};
 
 /// Requests, latency, swarms, refusals, clients and the largest torrents of a tracker that serves, each second.
 /// q and Ctrl-C end it; s, l, d and a sort torrents by seeders, leechers, downloads and age. Needs a token with
@@ -35,7 +35,7 @@ use screen::{Screen, Wish};
 #[derive(Args)]
 pub(crate) struct Top {
     #[command(flatten)]
-    reach: Reach,
+    api_args: ApiArgs,
     /// Print the figures once, as plain text.
     #[arg(long)]
     once: bool,
@@ -58,41 +58,42 @@ pub(crate) fn run(top: &Top, config: Option<&Path>) -> ExitCode {
 }
 
 impl Top {
-    fn run(&self, config: Option<&Path>) -> Result<(), Stop> {
-        let place = self.reach.place(config, true)?;
+    fn run(&self, config: Option<&Path>) -> Result<(), ApiError> {
+        let endpoint = self.api_args.endpoint(config, true)?;
         if self.once {
-            return self.print(place);
+            return self.print(endpoint);
         }
         if !io::stdout().is_terminal() {
             let text = "standard output is no terminal: --once prints the figures once";
-            return Err(Stop::Use(text.into()));
+            return Err(ApiError::Usage(text.into()));
         }
-        self.show(place)
+        self.show(endpoint)
     }
 
-    fn print(&self, place: Place) -> Result<(), Stop> {
-        let view = View { url: place.url.clone(), width: WIDTH, height: HEIGHT, sort: self.sort };
-        let lines = frame::lines(&feed::once(place, self.sort)?, &view);
+    fn print(&self, endpoint: Endpoint) -> Result<(), ApiError> {
+        let view =
+            View { url: endpoint.url.clone(), width: WIDTH, height: HEIGHT, sort: self.sort };
+        let lines = frame::lines(&fetch::once(endpoint, self.sort)?, &view);
         let text: String = lines.iter().map(|line| format!("{}\n", line.text())).collect();
-        ask::print(&text)?;
+        cli::print(&text)?;
         Ok(())
     }
 
-    fn show(&self, place: Place) -> Result<(), Stop> {
+    fn show(&self, endpoint: Endpoint) -> Result<(), ApiError> {
         let ended = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&ended))
-                .map_err(|error| Stop::Failed(format!("cannot listen for signals: {error}")))?;
+                .map_err(|error| ApiError::Failed(format!("cannot listen for signals: {error}")))?;
         }
-        let url = place.url.clone();
-        let (news, inbox) = mpsc::channel();
-        let feed = Feed::start(place, self.sort, news)?;
-        let mut figures = Figures::default();
+        let url = endpoint.url.clone();
+        let (updates, inbox) = mpsc::channel();
+        let fetcher = Fetcher::start(endpoint, self.sort, updates)?;
+        let mut snapshot = Snapshot::default();
         // Why there is nothing to show is told where it stays.
-        while !figures.is_known() {
+        while !snapshot.has_sample() {
             match inbox.recv_timeout(KEY_TIME) {
-                Ok(News::Lost(why)) => return Err(Stop::Failed(why)),
-                Ok(news) => figures.take(news),
+                Ok(Update::Disconnected(why)) => return Err(ApiError::Failed(why)),
+                Ok(updates) => snapshot.apply(updates),
                 Err(_) if ended.load(Ordering::Relaxed) => return Ok(()),
                 Err(_) => {}
             }
@@ -102,22 +103,22 @@ impl Top {
         let mut last = None;
         while !ended.load(Ordering::Relaxed) {
             let mut is_due = last.is_none_or(|last: Instant| last.elapsed() >= FRAME_TIME);
-            while let Ok(news) = inbox.try_recv() {
-                figures.take(news);
+            while let Ok(updates) = inbox.try_recv() {
+                snapshot.apply(updates);
                 is_due = true;
             }
             if is_due {
                 (view.width, view.height) = screen.size();
-                screen.draw(&frame::lines(&figures, &view))?;
+                screen.draw(&frame::lines(&snapshot, &view))?;
                 last = Some(Instant::now());
             }
-            match screen.wish(KEY_TIME)? {
-                Wish::Nothing => {}
-                Wish::Redraw => last = None,
-                Wish::End => break,
-                Wish::Sort(sort) => {
+            match screen.next_action(KEY_TIME)? {
+                Action::None => {}
+                Action::Redraw => last = None,
+                Action::Quit => break,
+                Action::Sort(sort) => {
                     view.sort = sort;
-                    feed.sort(sort);
+                    fetcher.sort(sort);
                     last = None;
                 }
             }

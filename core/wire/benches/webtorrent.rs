@@ -1,9 +1,9 @@
-//! The WebTorrent codec's figures: `cargo bench -p tidegate-wire --bench webtorrent`
+//! Benchmarks the WebTorrent codec: `cargo bench -p tidegate-wire --bench webtorrent`
 //!
-//! A browser's announce with 10 offers, 12 kB, is read, and its offers are written as relays into
-//! frames; an announce without offers is read. `serde_json` reads the same beside it, with borrowed
-//! raw values. Times are by the clock: the least of many turns, which others on the core disturb
-//! little, and their median, for which it wants a core of its own (`taskset -c 0`).
+//! Parses a browser's announce with 10 offers (12 kB), writes its offers as relays into frames, and
+//! parses an announce without offers. For comparison, `serde_json` parses the same text with borrowed
+//! raw values. Times are wall-clock. The minimum of many rounds is robust against other processes on
+//! the core; the median needs a core of its own (`taskset -c 0`).
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use tidegate_wire::webtorrent::{Announce, Message, Offer, Relay, client, read};
 use tidegate_wire::ws;
 use types::{InfoHash, OfferId, PeerId};
 
-/// Runs of one turn, which is over before the scheduler takes the core away, and turns.
+/// Runs in a round. Few enough that a round ends before the scheduler preempts it.
 const RUNS: u32 = 200;
-const TURNS: usize = 501;
+const ROUNDS: usize = 501;
 
 fn main() {
     let (long, short) = (announce(10), announce(0));
@@ -43,19 +43,19 @@ fn main() {
 }
 
 fn show(what: &str, mut work: impl FnMut()) {
-    let mut turns: Vec<u128> = (0..TURNS)
+    let mut rounds: Vec<u128> = (0..ROUNDS)
         .map(|_| {
             let before = Instant::now();
             (0..RUNS).for_each(|_| work());
             before.elapsed().as_nanos()
         })
         .collect();
-    turns.sort_unstable();
-    let [least, median] = [0, TURNS / 2].map(|turn| turns[turn] / u128::from(RUNS));
+    rounds.sort_unstable();
+    let [least, median] = [0, ROUNDS / 2].map(|round| rounds[round] / u128::from(RUNS));
     println!("{least:>6} ns, median {median:>6} ns  {what}");
 }
 
-/// What the front does with an announce, its peers aside.
+/// Does what the front does with an announce, except for selecting peers.
 fn relay(out: &mut Vec<u8>, text: &str) {
     let Ok(Message::Announce(announce)) = read(text) else { panic!("not read") };
     let relay = Relay::new(&announce.info_hash, &announce.peer_id);
@@ -75,7 +75,7 @@ fn twin(text: &str) -> usize {
 }
 
 fn announce(offers: u8) -> String {
-    // As JSON.stringify writes it: binary strings raw, but for what must be escaped.
+    // As JSON.stringify writes it: binary strings escape only what JSON requires.
     let offer = format!(r#"{{"type":"offer","sdp":"{}"}}"#, sdp().replace("\r\n", "\\r\\n"));
     let ids: Vec<OfferId> = (0..offers).map(|n| OfferId(random_bytes(n))).collect();
     let mut announce = Announce::new(InfoHash(random_bytes(100)), PeerId(*b"-WW0102-000000000001"));
@@ -95,7 +95,7 @@ fn random_bytes(seed: u8) -> [u8; 20] {
     })
 }
 
-/// A data channel's session description with five candidates, as Chromium makes them: about 1 kB.
+/// A data channel's session description with five candidates, like Chromium's: about 1 kB.
 fn sdp() -> String {
     let mut text = String::from(
         "v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n\

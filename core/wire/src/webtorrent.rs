@@ -1,12 +1,12 @@
-//! The WebTorrent tracker protocol, as bittorrent-tracker's clients speak it: JSON over WebSocket.
+//! The WebTorrent tracker protocol as bittorrent-tracker's clients use it: JSON over WebSocket.
 //!
-//! [`read`] takes a client's message; the functions of `write` append answers and what is passed on
-//! to other clients. Offers and answers are opaque: they go from one client to another as the text
-//! they came in. Because that text ends in another client's `JSON.parse`, the whole message is held
-//! to RFC 8259 first. Nothing is allocated for a message.
+//! [`read`] parses a client's message. The functions of `write` append replies and the messages that
+//! are relayed to other clients. Offers and answers are opaque: their text is relayed unchanged.
+//! Another client will `JSON.parse` it, so the whole message is validated against RFC 8259 first.
+//! No message allocates.
 //!
-//! Hashes and identifiers are strings of 20 characters, U+0000 to U+00FF, one for each byte. Of a
-//! repeated key the last counts, as it does in `JSON.parse`; unknown keys are passed over.
+//! Info hashes and ids are strings of 20 characters, U+0000 to U+00FF, one for each byte. If a key
+//! repeats, its last value counts, as in `JSON.parse`. Unknown keys are ignored.
 
 pub mod client;
 mod json;

@@ -1,11 +1,10 @@
-//! WebSocket frames and the handshake that leads to them: RFC 6455, without extensions and
-//! subprotocols.
+//! WebSocket frames and the server's handshake: RFC 6455, without extensions and subprotocols.
 //!
-//! [`Reader`] takes what has come on a connection and gives one event at a time; a message that came
-//! as one frame is unmasked where it lies and lent from there. An idle connection's reader is two
-//! words, without heap. The functions of `write` append frames to one buffer, so that all that a
-//! turn brings leaves in one write. [`crate::http::read_head`] reads the request for an upgrade;
-//! the other side of it all, for tests and tools, is [`client`].
+//! [`Reader`] turns received bytes into events, one at a time. A message in a single frame is unmasked
+//! in place and borrowed from the input. The reader of an idle connection is two words, without heap.
+//! The functions of `write` append frames to one buffer, so that all frames of a loop iteration leave
+//! in one write. [`crate::http::read_head`] parses the upgrade request. [`client`] is the client's
+//! side, for tests and tools.
 
 pub mod client;
 mod close;

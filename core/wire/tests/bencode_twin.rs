@@ -1,10 +1,10 @@
-//! The strict reader beside a naive one: what one accepts, the other accepts, with the same value.
+//! The strict parser against a naive one: both accept the same texts, with the same values.
 
 use std::ops::Range;
 
 use tidegate_wire::bencode::{BencodeErrorKind, DEPTH_MAX, Value, parse};
 
-/// A small generator: the runs are the same everywhere, and a failure names its text.
+/// A small generator with a fixed seed, so that failures reproduce. Assertions print the text.
 struct Random(u64);
 
 impl Random {
@@ -19,8 +19,8 @@ impl Random {
     }
 }
 
-/// BEP 3 read off the page: cut out the text of a number, turn it into one, write it again, compare.
-fn naive(text: &[u8], depth: usize) -> Option<(Value<'_>, &[u8])> {
+/// BEP 3 to the letter: parses a number's text, writes the number again and compares.
+fn naive_parse(text: &[u8], depth: usize) -> Option<(Value<'_>, &[u8])> {
     if depth > DEPTH_MAX {
         return None;
     }
@@ -33,7 +33,7 @@ fn naive(text: &[u8], depth: usize) -> Option<(Value<'_>, &[u8])> {
         b'l' => {
             let (mut items, mut rest) = (Vec::new(), &text[1..]);
             while *rest.first()? != b'e' {
-                let (item, after) = naive(rest, depth + 1)?;
+                let (item, after) = naive_parse(rest, depth + 1)?;
                 items.push(item);
                 rest = after;
             }
@@ -43,7 +43,7 @@ fn naive(text: &[u8], depth: usize) -> Option<(Value<'_>, &[u8])> {
             let (mut entries, mut rest) = (Vec::new(), &text[1..]);
             while *rest.first()? != b'e' {
                 let (key, after) = naive_bytes(rest)?;
-                let (value, after) = naive(after, depth + 1)?;
+                let (value, after) = naive_parse(after, depth + 1)?;
                 entries.push((key, value));
                 rest = after;
             }
@@ -60,16 +60,16 @@ fn naive_bytes(text: &[u8]) -> Option<(&[u8], &[u8])> {
     text[colon + 1..].split_at_checked(usize::try_from(len).ok()?)
 }
 
-/// The number, if it is written as this program would write it.
+/// Returns the number, if its text is canonical.
 fn canonical<N: std::str::FromStr + ToString>(text: &[u8]) -> Option<N> {
     let text = std::str::from_utf8(text).ok()?;
     let number: N = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
 
-/// Whether both readers say the same, and accept.
+/// Checks that both parsers agree. Returns whether they accept the text.
 fn agree(text: &[u8]) -> bool {
-    let slow = naive(text, 0).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value);
+    let slow = naive_parse(text, 0).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value);
     let fast = parse(text);
     if let Err(error) = fast {
         assert!(error.at <= text.len(), "{error} in {}", text.escape_ascii());
@@ -78,7 +78,7 @@ fn agree(text: &[u8]) -> bool {
     slow.is_some()
 }
 
-/// Appends a value at random, dictionaries in order.
+/// Appends a random value with sorted dictionaries.
 fn write(random: &mut Random, depth: usize, out: &mut Vec<u8>) {
     match random.below(if depth < 4 { 5 } else { 3 }) {
         0 => {
@@ -111,7 +111,7 @@ fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 #[test]
-fn well_formed_texts_and_their_mutations() {
+fn both_parsers_agree_on_mutated_values() {
     const MARKS: &[u8] = b"ilde:-+0123456789 ";
     let mut random = Random(1);
     let (mut accepted, mut refused) = (0, 0);
@@ -138,7 +138,7 @@ fn well_formed_texts_and_their_mutations() {
 }
 
 #[test]
-fn every_short_text_of_the_marks() {
+fn both_parsers_agree_on_every_short_text() {
     const MARKS: &[u8] = b"ilde:-01";
     for len in 0..=6 {
         for number in 0..MARKS.len().pow(len) {
@@ -151,7 +151,7 @@ fn every_short_text_of_the_marks() {
 }
 
 #[test]
-fn keys_in_every_order() {
+fn both_parsers_agree_on_key_order() {
     let keys: [&[u8]; 6] = [b"", b"a", b"aa", b"ab", b"b", b"\xff"];
     for (first, one) in keys.iter().enumerate() {
         for (second, other) in keys.iter().enumerate() {
@@ -167,10 +167,10 @@ fn keys_in_every_order() {
 }
 
 #[test]
-fn nesting_stops_at_the_same_depth() {
+fn both_parsers_limit_the_same_depth() {
     for depth in DEPTH_MAX - 1..DEPTH_MAX + 3 {
         let text = ["l".repeat(depth), "e".repeat(depth)].concat();
-        // The outermost list is at depth 0.
+        // The outermost list has depth 0.
         assert_eq!(agree(text.as_bytes()), depth <= DEPTH_MAX + 1, "{depth}");
     }
     let endless = parse(&[b'd'; 100_000]).unwrap_err();

@@ -1,4 +1,4 @@
-//! The UDP codec allocates nothing, and the encoder nothing but what its buffer lacks.
+//! The UDP codec does not allocate, and the bencode encoder only grows its buffer.
 
 use tidegate_wire::bencode::Encoder;
 use tidegate_wire::udp::{self, Request, VerifiedRequest, client};
@@ -15,14 +15,14 @@ const ANNOUNCE: Announce = Announce {
     want: NumWant::Peers(50),
 };
 
-/// Every kind of request, good and bad.
+/// Every kind of request, valid and invalid.
 fn requests() -> Vec<Vec<u8>> {
     let mut requests = vec![Vec::new(); 6];
     let [connect, announce, scrape, bare, unknown, odd] = requests.as_mut_slice() else {
         panic!("six")
     };
     client::connect(connect, 9);
-    // Longer than an option can be, so that its pieces are put together.
+    // Longer than an option can be, so that its parts must be joined.
     client::announce(announce, 1, 9, &ANNOUNCE, &[b'x'; 400]);
     client::scrape(scrape, 1, 9, &[InfoHash([7; 20]); limits::SCRAPE_HASHES_UDP_MAX]);
     client::scrape(bare, 1, 9, &[]);
@@ -32,7 +32,7 @@ fn requests() -> Vec<Vec<u8>> {
     requests
 }
 
-/// Reads a request and writes the longest answer to it; gives the answer's length.
+/// Decodes a request and writes its longest answer. Returns the answer's length.
 fn answer(datagram: &[u8], slot: &mut [u8]) -> usize {
     match udp::decode(datagram) {
         Err(_) => 0,
@@ -60,7 +60,7 @@ fn answer(datagram: &[u8], slot: &mut [u8]) -> usize {
     }
 }
 
-/// An answer such as HTTP gives.
+/// Encodes an answer like that to an HTTP announce.
 fn encode(out: &mut Vec<u8>) {
     let mut encoder = Encoder::new(out);
     encoder.dict();
@@ -72,7 +72,7 @@ fn encode(out: &mut Vec<u8>) {
 }
 
 #[test]
-fn the_path_of_a_request_allocates_nothing() {
+fn requests_do_not_allocate() {
     let canary = allocation_counter::measure(|| drop(std::hint::black_box(Box::new(1))));
     assert_eq!(canary.count_total, 1, "allocations are not counted");
     let (requests, mut slot) = (requests(), [0; limits::UDP_PAYLOAD_V4_MAX]);
@@ -80,7 +80,7 @@ fn the_path_of_a_request_allocates_nothing() {
     let mut body = Vec::with_capacity(512);
     let info = allocation_counter::measure(|| {
         for (request, len) in requests.iter().zip(&mut answered) {
-            // Every length: a request that is cut takes other ways.
+            // Every length: truncated requests take other branches.
             for cut in 0..=request.len() {
                 *len = answer(&request[..cut], &mut slot);
             }

@@ -1,5 +1,5 @@
-//! Reading an HTTP request allocates nothing, and neither does an answer in buffers that have held one
-//! like it.
+//! Parsing an HTTP request does not allocate, and neither does a response in buffers that have held one
+//! of its length.
 
 use tidegate_wire::http::{
     AnnounceReply, ForwardedHeader, Method, ParsedRequest, PeerFormat, RequestError,
@@ -16,7 +16,7 @@ const SCRAPE: &str = "GET /scrape?info_hash=aaaaaaaaaaaaaaaaaaaa&info_hash=%41AA
      Host: tracker.example\r\n\r\n";
 const RESPONSE: ResponseFraming = ResponseFraming { method: Method::Get, keep_alive: true };
 
-/// What a worker keeps from request to request.
+/// The buffers that a worker reuses for every request.
 #[derive(Default)]
 struct Buffers {
     body: Vec<u8>,
@@ -24,7 +24,7 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// Answers the request at the start of `input`, if there is a whole one.
+    /// Answers the request at the start of `input`, if it is complete.
     fn answer(&mut self, input: &[u8]) {
         let request = match read_head(input) {
             ParsedRequest::Complete(request) => request,
@@ -52,7 +52,7 @@ impl Buffers {
         RESPONSE.ok(&mut self.out, &self.body);
     }
 
-    /// One answer in each model, to be as long as can be.
+    /// Writes one response in each peer format, as long as possible.
     fn announced(&mut self) {
         for peer_format in [PeerFormat::Compact, PeerFormat::Dict, PeerFormat::DictNoIds] {
             let with_id = PeerKey::new([0x2001, 0xdb8, 0, 0, 1, 2, 3, 4].into(), 65_535);
@@ -79,7 +79,7 @@ impl Buffers {
         }
     }
 
-    /// Whole requests, requests cut anywhere, and what cannot be served.
+    /// Answers complete requests, requests truncated anywhere, and invalid ones.
     fn answer_all(&mut self) {
         for request in [ANNOUNCE, SCRAPE] {
             for cut in 0..=request.len() {
@@ -95,7 +95,7 @@ impl Buffers {
 }
 
 #[test]
-fn requests_allocate_nothing_and_answers_only_once() {
+fn http_requests_do_not_allocate() {
     let mut buffers = Buffers::default();
     let cold = allocation_counter::measure(|| buffers.answer_all());
     assert!(cold.count_total > 0, "allocations are not counted");

@@ -1,5 +1,5 @@
-//! An announce with offers is taken out of its frame, read, answered and passed on without allocation,
-//! in a buffer that has held as much.
+//! Unmasking, parsing, answering and relaying an announce with offers does not allocate, if the buffer
+//! has held as much before.
 #![allow(clippy::unwrap_used)]
 
 use tidegate_wire::webtorrent::{
@@ -19,8 +19,8 @@ const COUNTS: SwarmCounts = SwarmCounts {
     downloads: 9,
 };
 
-/// What a connection brings: an announce of 12 kB with 10 offers, an answer, a scrape, a ping, and what
-/// cannot be served.
+/// A connection's frames: an announce of 12 kB with 10 offers, an answer, a scrape, a ping, and invalid
+/// messages.
 fn frames() -> Vec<u8> {
     let json =
         format!(r#"{{"type":"offer","sdp":"{}é\u00e9"}}"#, r"a=candidate:1 udp\r\n".repeat(60));
@@ -90,7 +90,7 @@ fn answer(text: &str, out: &mut Vec<u8>) {
 }
 
 #[test]
-fn messages_allocate_nothing_and_answers_only_once() {
+fn webtorrent_messages_do_not_allocate() {
     let frames = frames();
     let (mut input, mut out) = (frames.clone(), Vec::new());
     let cold = allocation_counter::measure(|| answer_all(&mut input, &mut out));

@@ -1,14 +1,14 @@
-//! The WebTorrent reader beside one made of `serde_json`: both take and refuse the same.
+//! The WebTorrent parser against one built on `serde_json`: both accept and reject the same messages.
 
 extern crate tidegate_wire as wire;
 
 #[path = "webtorrent_twin/twin.rs"]
 mod twin;
 
-use twin::{Said, check};
+use twin::{Parsed, check};
 use types::Refusal;
 
-/// A small generator: the runs are the same everywhere, and a failure names its text.
+/// A small generator with a fixed seed, so that failures reproduce. Assertions print the text.
 struct Random(u64);
 
 impl Random {
@@ -31,7 +31,7 @@ impl Random {
         }
     }
 
-    /// A character of a string, in any of its forms.
+    /// Appends a character of a string, in any of its forms.
     fn character(&mut self, char: char, out: &mut String) {
         let code = u32::from(char);
         let must = code < 0x20 || char == '"' || char == '\\';
@@ -56,7 +56,7 @@ impl Random {
         out.push('"');
     }
 
-    /// Mostly one of the 20-byte names, of few so that they repeat.
+    /// Appends mostly one of a few 20-byte strings, so that they repeat.
     fn identifier(&mut self, out: &mut String) {
         let seed = self.below(5) as u8 * 50;
         let len = if self.one_in(16) { self.below(43) } else { 20 };
@@ -69,7 +69,7 @@ impl Random {
         self.string(&String::from_iter(text), out);
     }
 
-    /// As session descriptions are: lines, of which the ends are escaped.
+    /// Appends lines with escaped ends, like a session description.
     fn description(&mut self, out: &mut String) {
         out.push('"');
         for _ in 0..self.below(12) {
@@ -159,7 +159,7 @@ impl Random {
         });
     }
 
-    /// A member with a value as it should be; now and then with another.
+    /// Appends a member with a valid value, sometimes with another one.
     fn member(&mut self, key: &str, out: &mut String) {
         self.space(out);
         self.string(key, out);
@@ -207,24 +207,24 @@ impl Random {
 }
 
 #[test]
-fn messages_and_their_mutations() {
+fn both_parsers_agree_on_mutated_messages() {
     const MARKS: &[u8] =
         b"{}[]\",:\\/unrbtf0129aAeE+-. \n\t\x00\x1f\x20\x7f\x80\xbf\xc2\xc3\xc4\xe2\xf0";
     let mut random = Random(1);
-    let (mut announces, mut answers, mut scrapes, mut refused, mut broken) = (0, 0, 0, 0, 0);
+    let (mut announces, mut answers, mut scrapes, mut check_refusal, mut broken) = (0, 0, 0, 0, 0);
     for _ in 0..4_000 {
         let message = random.message();
         let mut text = message.clone().into_bytes();
         for mutation in 0..6 {
             match check(&text) {
-                Ok(Said::Announce(announce)) => announces += 1 + announce.offers.len(),
-                Ok(Said::Answer(_)) => answers += 1,
-                Ok(Said::Scrape(hashes)) => scrapes += usize::from(hashes.is_ok()),
+                Ok(Parsed::Announce(announce)) => announces += 1 + announce.offers.len(),
+                Ok(Parsed::Answer(_)) => answers += 1,
+                Ok(Parsed::Scrape(hashes)) => scrapes += usize::from(hashes.is_ok()),
                 Err(bad) if bad.refusal == Refusal::NotJson => {
                     assert!(mutation > 0, "not written as JSON: {message}");
                     broken += 1;
                 }
-                Err(_) => refused += 1,
+                Err(_) => check_refusal += 1,
             }
             if text.is_empty() {
                 break;
@@ -242,23 +242,23 @@ fn messages_and_their_mutations() {
             }
         }
     }
-    let all = [announces, answers, scrapes, refused, broken];
+    let all = [announces, answers, scrapes, check_refusal, broken];
     assert!(all.iter().all(|times| *times > 500), "{all:?}: too few to mean much");
 }
 
 #[test]
-fn every_short_string_in_every_place() {
+fn both_parsers_agree_on_short_strings() {
     const PARTS: [&str; 12] = [
         r"\r\n", r"\n", r"\\", r#"\""#, r"\u0000", r"\u00", r"\x", r"\", "\"", "\n", "\u{7f}", "é",
     ];
     for first in PARTS {
         for second in PARTS {
-            // Strings are read eight bytes at a time.
+            // The scanner reads strings eight bytes at a time.
             for len in 0..9 {
                 let fill = "a".repeat(len);
                 let _ = check(format!(r#"{{"x":"{first}{fill}{second}"}}"#).as_bytes());
                 let _ = check(format!(r#"{{"x":"{fill}{first}{second}{fill}"}}"#).as_bytes());
-                // Long enough to be taken for session descriptions.
+                // Long enough for the scanner's path for session descriptions.
                 for line in [r"\r\nabcdefg", r"\rabcdef", r"\nabcdef", "abcdefg"] {
                     let lines = line.repeat(20);
                     let text = format!(r#"{{"x":"{first}{fill}{lines}{second}{fill}"}}"#);
@@ -270,7 +270,7 @@ fn every_short_string_in_every_place() {
 }
 
 #[test]
-fn every_short_text_of_the_marks() {
+fn both_parsers_agree_on_every_short_text() {
     const MARKS: &[u8] = b"{}[]\",:\\0-.e ";
     for len in 0..=4 {
         for number in 0..MARKS.len().pow(len) {

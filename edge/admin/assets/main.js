@@ -5,7 +5,7 @@ import { h, put, toast } from './dom.js'
 import overview from './pages/overview.js'
 import { torrent, torrents } from './pages/torrents.js'
 import lists from './pages/lists.js'
-import { bans, keys, tokens } from './pages/people.js'
+import { bans, keys, tokens } from './pages/access.js'
 import settings from './pages/settings.js'
 import log from './pages/log.js'
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_admin::Records;
-use tidegate_admin::records::{Counts, Unflushed};
+use tidegate_admin::records::{CountSource, PendingCounts};
 use types::InfoHash;
 
 const KNOWN: u32 = 1_000_000;
@@ -19,10 +19,10 @@ const ROUNDS: u32 = 10;
 #[derive(Clone, Default)]
 struct Waiting(Arc<Mutex<Vec<(InfoHash, u32)>>>);
 
-impl Counts for Waiting {
-    fn collect(&mut self, unflushed: &mut Unflushed) {
+impl CountSource for Waiting {
+    fn collect(&mut self, pending: &mut PendingCounts) {
         let mut waiting = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        unflushed.downloads.append(&mut waiting);
+        pending.downloads.append(&mut waiting);
     }
 }
 
@@ -48,14 +48,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut counts = waiting.clone();
     let thread = thread::spawn(move || writer.run(&mut counts, Duration::from_millis(100)));
     let flush = |numbers: &mut dyn Iterator<Item = u32>, count: u32| {
-        let before = records.health().flushed.load(Ordering::Relaxed);
+        let before = records.health().counts_written.load(Ordering::Relaxed);
         let all: Vec<_> = numbers.map(|number| (torrent(number), count)).collect();
         let due = before + all.len() as u64;
         *waiting.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = all;
-        while records.health().flushed.load(Ordering::Relaxed) < due {
+        while records.health().counts_written.load(Ordering::Relaxed) < due {
             thread::sleep(Duration::from_millis(5));
         }
-        records.health().flush_us.load(Ordering::Relaxed) as f64 / 1000.0
+        records.health().last_flush_us.load(Ordering::Relaxed) as f64 / 1000.0
     };
     println!("{KNOWN} new counts: {:.0} ms", flush(&mut (0..KNOWN), 1));
     let mut times = Vec::new();

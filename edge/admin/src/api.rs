@@ -13,7 +13,6 @@ mod config;
 mod cors;
 mod describe;
 mod events;
-mod figures;
 mod input;
 mod keys;
 mod lists;
@@ -23,6 +22,7 @@ mod route;
 mod scope;
 mod session;
 mod stats;
+mod stats_stream;
 mod tokens;
 mod torrents;
 mod webhooks;
@@ -41,18 +41,18 @@ use tracker::Tracker;
 use types::Tick;
 
 use crate::control::Command;
-use crate::events::Hub;
-use crate::images::Moment;
+use crate::events::EventHub;
 use crate::log_levels::AUDIT;
-use crate::overview::Overview;
 use crate::recorder::Recorder;
 use crate::records::{Records, Writer, tables};
+use crate::restore::ClockReading;
+use crate::torrent_list::TorrentList;
 use crate::traces::{self, TraceOptions, Traces};
-use crate::{Figures, OpenError};
+use crate::{MetricSources, OpenError};
 
 pub use auth::is_token;
-pub(crate) use auth::{Admitted, From, Gate, Refused};
-pub use webhooks::{Deliver, Post};
+pub(crate) use auth::{AuthError, AuthenticatedToken, Authenticator, From};
+pub use webhooks::{PostRequest, SendPost};
 
 use auth::Caller;
 use problem::Problem;
@@ -79,9 +79,9 @@ pub struct ApiOptions {
 }
 
 /// What the API works with.
-pub struct Means {
+pub struct ApiDeps {
     /// What is shown.
-    pub figures: Arc<Figures>,
+    pub sources: Arc<MetricSources>,
     /// Where changes are kept.
     pub records: Arc<Records>,
     /// Takes orders for the application.
@@ -91,20 +91,20 @@ pub struct Means {
     /// Seconds since 1970 by the machine's clock, which may be set back.
     pub time: Box<dyn Fn() -> i64 + Send + Sync>,
     /// Sends a webhook's post.
-    pub deliver: Deliver,
+    pub send_post: SendPost,
     /// Where spans go, if they are wanted.
     pub traces: Option<TraceOptions>,
 }
 
 /// The API, ready to be served.
 pub struct Api {
-    means: Means,
+    deps: ApiDeps,
     options: ApiOptions,
-    gate: Gate,
-    hub: Arc<Hub>,
+    authenticator: Authenticator,
+    hub: Arc<EventHub>,
     sessions: Sessions,
     recorder: Recorder,
-    overview: Arc<Overview>,
+    torrent_list: Arc<TorrentList>,
     webhooks: Webhooks,
     traces: Option<Traces>,
     /// The latest time that was seen: what has expired stays so when the clock goes back.
@@ -119,7 +119,7 @@ impl Api {
     /// Reads tokens and webhooks from the records, through the writer that is not running yet. Where there
     /// is no token, one is made that may do everything: it is given beside the API, this once.
     pub fn new(
-        means: Means,
+        deps: ApiDeps,
         options: ApiOptions,
         writer: &Writer,
     ) -> Result<(Self, Option<String>), OpenError> {
@@ -129,19 +129,19 @@ impl Api {
             let fresh = tokens::seed(&mut tokens, options.token.as_deref(), connection)?;
             Ok((tokens, fresh, tables::webhooks::all(connection)?))
         };
-        let (tokens, fresh, hooks) = read().map_err(|error| means.records.fault(&error))?;
-        let gate = Gate::new(tokens, &options);
+        let (tokens, fresh, hooks) = read().map_err(|error| deps.records.open_error(&error))?;
+        let authenticator = Authenticator::new(tokens, &options);
         let webhooks = Webhooks::new(hooks);
-        let traces = means.traces.clone().map(Traces::new);
-        let overview = Arc::new(Overview::new(Arc::clone(&means.figures.tracker)));
+        let traces = deps.traces.clone().map(Traces::new);
+        let torrent_list = Arc::new(TorrentList::new(Arc::clone(&deps.sources.tracker)));
         let api = Self {
-            means,
+            deps,
             options,
-            gate,
+            authenticator,
             hub: Arc::default(),
             sessions: Sessions::default(),
             recorder: Recorder::default(),
-            overview,
+            torrent_list,
             webhooks,
             traces,
             latest: AtomicI64::new(0),
@@ -151,12 +151,12 @@ impl Api {
     }
 
     /// What happens is told here.
-    pub fn hub(&self) -> &Arc<Hub> {
+    pub fn hub(&self) -> &Arc<EventHub> {
         &self.hub
     }
 
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
+    pub(crate) fn authenticator(&self) -> &Authenticator {
+        &self.authenticator
     }
 
     pub(crate) fn webhooks(&self) -> &Webhooks {
@@ -168,12 +168,12 @@ impl Api {
     }
 
     pub(crate) fn records(&self) -> &Records {
-        &self.means.records
+        &self.deps.records
     }
 
     /// The tracker's time.
     pub(crate) fn tick(&self) -> Tick {
-        (self.means.clock)()
+        (self.deps.clock)()
     }
 
     /// Seconds since 1970; never less than before.
@@ -184,25 +184,25 @@ impl Api {
 
     /// Seconds since 1970, as others have them, too.
     fn time(&self) -> i64 {
-        (self.means.time)()
+        (self.deps.time)()
     }
 
     fn tracker(&self) -> &Tracker {
-        &self.means.figures.tracker
+        &self.deps.sources.tracker
     }
 
     /// Now, on both clocks.
-    fn moment(&self) -> Moment {
-        Moment { time: self.now(), tick: (self.means.clock)() }
+    fn clock_reading(&self) -> ClockReading {
+        ClockReading { time: self.now(), tick: (self.deps.clock)() }
     }
 
     /// Gives the application an order, and waits for what comes of it.
-    async fn order<T>(
+    async fn send_command<T>(
         &self,
-        order: impl FnOnce(oneshot::Sender<T>) -> Command,
+        send_command: impl FnOnce(oneshot::Sender<T>) -> Command,
     ) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
-        (self.means.control)(order(reply));
+        (self.deps.control)(send_command(reply));
         answer.await.map_err(|_| Problem::unavailable("the tracker is stopping"))
     }
 
@@ -214,13 +214,13 @@ impl Api {
 
     /// Does what happens beside requests, for ever.
     pub(crate) async fn work(self: Arc<Self>) {
-        let (webhooks, events) = (webhooks::work(&self), events::pump(&self));
+        let (webhooks, events) = (webhooks::work(&self), events::forward_tracker_events(&self));
         tokio::join!(webhooks, events, self.record(), self.send_traces());
     }
 
     async fn send_traces(&self) {
         if let Some(traces) = &self.traces {
-            traces.work(self.means.figures.version).await;
+            traces.work(self.deps.sources.version).await;
         }
     }
 
@@ -229,8 +229,8 @@ impl Api {
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         loop {
             seconds.tick().await;
-            self.recorder.record(&self.means.figures);
-            self.overview.forget_if_idle();
+            self.recorder.record(&self.deps.sources);
+            self.torrent_list.forget_if_idle();
         }
     }
 }
@@ -245,7 +245,7 @@ fn routes() -> Vec<Route> {
         tokens::routes(),
         config::routes(),
         events::routes(),
-        figures::routes(),
+        stats_stream::routes(),
         torrents::routes(),
         peers::routes(),
         webhooks::routes(),
@@ -270,7 +270,7 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
         };
         router = router.route(route.path, handler);
     }
-    let document = document(api.means.figures.version).to_string();
+    let document = document(api.deps.sources.version).to_string();
     let kind = [("content-type", "application/json")];
     router = router.route("/openapi.json", get(move || async move { (kind, document) }));
     let origins: Arc<[String]> = api.options.cors_origins.clone().into();
@@ -281,8 +281,10 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
             Problem::not_found("docs/api.md and /api/v1/openapi.json tell what there is")
         })
         .method_not_allowed_fallback(|| async { Problem::method() })
-        .layer(from_fn_with_state(Arc::clone(api), session::carry))
-        .layer(from_fn(move |request, next| cors::share(Arc::clone(&origins), request, next)));
+        .layer(from_fn_with_state(Arc::clone(api), session::apply_session))
+        .layer(from_fn(move |request, next| {
+            cors::allow_origins(Arc::clone(&origins), request, next)
+        }));
     let router = match api.traces {
         Some(_) => router.layer(from_fn_with_state(Arc::clone(api), traces::follow)),
         None => router,

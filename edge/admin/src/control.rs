@@ -13,16 +13,16 @@ pub enum Command {
     /// Say what is configured.
     Settings(oneshot::Sender<Vec<Setting>>),
     /// Read configuration, lists and certificates again, and put them in force: all or nothing.
-    Reload(oneshot::Sender<Result<Reloaded, Vec<String>>>),
-    /// The same with these values, as JSON, before those of file and environment; `try_only` puts
+    Reload(oneshot::Sender<Result<ReloadOutcome, Vec<String>>>),
+    /// The same with these values, as JSON, before those of file and environment; `dry_run` puts
     /// nothing in force.
-    Override {
+    SetOverrides {
         /// By the names of keys.
         values: Vec<(String, Value)>,
         /// Whether only to see if it would be good.
-        try_only: bool,
+        dry_run: bool,
         /// What came of it, or the sentences that say what is wrong.
-        reply: oneshot::Sender<Result<Reloaded, Vec<String>>>,
+        reply: oneshot::Sender<Result<ReloadOutcome, Vec<String>>>,
     },
     /// Read lists and certificates again.
     ReloadFiles(oneshot::Sender<Result<(), Vec<String>>>),
@@ -41,12 +41,12 @@ pub struct Setting {
     /// Where that comes from: `default`, `FILE:LINE`, a variable of the environment, or `api`.
     pub origin: String,
     /// Whether it can be changed while serving.
-    pub live: bool,
+    pub reloadable: bool,
 }
 
 /// What a reload has come to.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
-pub struct Reloaded {
+pub struct ReloadOutcome {
     /// Keys whose new values are in force.
     pub changed: Vec<String>,
     /// Keys whose new values need a restart or an upgrade.

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 /// A file and where it is.
-struct File {
+struct Asset {
     path: &'static str,
     kind: &'static str,
     bytes: &'static [u8],
@@ -16,7 +16,7 @@ struct File {
 
 macro_rules! file {
     ($path:literal, $kind:literal, $name:literal) => {
-        File { path: $path, kind: $kind, bytes: include_bytes!(concat!("../assets/", $name)) }
+        Asset { path: $path, kind: $kind, bytes: include_bytes!(concat!("../assets/", $name)) }
     };
 }
 
@@ -24,7 +24,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 macro_rules! scripts {
     ($($name:literal)*) => {
-        [$(File {
+        [$(Asset {
             path: concat!("/", $name),
             kind: SCRIPT,
             bytes: include_bytes!(concat!("../assets/", $name)),
@@ -32,28 +32,28 @@ macro_rules! scripts {
     };
 }
 
-static DOCUMENTS: [File; 3] = [
+static DOCUMENTS: [Asset; 3] = [
     file!("/", "text/html; charset=utf-8", "index.html"),
     file!("/style.css", "text/css; charset=utf-8", "style.css"),
     file!("/icon.svg", "image/svg+xml", "icon.svg"),
 ];
 
-static SCRIPTS: [File; 11] = scripts![
+static SCRIPTS: [Asset; 11] = scripts![
     "main.js" "client.js" "dom.js" "charts.js" "format.js"
-    "pages/overview.js" "pages/torrents.js" "pages/lists.js" "pages/people.js" "pages/settings.js"
+    "pages/overview.js" "pages/torrents.js" "pages/lists.js" "pages/access.js" "pages/settings.js"
     "pages/log.js"
 ];
 
 /// Nothing from elsewhere, nothing inline, nothing that a page of another site could frame; and no script
 /// makes markup out of text.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; form-action 'none'; base-uri 'none'; \
                       frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 /// What every file comes with. Browsers ask each time whether theirs is still the one.
 const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-cache"),
-    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::REFERRER_POLICY, "no-referrer"),
@@ -63,24 +63,24 @@ const HEADERS: [(HeaderName, &str); 6] = [
 /// All files.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     DOCUMENTS.iter().chain(&SCRIPTS).fold(Router::new(), |router, file| {
-        let tag = tag(file.bytes);
+        let etag = etag(file.bytes);
         router.route(
             file.path,
-            get(move |headers: HeaderMap| async move { answer(file, &tag, &headers) }),
+            get(move |headers: HeaderMap| async move { respond(file, &etag, &headers) }),
         )
     })
 }
 
 /// Stands for the content: as long as it is the same, so is this.
-fn tag(bytes: &[u8]) -> String {
+fn etag(bytes: &[u8]) -> String {
     let digest = digest(&SHA256, bytes);
     let hex = digest.as_ref().iter().take(12).map(|byte| format!("{byte:02x}"));
     format!("\"{}\"", hex.collect::<String>())
 }
 
-fn answer(file: &'static File, tag: &str, headers: &HeaderMap) -> Response {
+fn respond(file: &'static Asset, etag: &str, headers: &HeaderMap) -> Response {
     let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-    let is_known = known.is_some_and(|tags| tags.split(',').any(|known| known.trim() == tag));
+    let is_known = known.is_some_and(|tags| tags.split(',').any(|known| known.trim() == etag));
     let mut response = if is_known {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
@@ -89,7 +89,7 @@ fn answer(file: &'static File, tag: &str, headers: &HeaderMap) -> Response {
     let headers = response.headers_mut();
     headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
     // Quotes and hex digits.
-    headers.extend(HeaderValue::from_str(tag).map(|tag| (header::ETAG, tag)));
+    headers.extend(HeaderValue::from_str(etag).map(|etag| (header::ETAG, etag)));
     response
 }
 
@@ -100,18 +100,18 @@ mod tests {
     #[test]
     fn a_file_comes_once_and_with_its_policy() {
         for file in DOCUMENTS.iter().chain(&SCRIPTS) {
-            let tag = tag(file.bytes);
-            let first = answer(file, &tag, &HeaderMap::new());
+            let etag = etag(file.bytes);
+            let first = respond(file, &etag, &HeaderMap::new());
             assert_eq!(first.status(), StatusCode::OK);
             assert_eq!(first.headers()[header::CONTENT_TYPE], file.kind);
-            assert_eq!(first.headers()[header::CONTENT_SECURITY_POLICY], POLICY);
+            assert_eq!(first.headers()[header::CONTENT_SECURITY_POLICY], CONTENT_SECURITY_POLICY);
             let asked = HeaderMap::from_iter([(
                 header::IF_NONE_MATCH,
-                format!("\"x\", {tag}").parse().unwrap(),
+                format!("\"x\", {etag}").parse().unwrap(),
             )]);
-            let again = answer(file, &tag, &asked);
+            let again = respond(file, &etag, &asked);
             assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
-            assert_eq!(again.headers()[header::ETAG], tag.as_str());
+            assert_eq!(again.headers()[header::ETAG], etag.as_str());
         }
     }
 

@@ -50,21 +50,21 @@ pub struct Event {
 
 /// Where events go through.
 #[derive(Debug)]
-pub struct Hub {
+pub struct EventHub {
     listeners: broadcast::Sender<Arc<Event>>,
-    told: AtomicU64,
+    published: AtomicU64,
 }
 
-impl Default for Hub {
+impl Default for EventHub {
     fn default() -> Self {
-        Self { listeners: broadcast::Sender::new(QUEUE_MAX), told: AtomicU64::new(0) }
+        Self { listeners: broadcast::Sender::new(QUEUE_MAX), published: AtomicU64::new(0) }
     }
 }
 
-impl Hub {
+impl EventHub {
     /// Tells all who listen now.
-    pub fn tell(&self, kind: EventKind, data: Value) {
-        let id = self.told.fetch_add(1, Ordering::Relaxed) + 1;
+    pub fn publish(&self, kind: EventKind, data: Value) {
+        let id = self.published.fetch_add(1, Ordering::Relaxed) + 1;
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let time = time.unwrap_or_default().as_secs();
         // Where nobody listens there is nobody to tell.
@@ -72,7 +72,7 @@ impl Hub {
     }
 
     /// Whether anybody listens.
-    pub fn has_listeners(&self) -> bool {
+    pub fn has_subscribers(&self) -> bool {
         self.listeners.receiver_count() > 0
     }
 
@@ -82,8 +82,8 @@ impl Hub {
     }
 
     /// Events so far.
-    pub(crate) fn told(&self) -> u64 {
-        self.told.load(Ordering::Relaxed)
+    pub(crate) fn published(&self) -> u64 {
+        self.published.load(Ordering::Relaxed)
     }
 }
 

@@ -6,18 +6,18 @@
 #![forbid(unsafe_code)]
 
 mod api;
-mod bounded;
 mod clients;
 mod control;
 mod dashboard;
 mod events;
-mod images;
+mod listener;
 mod log_levels;
 mod log_tail;
 mod metrics;
-pub mod overview;
 mod recorder;
 pub mod records;
+mod restore;
+pub mod torrent_list;
 mod traces;
 
 use std::collections::BTreeMap;
@@ -38,27 +38,27 @@ use tracker::Tracker;
 use tracker::counters::MetricsRegistry;
 use types::Tick;
 
-pub use api::{Api, ApiOptions, Deliver, Means, Post, is_token};
-pub use control::{Command, Reloaded, Setting};
-pub use events::{Event, EventKind, Hub};
-pub use images::{Collector, Moment, fill};
+pub use api::{Api, ApiDeps, ApiOptions, PostRequest, SendPost, is_token};
+pub use control::{Command, ReloadOutcome, Setting};
+pub use events::{Event, EventHub, EventKind};
 pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
 pub use records::{OpenError, Records};
+pub use restore::{ClockReading, CountCollector, restore};
 pub use traces::TraceOptions;
 
-use bounded::{BOUNDS, Bounded, Bounds};
+use listener::{CONNECTION_LIMITS, ConnectionLimits, LimitedListener};
 
 /// What can be looked at.
-pub struct Figures {
+pub struct MetricSources {
     /// The tracker itself.
     pub tracker: Arc<Tracker>,
     /// The workers' accounts.
-    pub board: Arc<MetricsRegistry>,
+    pub registry: Arc<MetricsRegistry>,
     /// What the application knows about itself.
     pub status: Status,
     /// What the process has used; asked at each look.
-    pub process: fn() -> Process,
+    pub process: fn() -> ProcessStats,
     /// The tracker's time, which goes on across upgrades; uptime does not.
     pub clock: Box<dyn Fn() -> Tick + Send + Sync>,
     /// Every host name with the end of its certificate; asked at each look.
@@ -93,7 +93,7 @@ pub struct AcmeAttempts {
 
 /// What a process has used.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Process {
+pub struct ProcessStats {
     /// Seconds since it started.
     pub uptime_s: f64,
     /// Seconds of CPU time, user and system.
@@ -101,13 +101,13 @@ pub struct Process {
     /// Bytes resident in memory.
     pub resident_bytes: u64,
     /// Open descriptors.
-    pub descriptors: u64,
+    pub open_fds: u64,
 }
 
 /// What the admin listeners serve, and how.
 pub struct Service {
     /// For `/metrics` and `/health/…`.
-    pub figures: Arc<Figures>,
+    pub sources: Arc<MetricSources>,
     /// For `/api/v1/…`.
     pub api: Option<Arc<Api>>,
     /// TLS, if they speak it.
@@ -118,7 +118,7 @@ pub struct Service {
 }
 
 /// Threads for looks at the records, which may wait for the disk.
-const LOOKERS_MAX: usize = 4;
+const BLOCKING_THREADS_MAX: usize = 4;
 
 /// Serves `listeners` on this thread until `stop` becomes true.
 pub fn serve(
@@ -126,25 +126,32 @@ pub fn serve(
     service: &Service,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    serve_within(BOUNDS, listeners, service, stop)
+    serve_within(CONNECTION_LIMITS, listeners, service, stop)
 }
 
 fn serve_within(
-    bounds: Bounds,
+    limits: ConnectionLimits,
     listeners: Vec<TcpListener>,
     service: &Service,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let free = Arc::new(Semaphore::new(bounds.connections));
+    let permits = Arc::new(Semaphore::new(limits.connections));
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().max_blocking_threads(LOOKERS_MAX).on_thread_start(service.lower_priority);
+    runtime
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .on_thread_start(service.lower_priority);
     let runtime = runtime.build()?;
     let served = runtime.block_on(async {
         let mut servers = tokio::task::JoinSet::new();
         for listener in listeners {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let listener =
-                Bounded::new(listener, Arc::clone(&free), bounds.silence, service.tls.clone());
+            let listener = LimitedListener::new(
+                listener,
+                Arc::clone(&permits),
+                limits.idle_timeout,
+                service.tls.clone(),
+            );
             let router = router(service).into_make_service_with_connect_info::<api::From>();
             servers.spawn(axum::serve(listener, router).into_future());
         }
@@ -165,7 +172,7 @@ fn serve_within(
 }
 
 fn router(service: &Service) -> axum::Router {
-    let pages = Pages { figures: Arc::clone(&service.figures), api: service.api.clone() };
+    let pages = PageState { sources: Arc::clone(&service.sources), api: service.api.clone() };
     let pages = axum::Router::new()
         .route("/metrics", get(metrics_page))
         .route("/health/live", get(|| async { "live\n" }))
@@ -178,24 +185,24 @@ fn router(service: &Service) -> axum::Router {
 }
 
 #[derive(Clone)]
-struct Pages {
-    figures: Arc<Figures>,
+struct PageState {
+    sources: Arc<MetricSources>,
     api: Option<Arc<Api>>,
 }
 
-impl Connected<IncomingStream<'_, Bounded>> for api::From {
-    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
+impl Connected<IncomingStream<'_, LimitedListener>> for api::From {
+    fn connect_info(stream: IncomingStream<'_, LimitedListener>) -> Self {
         Self(*stream.remote_addr())
     }
 }
 
-async fn metrics_page(State(pages): State<Pages>) -> impl IntoResponse {
+async fn metrics_page(State(pages): State<PageState>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], metrics::render(&pages.figures, pages.api.as_deref()))
+    ([(header::CONTENT_TYPE, kind)], metrics::render(&pages.sources, pages.api.as_deref()))
 }
 
-async fn ready_page(State(pages): State<Pages>) -> (StatusCode, &'static str) {
-    if pages.figures.status.ready.load(Ordering::Relaxed) {
+async fn ready_page(State(pages): State<PageState>) -> (StatusCode, &'static str) {
+    if pages.sources.status.ready.load(Ordering::Relaxed) {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
@@ -214,15 +221,15 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Runs `test` beside a listener with two places.
-    fn with_two_places(silence: Duration, test: impl FnOnce(SocketAddr)) {
+    fn with_two_places(idle_timeout: Duration, test: impl FnOnce(SocketAddr)) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
-        let figures = Arc::new(metrics::tests::figures());
-        let bounds = Bounds { connections: 2, silence };
-        let service = Service { figures, api: None, tls: None, lower_priority: || {} };
-        let server = thread::spawn(move || serve_within(bounds, vec![listener], &service, stopped));
+        let sources = Arc::new(metrics::tests::sources());
+        let limits = ConnectionLimits { connections: 2, idle_timeout };
+        let service = Service { sources, api: None, tls: None, lower_priority: || {} };
+        let server = thread::spawn(move || serve_within(limits, vec![listener], &service, stopped));
         test(address);
         stop.send_replace(true);
         server.join().unwrap().unwrap();

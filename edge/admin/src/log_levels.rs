@@ -102,24 +102,24 @@ impl FromStr for LogLevels {
 
 fn parse_level(text: &str) -> Result<Level, String> {
     let text = text.trim();
-    let found = LEVELS.into_iter().find(|level| word(*level) == text);
+    let found = LEVELS.into_iter().find(|level| level_name(*level) == text);
     found.ok_or_else(|| {
-        let all = LEVELS.map(word).join(", ");
+        let all = LEVELS.map(level_name).join(", ");
         format!("`{text}` is no level of the log: there are {all}")
     })
 }
 
 /// As it is written in the configuration.
-fn word(level: Level) -> String {
+fn level_name(level: Level) -> String {
     level.as_str().to_lowercase()
 }
 
 impl fmt::Display for LogLevels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&word(self.rest))?;
+        f.write_str(&level_name(self.rest))?;
         for (area, level) in AREAS.iter().zip(self.named) {
             if let Some(level) = level {
-                write!(f, ",{}={}", area.name, word(level))?;
+                write!(f, ",{}={}", area.name, level_name(level))?;
             }
         }
         Ok(())

@@ -21,7 +21,7 @@ pub static LOG_TAIL: LogTail = LogTail::new();
 /// The last lines of a log.
 pub struct LogTail {
     lines: Mutex<Lines>,
-    left_out: AtomicU64,
+    suppressed: AtomicU64,
 }
 
 struct Lines {
@@ -49,7 +49,7 @@ pub struct LogLine {
 impl LogTail {
     const fn new() -> Self {
         let lines = Mutex::new(Lines { last: 0, lines: VecDeque::new() });
-        Self { lines, left_out: AtomicU64::new(0) }
+        Self { lines, suppressed: AtomicU64::new(0) }
     }
 
     /// Adds a line that is written from `target`; the oldest goes when there are too many.
@@ -70,13 +70,13 @@ impl LogTail {
     }
 
     /// Counts a line that was one too many of its kind.
-    pub fn leave_out(&self) {
-        self.left_out.fetch_add(1, Ordering::Relaxed);
+    pub fn count_suppressed(&self) {
+        self.suppressed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Such lines so far.
-    pub(crate) fn left_out(&self) -> u64 {
-        self.left_out.load(Ordering::Relaxed)
+    pub(crate) fn suppressed(&self) -> u64 {
+        self.suppressed.load(Ordering::Relaxed)
     }
 
     /// The lines after that one, the oldest first.

@@ -1,7 +1,7 @@
 //! The Prometheus text format, version 0.0.4. Names and labels are documented in
 //! `docs/metrics.md` and stay as they are.
 
-pub(crate) mod looks;
+pub(crate) mod latency;
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,24 +11,24 @@ use tracker::counters::{Counters, DropReason, Listener};
 use tracker::{ListenerPolicyId, RequestKind};
 use types::{Family, Refusal};
 
-use super::Figures;
-use super::api::{Api, Refused};
+use super::MetricSources;
+use super::api::{Api, AuthError};
 use super::log_tail::LOG_TAIL;
-use super::records::Failure;
+use super::records::RecordsError;
 
 /// All metrics as they are now.
-pub(super) fn render(figures: &Figures, api: Option<&Api>) -> String {
+pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
     let mut page = Page::default();
-    let listeners = figures.board.read();
+    let listeners = sources.registry.read();
     render_traffic(&mut page, &listeners);
-    looks::render_latency(&mut page, &listeners);
-    looks::render_clients(&mut page, &listeners);
-    render_totals(&mut page, figures);
-    looks::render_store(&mut page, figures, (figures.clock)());
-    render_lists(&mut page, figures, &listeners);
-    render_limits(&mut page, figures);
-    render_certificates(&mut page, figures);
-    render_process(&mut page, figures);
+    latency::render_latency(&mut page, &listeners);
+    latency::render_clients(&mut page, &listeners);
+    render_totals(&mut page, sources);
+    latency::render_store(&mut page, sources, (sources.clock)());
+    render_lists(&mut page, sources, &listeners);
+    render_limits(&mut page, sources);
+    render_certificates(&mut page, sources);
+    render_process(&mut page, sources);
     if let Some(api) = api {
         render_records(&mut page, api);
         render_api(&mut page, api);
@@ -66,7 +66,7 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
         }
     }
     type Figure = fn(&Counters) -> u64;
-    let figures: [(&str, &str, &str, Figure); 7] = [
+    let sources: [(&str, &str, &str, Figure); 7] = [
         ("received_bytes_total", "counter", "Payload bytes received.", |c| c.bytes_in),
         ("sent_bytes_total", "counter", "Payload bytes sent.", |c| c.bytes_out),
         ("peers_sent_total", "counter", "Peers given in answers.", |c| c.peers_sent),
@@ -82,7 +82,7 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
             c.connections_opened.saturating_sub(c.connections_closed)
         }),
     ];
-    for (name, kind, help, figure) in figures {
+    for (name, kind, help, figure) in sources {
         page.head(name, kind, help);
         for (listener, counters) in listeners {
             page.line(name, listener, &[], figure(counters));
@@ -90,8 +90,8 @@ fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
     }
 }
 
-fn render_totals(page: &mut Page, figures: &Figures) {
-    let totals = figures.tracker.totals();
+fn render_totals(page: &mut Page, sources: &MetricSources) {
+    let totals = sources.tracker.totals();
     page.head("peers", "gauge", "Peers known, by family (web: WebTorrent) and role.");
     let (v4, v6) = (label(Family::V4), label(Family::V6));
     for (family, of) in [(v4, totals.v4), (v6, totals.v6), ("web", totals.web)] {
@@ -112,8 +112,8 @@ fn render_totals(page: &mut Page, figures: &Figures) {
 }
 
 /// The lists that hold in general, and those of listeners that may have their own.
-fn render_lists(page: &mut Page, figures: &Figures, listeners: &[(Listener, Counters)]) {
-    let listener_policies = figures.tracker.listener_policies().load();
+fn render_lists(page: &mut Page, sources: &MetricSources, listeners: &[(Listener, Counters)]) {
+    let listener_policies = sources.tracker.listener_policies().load();
     let lists = |listener_policy: ListenerPolicyId| {
         let lists = listener_policies
             .get(usize::from(listener_policy.0))
@@ -134,8 +134,8 @@ fn render_lists(page: &mut Page, figures: &Figures, listeners: &[(Listener, Coun
     }
 }
 
-fn render_limits(page: &mut Page, figures: &Figures) {
-    let table_usages = figures.tracker.limiter().table_usages((figures.clock)());
+fn render_limits(page: &mut Page, sources: &MetricSources) {
+    let table_usages = sources.tracker.limiter().table_usages((sources.clock)());
     page.head("limit_buckets", "gauge", "Prefixes whose requests can be remembered.");
     for fill in &table_usages {
         page.plain("limit_buckets", &format!("kind=\"{}\"", fill.label), fill.buckets);
@@ -146,10 +146,10 @@ fn render_limits(page: &mut Page, figures: &Figures) {
     }
 }
 
-fn render_certificates(page: &mut Page, figures: &Figures) {
+fn render_certificates(page: &mut Page, sources: &MetricSources) {
     let help = "When a host's certificate expires, seconds since 1970.";
     page.head("certificate_expiry_timestamp_seconds", "gauge", help);
-    for (name, expires) in (figures.certificates)() {
+    for (name, expires) in (sources.certificates)() {
         let since = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // A certificate may claim any name.
         let name = name.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
@@ -160,7 +160,7 @@ fn render_certificates(page: &mut Page, figures: &Figures) {
         );
     }
     page.head("acme_attempts_total", "counter", "Attempts to obtain a certificate, by result.");
-    let acme = &figures.acme;
+    let acme = &sources.acme;
     for (result, count) in [
         ("obtained", &acme.obtained),
         ("unreachable", &acme.unreachable),
@@ -171,23 +171,23 @@ fn render_certificates(page: &mut Page, figures: &Figures) {
     }
 }
 
-fn render_process(page: &mut Page, figures: &Figures) {
-    let process = (figures.process)();
-    let status = &figures.status;
+fn render_process(page: &mut Page, sources: &MetricSources) {
+    let process = (sources.process)();
+    let status = &sources.status;
     page.head("build_info", "gauge", "Always 1; the version is in its label.");
-    page.plain("build_info", &format!("version=\"{}\"", figures.version), 1);
+    page.plain("build_info", &format!("version=\"{}\"", sources.version), 1);
     let reloads = status.reloads.load(Ordering::Relaxed);
     page.single("reloads_total", "counter", "Reloads of configuration and lists.", reloads);
     let failures = status.reload_failures.load(Ordering::Relaxed);
     let help = "Reloads that failed, so that what was in force stayed.";
     page.single("reload_failures_total", "counter", help, failures);
     let help = "Lines of the log that were too many of their kind.";
-    page.single("log_lines_left_out_total", "counter", help, LOG_TAIL.left_out());
+    page.single("log_lines_left_out_total", "counter", help, LOG_TAIL.suppressed());
     page.single("uptime_seconds", "gauge", "Seconds since the start.", process.uptime_s);
     page.single("process_cpu_seconds_total", "counter", "CPU time used.", process.cpu_s);
     let help = "Memory resident.";
     page.single("process_resident_memory_bytes", "gauge", help, process.resident_bytes);
-    page.single("process_open_fds", "gauge", "Open descriptors.", process.descriptors);
+    page.single("process_open_fds", "gauge", "Open descriptors.", process.open_fds);
 }
 
 fn render_records(page: &mut Page, api: &Api) {
@@ -195,39 +195,49 @@ fn render_records(page: &mut Page, api: &Api) {
     let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let durable = u8::from(api.records().is_durable());
     page.single("records_durable", "gauge", "1 if records outlive the process.", durable);
-    let figures = [
+    let sources = [
         ("records_commits_total", "counter", "Transactions committed.", &health.commits),
         ("records_changes_total", "counter", "Changes acknowledged.", &health.changes),
-        ("records_waiting", "gauge", "Changes that wait for the writer.", &health.waiting),
-        ("records_counts_total", "counter", "Counts written.", &health.flushed),
-        ("records_counts_waiting", "gauge", "Counts that could not be written.", &health.unflushed),
+        ("records_waiting", "gauge", "Changes that wait for the writer.", &health.changes_pending),
+        ("records_counts_total", "counter", "Counts written.", &health.counts_written),
+        (
+            "records_counts_waiting",
+            "gauge",
+            "Counts that could not be written.",
+            &health.counts_pending,
+        ),
         ("records_lag_seconds", "gauge", "For how long counts wait.", &health.lag_s),
     ];
-    for (name, kind, help, count) in figures {
+    for (name, kind, help, count) in sources {
         page.single(name, kind, help, load(count));
     }
-    let flush_s = load(&health.flush_us) as f64 / 1e6;
+    let flush_s = load(&health.last_flush_us) as f64 / 1e6;
     page.single("records_flush_seconds", "gauge", "How long the last flush took.", flush_s);
     let help = "Changes and flushes that failed, by reason.";
     page.head("records_failures_total", "counter", help);
-    for (label, count) in Failure::LABELS.into_iter().zip(&health.failures) {
+    for (label, count) in RecordsError::LABELS.into_iter().zip(&health.failures) {
         page.plain("records_failures_total", &format!("reason=\"{label}\""), load(count));
     }
 }
 
 fn render_api(page: &mut Page, api: &Api) {
     let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let (gate, webhooks) = (api.gate(), api.webhooks());
-    page.single("api_requests_total", "counter", "API requests let in.", load(&gate.admitted));
+    let (authenticator, webhooks) = (api.authenticator(), api.webhooks());
+    page.single(
+        "api_requests_total",
+        "counter",
+        "API requests let in.",
+        load(&authenticator.admitted),
+    );
     page.head("api_refusals_total", "counter", "API requests not let in, by reason.");
-    for (label, count) in Refused::LABELS.into_iter().zip(&gate.refused) {
+    for (label, count) in AuthError::LABELS.into_iter().zip(&authenticator.refused) {
         page.plain("api_refusals_total", &format!("reason=\"{label}\""), load(count));
     }
     page.single(
         "events_total",
         "counter",
         "Events told to streams and webhooks.",
-        api.hub().told(),
+        api.hub().published(),
     );
     if let Some(traces) = api.traces() {
         page.head("trace_spans_total", "counter", "Spans of traces, by what came of them.");
@@ -297,7 +307,7 @@ pub(super) mod tests {
     use types::Tick;
 
     use super::*;
-    use crate::{AcmeAttempts, Process, Status};
+    use crate::{AcmeAttempts, ProcessStats, Status};
 
     pub(crate) fn tracker() -> Tracker {
         tracker_with(None)
@@ -319,12 +329,12 @@ pub(super) mod tests {
         )
     }
 
-    pub(crate) fn figures() -> Figures {
-        Figures {
+    pub(crate) fn sources() -> MetricSources {
+        MetricSources {
             tracker: Arc::new(tracker()),
-            board: Arc::default(),
+            registry: Arc::default(),
             status: Status::default(),
-            process: Process::default,
+            process: ProcessStats::default,
             clock: Box::new(|| Tick(100_000)),
             certificates: Box::new(|| {
                 let names = ["t.example", "a\"b"].map(String::from);
@@ -338,25 +348,25 @@ pub(super) mod tests {
     /// A new process inherits the tracker's clock, and its uptime starts at 0.
     #[test]
     fn limit_buckets_in_use_are_counted_by_the_inherited_clock() {
-        let figures = figures();
+        let sources = sources();
         let scrapes = Rate { per_s: 5, burst: 9 };
-        figures.tracker.limiter().replace(Limits { scrapes, ..Limits::default() });
-        let view = figures.tracker.view(Tick(100_000));
+        sources.tracker.limiter().replace(Limits { scrapes, ..Limits::default() });
+        let view = sources.tracker.view(Tick(100_000));
         let from = [192, 0, 2, 1].into();
         view.authorize(ListenerPolicyId(0), from, RequestKind::Scrape, None).unwrap();
-        let page = render(&figures, None);
+        let page = render(&sources, None);
         let used = "tidegate_limit_buckets_used{kind=\"scrape\"} 1";
         assert!(page.lines().any(|line| line == used), "{page}");
     }
 
     #[test]
     fn counts_appear_under_their_labels() {
-        let figures = figures();
+        let sources = sources();
         let rate = Rate { per_s: 5, burst: 9 };
-        figures.tracker.limiter().replace(Limits { scrapes: rate, ..Limits::default() });
-        let board: &MetricsRegistry = &figures.board;
+        sources.tracker.limiter().replace(Limits { scrapes: rate, ..Limits::default() });
+        let registry: &MetricsRegistry = &sources.registry;
         let address = "[::1]:6969".parse().unwrap();
-        let mut metrics = board.register(Listener {
+        let mut metrics = registry.register(Listener {
             protocol: Protocol::Udp,
             address,
             listener_policy: ListenerPolicyId(0),
@@ -367,7 +377,7 @@ pub(super) mod tests {
         let id = Some(types::PeerId(*b"-qB5010-abcdefghijkl"));
         metrics.counters.clients.pass(64, || id);
         metrics.publish();
-        let page = render(&figures, None);
+        let page = render(&sources, None);
         for line in [
             "tidegate_requests_total{listener=\"[::1]:6969\",protocol=\"udp\",family=\"v6\",kind=\"announce\"} 1",
             "tidegate_drops_total{listener=\"[::1]:6969\",protocol=\"udp\",reason=\"bad_connection_id\"} 1",
@@ -391,16 +401,16 @@ pub(super) mod tests {
 
     #[test]
     fn every_series_has_one_head_and_stands_once() {
-        let figures = figures();
+        let sources = sources();
         let address = "1.2.3.4:5".parse().unwrap();
         for protocol in [Protocol::Udp, Protocol::Http] {
-            figures.board.register(Listener {
+            sources.registry.register(Listener {
                 protocol,
                 address,
                 listener_policy: ListenerPolicyId(0),
             });
         }
-        let page = render(&figures, None);
+        let page = render(&sources, None);
         let mut seen = HashSet::new();
         let mut family = "";
         let mut is_histogram = false;
@@ -436,10 +446,10 @@ pub(super) mod tests {
                 format!("tidegate_{name} {kind}")
             })
         };
-        let mut figures = figures();
-        let tracker = Arc::get_mut(&mut figures.tracker).unwrap();
+        let mut sources = sources();
+        let tracker = Arc::get_mut(&mut sources.tracker).unwrap();
         *tracker = tracker_with(Some(1 << 20));
-        let page = render(&figures, None);
+        let page = render(&sources, None);
         let heads = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let there: std::collections::BTreeSet<String> = heads.map(String::from).collect();
         assert_eq!(there, documented(own).collect());

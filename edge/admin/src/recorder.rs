@@ -11,8 +11,8 @@ use tokio::sync::broadcast;
 use tracker::counters::{Counters, DropReason, Latency, Listener, Protocol};
 use types::Refusal;
 
-use crate::Figures;
-use crate::metrics::looks::by_name;
+use crate::MetricSources;
+use crate::metrics::latency::by_name;
 
 /// Samples that are kept: ten minutes of seconds, a day of minutes.
 const SECONDS: usize = 600;
@@ -20,7 +20,7 @@ const MINUTES: usize = 1440;
 /// Samples that wait for the slowest stream.
 const QUEUE_MAX: usize = 64;
 /// Seconds between tables.
-const TABLES_S: u64 = 5;
+const DETAILS_PERIOD_S: u64 = 5;
 
 /// The names of a sample's figures. What ends with `_s` is a rate.
 pub(crate) const FIELDS: [&str; 18] = [
@@ -49,31 +49,31 @@ type Sample = [f64; FIELDS.len()];
 
 /// Keeps samples and tells them.
 pub(crate) struct Recorder {
-    course: Mutex<Course>,
-    told: broadcast::Sender<Arc<Told>>,
+    history: Mutex<History>,
+    told: broadcast::Sender<Arc<StatsMessage>>,
 }
 
 /// What is told: a name, and JSON.
-pub(crate) struct Told {
+pub(crate) struct StatsMessage {
     pub(crate) name: &'static str,
     pub(crate) data: String,
 }
 
 #[derive(Default)]
-struct Course {
+struct History {
     seconds: VecDeque<Sample>,
     minutes: VecDeque<Sample>,
-    last: Option<Reading>,
+    last: Option<CounterSnapshot>,
     /// At the last tables.
-    table: Option<Reading>,
+    last_details: Option<CounterSnapshot>,
     /// What they were.
-    tables: Option<Arc<Told>>,
-    taken: u64,
+    details: Option<Arc<StatsMessage>>,
+    samples_total: u64,
 }
 
 /// The counters at a time.
 #[derive(Clone)]
-struct Reading {
+struct CounterSnapshot {
     at: Instant,
     counters: Counters,
     requests: BTreeMap<&'static str, u64>,
@@ -82,7 +82,7 @@ struct Reading {
 
 /// What is told less often.
 #[derive(Serialize)]
-struct Tables {
+struct Details {
     /// In a second, by reason.
     drops: BTreeMap<&'static str, f64>,
     refusals: BTreeMap<&'static str, f64>,
@@ -100,59 +100,62 @@ struct Tables {
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { course: Mutex::default(), told: broadcast::Sender::new(QUEUE_MAX) }
+        Self { history: Mutex::default(), told: broadcast::Sender::new(QUEUE_MAX) }
     }
 }
 
 impl Recorder {
     /// Takes a sample; to be called each second.
-    pub(crate) fn record(&self, figures: &Figures) {
-        let listeners = figures.board.read();
-        let reading = Reading::new(&listeners, (figures.process)().cpu_s);
-        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = &course.last {
-            let sample = sample(figures, last, &reading);
-            course.keep(sample);
+    pub(crate) fn record(&self, sources: &MetricSources) {
+        let listeners = sources.registry.read();
+        let snapshot = CounterSnapshot::new(&listeners, (sources.process)().cpu_s);
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = &history.last {
+            let sample = sample(sources, last, &snapshot);
+            history.keep(sample);
             // Where nobody listens there is nothing to write.
             if self.told.receiver_count() > 0 {
                 let data = rounded(&sample).to_string();
-                let _ = self.told.send(Arc::new(Told { name: "sample", data }));
+                let _ = self.told.send(Arc::new(StatsMessage { name: "sample", data }));
             }
         }
-        let has_waited =
-            |table: &Reading| reading.at.duration_since(table.at).as_secs() >= TABLES_S;
-        if course.table.as_ref().is_none_or(has_waited) {
-            let before = course.table.replace(reading.clone());
-            let data = tables(figures, &listeners, before.as_ref(), &reading);
-            let told = Arc::new(Told { name: "tables", data });
-            course.tables = Some(Arc::clone(&told));
+        let has_waited = |last_details: &CounterSnapshot| {
+            snapshot.at.duration_since(last_details.at).as_secs() >= DETAILS_PERIOD_S
+        };
+        if history.last_details.as_ref().is_none_or(has_waited) {
+            let before = history.last_details.replace(snapshot.clone());
+            let data = details(sources, &listeners, before.as_ref(), &snapshot);
+            let told = Arc::new(StatsMessage { name: "tables", data });
+            history.details = Some(Arc::clone(&told));
             // Where nobody listens there is nobody to tell.
             let _ = self.told.send(told);
         }
-        course.last = Some(reading);
+        history.last = Some(snapshot);
     }
 
     /// What has been, and what will be told after it.
-    pub(crate) fn listen(&self) -> (Vec<Arc<Told>>, broadcast::Receiver<Arc<Told>>) {
-        let course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn listen(
+        &self,
+    ) -> (Vec<Arc<StatsMessage>>, broadcast::Receiver<Arc<StatsMessage>>) {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock, so that no sample is missed or comes twice.
         let receiver = self.told.subscribe();
         let rows = |samples: &VecDeque<Sample>| samples.iter().map(rounded).collect::<Vec<_>>();
-        let (seconds, minutes) = (rows(&course.seconds), rows(&course.minutes));
+        let (seconds, minutes) = (rows(&history.seconds), rows(&history.minutes));
         let data = json!({ "fields": FIELDS, "seconds": seconds, "minutes": minutes });
-        let history = Arc::new(Told { name: "history", data: data.to_string() });
-        ([history].into_iter().chain(course.tables.clone()).collect(), receiver)
+        let start = Arc::new(StatsMessage { name: "history", data: data.to_string() });
+        ([start].into_iter().chain(history.details.clone()).collect(), receiver)
     }
 }
 
-impl Course {
+impl History {
     fn keep(&mut self, sample: Sample) {
-        self.taken += 1;
+        self.samples_total += 1;
         if self.seconds.len() == SECONDS {
             self.seconds.pop_front();
         }
         self.seconds.push_back(sample);
-        if self.taken.is_multiple_of(60) {
+        if self.samples_total.is_multiple_of(60) {
             if self.minutes.len() == MINUTES {
                 self.minutes.pop_front();
             }
@@ -168,7 +171,7 @@ impl Course {
     }
 }
 
-impl Reading {
+impl CounterSnapshot {
     fn new(listeners: &[(Listener, Counters)], cpu_s: f64) -> Self {
         let mut all = Counters::default();
         let mut requests = BTreeMap::new();
@@ -182,17 +185,19 @@ impl Reading {
 }
 
 /// What has happened between two readings, in a second.
-fn sample(figures: &Figures, last: &Reading, now: &Reading) -> Sample {
+fn sample(sources: &MetricSources, last: &CounterSnapshot, now: &CounterSnapshot) -> Sample {
     let passed_s = now.at.duration_since(last.at).as_secs_f64().max(0.001);
     let rate = |new: u64, old: u64| new.saturating_sub(old) as f64 / passed_s;
     let requests = |protocol: Protocol| {
-        let of = |reading: &Reading| reading.requests.get(protocol.label()).copied().unwrap_or(0);
+        let of = |snapshot: &CounterSnapshot| {
+            snapshot.requests.get(protocol.label()).copied().unwrap_or(0)
+        };
         rate(of(now), of(last))
     };
     let (new, old) = (&now.counters, &last.counters);
     let sum = |counts: &[u64]| counts.iter().sum::<u64>();
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let totals = figures.tracker.totals();
+    let totals = sources.tracker.totals();
     [
         time.as_secs() as f64,
         requests(Protocol::Udp),
@@ -211,7 +216,7 @@ fn sample(figures: &Figures, last: &Reading, now: &Reading) -> Sample {
         (totals.v4.leechers + totals.v6.leechers + totals.web.leechers) as f64,
         new.connections_opened.saturating_sub(new.connections_closed) as f64,
         (now.cpu_s - last.cpu_s) / passed_s,
-        (figures.process)().resident_bytes as f64,
+        (sources.process)().resident_bytes as f64,
     ]
 }
 
@@ -233,11 +238,11 @@ fn quantile_us(part: f64, new: &Latency, old: &Latency) -> f64 {
     if before == 0.0 && wanted == 0.0 { 0.0 } else { low }
 }
 
-fn tables(
-    figures: &Figures,
+fn details(
+    sources: &MetricSources,
     listeners: &[(Listener, Counters)],
-    before: Option<&Reading>,
-    now: &Reading,
+    before: Option<&CounterSnapshot>,
+    now: &CounterSnapshot,
 ) -> String {
     let none = Counters::default();
     let old = before.map_or(&none, |before| &before.counters);
@@ -249,8 +254,8 @@ fn tables(
     };
     let clients = by_name(listeners);
     let samples = clients.values().sum::<u64>().max(1) as f64;
-    let (tracker, totals) = (&figures.tracker, figures.tracker.totals());
-    let tables = Tables {
+    let (tracker, totals) = (&sources.tracker, sources.tracker.totals());
+    let details = Details {
         drops: rates(
             &mut DropReason::ALL.into_iter().map(DropReason::label),
             &now.counters.drops,
@@ -266,12 +271,12 @@ fn tables(
         keys: tracker.passkeys().len(),
         allowed: tracker.allowed().len(),
         denied: tracker.denied().len(),
-        uptime_s: (figures.process)().uptime_s,
+        uptime_s: (sources.process)().uptime_s,
         downloads: totals.downloads,
         memory_used: totals.memory_used,
         memory_budget: tracker.memory_budget(),
     };
-    serde_json::to_string(&tables).unwrap_or_default()
+    serde_json::to_string(&details).unwrap_or_default()
 }
 
 /// In three decimals: whole numbers as such, so that a history stays short.
@@ -291,16 +296,19 @@ mod tests {
     use types::Family;
 
     use super::*;
-    use crate::metrics::tests::figures;
+    use crate::metrics::tests::sources;
 
     #[test]
     fn a_course_is_kept_and_told() {
-        let figures = figures();
+        let sources = sources();
         let (address, listener_policy) = ("1.2.3.4:5".parse().unwrap(), ListenerPolicyId(0));
-        let mut metrics =
-            figures.board.register(Listener { protocol: Protocol::Udp, address, listener_policy });
+        let mut metrics = sources.registry.register(Listener {
+            protocol: Protocol::Udp,
+            address,
+            listener_policy,
+        });
         let recorder = Recorder::default();
-        recorder.record(&figures);
+        recorder.record(&sources);
         let (history, mut told) = recorder.listen();
         assert_eq!([history[0].name, history[1].name], ["history", "tables"]);
         let history: Value = serde_json::from_str(&history[0].data).unwrap();
@@ -309,29 +317,29 @@ mod tests {
         metrics.counters.request(Family::V4, RequestKind::Announce);
         metrics.counters.latency.observe(Duration::from_micros(15), 1);
         metrics.publish();
-        recorder.record(&figures);
+        recorder.record(&sources);
         let sample = told.try_recv().unwrap();
         let row: Vec<f64> = serde_json::from_str(&sample.data).unwrap();
         assert_eq!((sample.name, row.len()), ("sample", FIELDS.len()));
         assert!(row[1] > 0.0 && row[2] == 0.0, "{row:?}");
         assert!(row[6] > 10.0 && row[6] <= 20.0, "{row:?}");
         assert!(told.try_recv().is_err(), "tables come every five seconds");
-        recorder.course.lock().unwrap().table = None;
-        recorder.record(&figures);
+        recorder.history.lock().unwrap().last_details = None;
+        recorder.record(&sources);
         told.try_recv().unwrap();
-        let tables: Value = serde_json::from_str(&told.try_recv().unwrap().data).unwrap();
-        assert_eq!(tables["clients"], json!({ "other": 0.0 }));
+        let details: Value = serde_json::from_str(&told.try_recv().unwrap().data).unwrap();
+        assert_eq!(details["clients"], json!({ "other": 0.0 }));
     }
 
     #[test]
     fn rings_are_bounded_and_minutes_are_means() {
-        let mut course = Course::default();
+        let mut history = History::default();
         for number in 0..SECONDS * 2 {
-            course.keep([number as f64; FIELDS.len()]);
+            history.keep([number as f64; FIELDS.len()]);
         }
-        assert_eq!((course.seconds.len(), course.minutes.len()), (SECONDS, SECONDS * 2 / 60));
-        assert_eq!(course.minutes[0][1], 29.5);
-        assert_eq!(course.minutes[0][0], 59.0, "a minute has the time of its end");
+        assert_eq!((history.seconds.len(), history.minutes.len()), (SECONDS, SECONDS * 2 / 60));
+        assert_eq!(history.minutes[0][1], 29.5);
+        assert_eq!(history.minutes[0][0], 59.0, "a minute has the time of its end");
     }
 
     #[test]

@@ -24,11 +24,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-pub use failure::{Failure, OpenError};
-pub use tables::counts::Unflushed;
-pub use writer::{Counts, Writer};
+pub use failure::{OpenError, RecordsError};
+pub use tables::counts::PendingCounts;
+pub use writer::{CountSource, Writer};
 
-use writer::{Job, Pending};
+use writer::{TypedTask, WriterRequest};
 
 /// The file's name in its folder.
 pub const FILE: &str = "tidegate.db";
@@ -41,32 +41,32 @@ const READERS_MAX: usize = 4;
 pub struct Records {
     /// `None` if they are kept in memory only.
     file: Option<PathBuf>,
-    jobs: SyncSender<Job>,
+    requests: SyncSender<WriterRequest>,
     readers: Mutex<Vec<Connection>>,
-    health: Arc<Health>,
+    health: Arc<RecordsHealth>,
     /// Whether changes are refused. Held while one is sent: none gets in behind a pause.
     is_paused: Mutex<bool>,
 }
 
 /// What the operator can see of the records' state.
 #[derive(Debug, Default)]
-pub struct Health {
+pub struct RecordsHealth {
     /// Transactions committed.
     pub commits: AtomicU64,
     /// Changes acknowledged.
     pub changes: AtomicU64,
-    /// Changes and flushes that failed, by [`Failure::index`].
-    pub failures: [AtomicU64; Failure::LABELS.len()],
+    /// Changes and flushes that failed, by [`RecordsError::index`].
+    pub failures: [AtomicU64; RecordsError::LABELS.len()],
     /// Counts written.
-    pub flushed: AtomicU64,
+    pub counts_written: AtomicU64,
     /// Counts that wait for the next try.
-    pub unflushed: AtomicU64,
+    pub counts_pending: AtomicU64,
     /// How long the last flush took, microseconds.
-    pub flush_us: AtomicU64,
+    pub last_flush_us: AtomicU64,
     /// Seconds since the counts that wait could first have been written; 0 if none do.
     pub lag_s: AtomicU64,
     /// Changes that wait for the writer.
-    pub waiting: AtomicU64,
+    pub changes_pending: AtomicU64,
 }
 
 impl Records {
@@ -78,11 +78,11 @@ impl Records {
     pub fn open(folder: Option<&Path>) -> Result<(Self, Writer), OpenError> {
         let file = folder.map(|folder| folder.join(FILE));
         let connection = schema::open(file.as_deref())?;
-        let (jobs, queue) = sync_channel(QUEUE_MAX);
-        let health = Arc::<Health>::default();
+        let (requests, queue) = sync_channel(QUEUE_MAX);
+        let health = Arc::<RecordsHealth>::default();
         let writer = Writer::new(connection, queue, Arc::clone(&health));
         let (readers, is_paused) = (Mutex::default(), Mutex::default());
-        Ok((Self { file, jobs, readers, health, is_paused }, writer))
+        Ok((Self { file, requests, readers, health, is_paused }, writer))
     }
 
     /// Whether what is acknowledged outlives the process.
@@ -91,7 +91,7 @@ impl Records {
     }
 
     /// What can be seen of their state.
-    pub fn health(&self) -> &Health {
+    pub fn health(&self) -> &RecordsHealth {
         &self.health
     }
 
@@ -101,35 +101,36 @@ impl Records {
         &self,
         change: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
         apply: impl FnOnce(&T) + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RecordsError> {
         let (reply, answer) = oneshot::channel();
-        let task = Job::Change(Box::new(Pending::new(change, apply, reply)));
+        let task = WriterRequest::Change(Box::new(TypedTask::new(change, apply, reply)));
         self.send_unless_paused(task)?;
         // The writer is gone only with the process.
-        answer.await.unwrap_or(Err(Failure::Stopped))
+        answer.await.unwrap_or(Err(RecordsError::Stopped))
     }
 
     /// Looks at what is committed.
-    pub async fn look<T: Send + 'static>(
+    pub async fn read<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
-    ) -> Result<T, Failure> {
+        read: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+    ) -> Result<T, RecordsError> {
         let Some(file) = self.file.clone() else {
             let (reply, answer) = oneshot::channel();
-            self.send(Job::Look(Box::new(Pending::new(look, |_: &T| (), reply))))?;
-            return answer.await.unwrap_or(Err(Failure::Stopped));
+            self.send(WriterRequest::Read(Box::new(TypedTask::new(read, |_: &T| (), reply))))?;
+            return answer.await.unwrap_or(Err(RecordsError::Stopped));
         };
         let reader = self.readers().pop();
         let looked = tokio::task::spawn_blocking(move || {
             let reader = match reader {
                 Some(reader) => reader,
-                None => schema::open_to_look(&file)?,
+                None => schema::open_read_only(&file)?,
             };
-            let seen = look(&reader)?;
+            let seen = read(&reader)?;
             Ok((reader, seen))
         });
         // It ends early only by a panic.
-        let (reader, seen) = looked.await.map_err(|_| Failure::Stopped)?.map_err(Failure::new)?;
+        let (reader, seen) =
+            looked.await.map_err(|_| RecordsError::Stopped)?.map_err(RecordsError::new)?;
         let mut readers = self.readers();
         if readers.len() < READERS_MAX {
             readers.push(reader);
@@ -146,37 +147,37 @@ impl Records {
 
     /// Whether nothing waits for the writer.
     pub fn is_idle(&self) -> bool {
-        self.health.waiting.load(Ordering::Acquire) == 0
+        self.health.changes_pending.load(Ordering::Acquire) == 0
     }
 
     /// Has the writer write what is left, and end. Whoever waits on the receiver hears when it has.
     pub fn close(&self) -> oneshot::Receiver<()> {
         let (reply, closed) = oneshot::channel();
         // Where it is gone already, the receiver says so.
-        let _ = self.jobs.send(Job::Close(reply));
+        let _ = self.requests.send(WriterRequest::Close(reply));
         closed
     }
 
     /// What an error of SQLite's, at the start, means to the operator.
-    pub(crate) fn fault(&self, error: &rusqlite::Error) -> OpenError {
+    pub(crate) fn open_error(&self, error: &rusqlite::Error) -> OpenError {
         OpenError { file: self.file.clone(), reason: failure::Reason::new(error) }
     }
 
-    fn send_unless_paused(&self, job: Job) -> Result<(), Failure> {
+    fn send_unless_paused(&self, request: WriterRequest) -> Result<(), RecordsError> {
         let paused = self.paused();
-        if *paused { Err(Failure::Upgrading) } else { self.send(job) }
+        if *paused { Err(RecordsError::Upgrading) } else { self.send(request) }
     }
 
     fn paused(&self) -> std::sync::MutexGuard<'_, bool> {
         self.is_paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, job: Job) -> Result<(), Failure> {
-        self.health.waiting.fetch_add(1, Ordering::Relaxed);
-        self.jobs.try_send(job).map_err(|_| {
-            self.health.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.health.count(&Failure::Busy);
-            Failure::Busy
+    fn send(&self, request: WriterRequest) -> Result<(), RecordsError> {
+        self.health.changes_pending.fetch_add(1, Ordering::Relaxed);
+        self.requests.try_send(request).map_err(|_| {
+            self.health.changes_pending.fetch_sub(1, Ordering::Relaxed);
+            self.health.count(&RecordsError::QueueFull);
+            RecordsError::QueueFull
         })
     }
 
@@ -185,16 +186,16 @@ impl Records {
     }
 }
 
-impl Health {
+impl RecordsHealth {
     /// Failures that somebody should look at: what is there already, or comes too fast, is no trouble.
-    pub(crate) fn troubles(&self) -> u64 {
-        let own =
-            [Failure::Conflict, Failure::Busy, Failure::Upgrading].map(|failure| failure.index());
+    pub(crate) fn serious_failures(&self) -> u64 {
+        let own = [RecordsError::Conflict, RecordsError::QueueFull, RecordsError::Upgrading]
+            .map(|failure| failure.index());
         let all = self.failures.iter().enumerate().filter(|(at, _)| !own.contains(at));
         all.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
-    pub(crate) fn count(&self, failure: &Failure) {
+    pub(crate) fn count(&self, failure: &RecordsError) {
         if let Some(count) = self.failures.get(failure.index()) {
             count.fetch_add(1, Ordering::Relaxed);
         }

@@ -20,7 +20,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::api::{Admitted, Api, Deliver, From, Post};
+use crate::api::{Api, AuthenticatedToken, From, PostRequest, SendPost};
 
 /// Spans that wait to be sent. More are dropped.
 const QUEUE_MAX: usize = 2048;
@@ -45,7 +45,7 @@ pub struct TraceOptions {
     /// Of a million requests that belong to no trace yet.
     pub per_million: u32,
     /// Posts them.
-    pub deliver: Deliver,
+    pub send_post: SendPost,
 }
 
 /// Spans on their way.
@@ -127,8 +127,8 @@ impl Traces {
         let (url, body) = (&self.options.endpoint, document(spans, version).to_string());
         let count = spans.len() as u64;
         for pause_s in PAUSES_S.into_iter().map(Some).chain([None]) {
-            let post = Post { url: url.clone(), body: body.clone(), signature: None };
-            let (why, is_final) = match (self.options.deliver)(post).await {
+            let post = PostRequest { url: url.clone(), body: body.clone(), signature: None };
+            let (why, is_final) = match (self.options.send_post)(post).await {
                 Ok(200..=299) => {
                     self.sent.fetch_add(count, Ordering::Relaxed);
                     return;
@@ -162,7 +162,7 @@ pub(crate) async fn follow(State(api): State<Arc<Api>>, request: Request, next: 
     let (method, parent) = (request.method().to_string(), read_parent(request.headers()));
     let (begun, start) = (SystemTime::now(), Instant::now());
     let response = next.run(request).await;
-    let token = response.extensions().get::<Admitted>().map(|admitted| admitted.0);
+    let token = response.extensions().get::<AuthenticatedToken>().map(|admitted| admitted.0);
     let parent = parent.filter(|_| token.is_some());
     let Some((ids, is_drawn)) = draw(traces.options.per_million) else { return response };
     if parent.map_or(is_drawn, |parent| parent.is_sampled) {
@@ -359,8 +359,9 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_dropped_and_counted() {
-        let deliver: Deliver = Arc::new(|_| Box::pin(async { Ok(200) }));
-        let traces = Traces::new(TraceOptions { endpoint: String::new(), per_million: 1, deliver });
+        let send_post: SendPost = Arc::new(|_| Box::pin(async { Ok(200) }));
+        let traces =
+            Traces::new(TraceOptions { endpoint: String::new(), per_million: 1, send_post });
         (0..QUEUE_MAX + 5).for_each(|_| traces.push(span(200, None)));
         assert_eq!(traces.dropped.load(Ordering::Relaxed), 5);
         let posts: Vec<_> =

@@ -23,7 +23,7 @@ use crate::config::AcmeConfig;
 /// The folder of one ACME server.
 #[derive(Debug)]
 pub(super) struct Cache {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 /// An account with the server.
@@ -37,17 +37,17 @@ pub(super) struct StoredAccount {
 impl Cache {
     /// Makes the folders if they are not there.
     pub(super) fn open(config: &AcmeConfig) -> Result<Self> {
-        let folder = config.cache.join(folder_name(&config.directory));
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-        made.with_context(|| format!("tls.acme.cache: cannot make {}", folder.display()))?;
-        Ok(Self { folder })
+        let directory = config.cache.join(directory_name(&config.directory));
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+        made.with_context(|| format!("tls.acme.cache: cannot make {}", directory.display()))?;
+        Ok(Self { directory })
     }
 
     /// The right to renew, if no other process has it. It lasts as long as the file is open.
     pub(super) fn lock(&self) -> Result<Option<File>> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
-        let path = self.folder.join("lock");
+        let path = self.directory.join("lock");
         let file = options.open(&path);
         let file =
             file.with_context(|| format!("tls.acme.cache: cannot write {}", path.display()))?;
@@ -56,7 +56,7 @@ impl Cache {
 
     /// Where a host's certificate is.
     pub(super) fn path(&self, domain: &str) -> PathBuf {
-        self.folder.join(format!("{domain}.pem"))
+        self.directory.join(format!("{domain}.pem"))
     }
 
     /// A host's certificate, if there is one.
@@ -72,7 +72,7 @@ impl Cache {
     }
 
     /// Keeps a host's certificate: its key and its chain.
-    pub(super) fn keep_certificate(&self, domain: &str, pem: &str) -> Result<()> {
+    pub(super) fn save_certificate(&self, domain: &str, pem: &str) -> Result<()> {
         self.write(&self.path(domain), pem.as_bytes())
     }
 
@@ -90,12 +90,12 @@ impl Cache {
     }
 
     /// Keeps the account.
-    pub(super) fn keep_account(&self, account: &StoredAccount) -> Result<()> {
+    pub(super) fn save_account(&self, account: &StoredAccount) -> Result<()> {
         self.write(&self.account_path(), &serde_json::to_vec_pretty(account)?)
     }
 
     fn account_path(&self) -> PathBuf {
-        self.folder.join("account.json")
+        self.directory.join("account.json")
     }
 
     /// Replaces a file as a whole: whenever the power fails, the old or the new one is there.
@@ -112,34 +112,38 @@ impl Cache {
             file.write_all(bytes)?;
             file.sync_all()?;
             fs::rename(&fresh, path)?;
-            File::open(&self.folder)?.sync_all()
+            File::open(&self.directory)?.sync_all()
         };
         write().with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
 /// The URL as the name of a folder.
-fn folder_name(directory: &str) -> String {
+fn directory_name(directory: &str) -> String {
     let plain =
         |char: char| if char.is_ascii_alphanumeric() || "-.".contains(char) { char } else { '_' };
     directory.trim_start_matches("https://").chars().map(plain).collect()
 }
 
 /// Makes the cache's folder for `owner`, if it is not there, while this process may still do so.
-pub(crate) fn make_folder(name: &str, folder: &Path, owner: Option<Identity>) -> Result<()> {
+pub(crate) fn create_directory(
+    name: &str,
+    directory: &Path,
+    owner: Option<Identity>,
+) -> Result<()> {
     let make = || -> io::Result<()> {
-        if folder.is_dir() {
+        if directory.is_dir() {
             return Ok(());
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        owner.map_or(Ok(()), |owner| owner.give(folder))
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        owner.map_or(Ok(()), |owner| owner.give(directory))
     };
-    make().with_context(|| format!("{name}: cannot make {}", folder.display()))
+    make().with_context(|| format!("{name}: cannot make {}", directory.display()))
 }
 
 /// Sees whether files can be made in the cache's folder, or the folder itself.
-pub(crate) fn probe(name: &str, folder: &Path, owner: Option<Identity>) -> Result<()> {
-    let there = folder.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("."));
+pub(crate) fn check_writable(name: &str, directory: &Path, owner: Option<Identity>) -> Result<()> {
+    let there = directory.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("."));
     let name = format!("{name}: {}", there.display());
     ensure!(there.is_dir(), "{name}: is no folder");
     let path = there.join(format!(".tidegate-probe-{}", std::process::id()));
@@ -147,7 +151,7 @@ pub(crate) fn probe(name: &str, folder: &Path, owner: Option<Identity>) -> Resul
     made.with_context(|| format!("{name}: cannot be written to"))?;
     // Nobody but this process knows of it.
     let _ = fs::remove_file(&path);
-    if let Some(owner) = owner.filter(|_| there == folder) {
+    if let Some(owner) = owner.filter(|_| there == directory) {
         let data = there.metadata().with_context(|| name.clone())?;
         let is_open = data.mode() & 0o002 != 0;
         ensure!(
@@ -187,7 +191,7 @@ mod tests {
             })
         }
 
-        fn folder(&self) -> PathBuf {
+        fn directory(&self) -> PathBuf {
             self.0.cache.join("ca.example_14000_dir_x_1")
         }
     }
@@ -215,16 +219,16 @@ mod tests {
         assert!(cache.certificate("t.example").unwrap().is_none());
         for _ in 0..2 {
             let text = pem("t.example");
-            cache.keep_certificate("t.example", &text).unwrap();
+            cache.save_certificate("t.example", &text).unwrap();
             let again = Cache::open(&temporary.0).unwrap();
             let read = again.certificate("t.example").unwrap().unwrap();
             let given = Certificate::from_pem(text.as_bytes(), Path::new("x")).unwrap();
             assert_eq!(read.der(), given.der());
         }
-        assert_eq!(mode(&temporary.folder()), 0o700);
-        let path = temporary.folder().join("t.example.pem");
+        assert_eq!(mode(&temporary.directory()), 0o700);
+        let path = temporary.directory().join("t.example.pem");
         assert_eq!(mode(&path), 0o600);
-        assert_eq!(fs::read_dir(temporary.folder()).unwrap().count(), 1, "nothing is left over");
+        assert_eq!(fs::read_dir(temporary.directory()).unwrap().count(), 1, "nothing is left over");
     }
 
     #[test]
@@ -232,7 +236,7 @@ mod tests {
         let temporary = Temporary::new();
         let cache = Cache::open(&temporary.0).unwrap();
         let says = |text: &str| {
-            fs::write(temporary.folder().join("t.example.pem"), text).unwrap();
+            fs::write(temporary.directory().join("t.example.pem"), text).unwrap();
             cache.certificate("t.example").unwrap_err().to_string()
         };
         assert!(says("").ends_with("t.example.pem: holds no certificate (PEM: BEGIN CERTIFICATE)"));
@@ -247,7 +251,7 @@ mod tests {
                 .ends_with("is not the key of the certificate")
         );
         assert!(cache.account().unwrap().is_none());
-        fs::write(temporary.folder().join("account.json"), "{}").unwrap();
+        fs::write(temporary.directory().join("account.json"), "{}").unwrap();
         let said = cache.account().map(|_| ()).unwrap_err().to_string();
         assert!(said.ends_with("account.json: is no account"), "{said}");
     }
@@ -256,11 +260,11 @@ mod tests {
     fn a_leftover_that_others_may_read_is_not_written_into() {
         let temporary = Temporary::new();
         let cache = Cache::open(&temporary.0).unwrap();
-        let leftover = temporary.folder().join("t.example.new");
+        let leftover = temporary.directory().join("t.example.new");
         fs::write(&leftover, "half").unwrap();
-        cache.keep_certificate("t.example", &pem("t.example")).unwrap();
+        cache.save_certificate("t.example", &pem("t.example")).unwrap();
         assert!(!leftover.exists());
-        assert_eq!(mode(&temporary.folder().join("t.example.pem")), 0o600);
+        assert_eq!(mode(&temporary.directory().join("t.example.pem")), 0o600);
     }
 
     #[test]
@@ -274,14 +278,14 @@ mod tests {
         assert!(!key.serialize_der().is_empty());
         let credentials = serde_json::from_value(text).unwrap();
         let account = StoredAccount { contact: vec!["mailto:a@b.c".into()], credentials };
-        cache.keep_account(&account).unwrap();
+        cache.save_account(&account).unwrap();
         let read = Cache::open(&temporary.0).unwrap().account().unwrap().unwrap();
         assert_eq!(read.contact, account.contact);
         assert_eq!(
             read.credentials.private_key().secret_pkcs8_der(),
             account.credentials.private_key().secret_pkcs8_der()
         );
-        assert_eq!(mode(&temporary.folder().join("account.json")), 0o600);
+        assert_eq!(mode(&temporary.directory().join("account.json")), 0o600);
     }
 
     #[test]
@@ -297,19 +301,22 @@ mod tests {
     #[test]
     fn a_folder_is_probed_without_a_trace() {
         let temporary = Temporary::new();
-        let folder = &temporary.0.cache;
-        probe("x", folder, None).unwrap();
-        assert!(!folder.exists());
-        make_folder("x", folder, None).unwrap();
-        make_folder("x", folder, None).unwrap();
-        assert_eq!(mode(folder), 0o700);
-        probe("x", folder, None).unwrap();
-        assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
-        let file = folder.join("file");
+        let directory = &temporary.0.cache;
+        check_writable("x", directory, None).unwrap();
+        assert!(!directory.exists());
+        create_directory("x", directory, None).unwrap();
+        create_directory("x", directory, None).unwrap();
+        assert_eq!(mode(directory), 0o700);
+        check_writable("x", directory, None).unwrap();
+        assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
+        let file = directory.join("file");
         fs::write(&file, "").unwrap();
         for under in [file.clone(), file.join("below")] {
             assert!(
-                probe("x", &under, None).unwrap_err().to_string().ends_with("file: is no folder")
+                check_writable("x", &under, None)
+                    .unwrap_err()
+                    .to_string()
+                    .ends_with("file: is no folder")
             );
         }
     }

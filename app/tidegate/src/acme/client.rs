@@ -24,17 +24,17 @@ use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 
 /// How long a connection may take to be made.
-const CONNECT_TIME: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an answer may take.
-const ANSWER_TIME: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of an answer. A chain of certificates takes some 6 kB.
-const ANSWER_MAX: usize = 256 * 1024;
+const RESPONSE_MAX: usize = 256 * 1024;
 
 /// Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub(super) struct Client {
     pool: Pool<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>,
-    wish_s: Arc<AtomicU64>,
+    retry_after_s: Arc<AtomicU64>,
 }
 
 impl Client {
@@ -46,15 +46,17 @@ impl Client {
         let tls = builder.with_root_certificates(roots).with_no_client_auth();
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(CONNECT_TIME));
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1();
         let pool = Pool::builder(TokioExecutor::new());
-        Ok(Self { pool: pool.build(https.wrap_connector(tcp)), wish_s: Arc::default() })
+        Ok(Self { pool: pool.build(https.wrap_connector(tcp)), retry_after_s: Arc::default() })
     }
 
     /// How long the server wants to be left alone, if it has said so since the last call.
-    pub(super) fn take_wish(&self) -> Option<Duration> {
-        Some(self.wish_s.swap(0, Ordering::Relaxed)).filter(|s| *s > 0).map(Duration::from_secs)
+    pub(super) fn take_retry_after(&self) -> Option<Duration> {
+        Some(self.retry_after_s.swap(0, Ordering::Relaxed))
+            .filter(|s| *s > 0)
+            .map(Duration::from_secs)
     }
 }
 
@@ -68,18 +70,20 @@ impl HttpClient for Client {
         &self,
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
-        let wish_s = Arc::clone(&self.wish_s);
+        let retry_after_s = Arc::clone(&self.retry_after_s);
         let answer = self.pool.request(request);
         Box::pin(async move {
-            let answer = tokio::time::timeout(ANSWER_TIME, answer).await;
+            let answer = tokio::time::timeout(RESPONSE_TIMEOUT, answer).await;
             let answer = answer.map_err(other)?.map_err(other)?;
             let (parts, body) = answer.into_parts();
-            let wish =
-                parts.headers.get(RETRY_AFTER).and_then(|wish| wish.to_str().ok()?.parse().ok());
+            let retry_after = parts
+                .headers
+                .get(RETRY_AFTER)
+                .and_then(|retry_after| retry_after.to_str().ok()?.parse().ok());
             if !parts.status.is_success() {
-                wish_s.store(wish.unwrap_or(0), Ordering::Relaxed);
+                retry_after_s.store(retry_after.unwrap_or(0), Ordering::Relaxed);
             }
-            Ok(Response::from_parts(parts, Limited::new(body, ANSWER_MAX)).into())
+            Ok(Response::from_parts(parts, Limited::new(body, RESPONSE_MAX)).into())
         })
     }
 }

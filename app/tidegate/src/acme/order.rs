@@ -17,24 +17,24 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, StoredAccount};
 use super::client::Client;
-use super::schedule::Blame;
+use super::schedule::FailureScope;
 use crate::config::{AcmeConfig, Challenge};
 
 /// How long an order may take, once the server has been told that the proof is there.
-const ORDER_TIME: RetryPolicy = RetryPolicy::new()
+const POLL_POLICY: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(500))
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
 /// How long all of it may take, waits of the server's own choice included.
-const WHOLE_TIME: Duration = Duration::from_secs(600);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Why there is no certificate.
 #[derive(Debug)]
 pub(super) struct Failure {
-    pub(super) blame: Blame,
+    pub(super) scope: FailureScope,
     pub(super) text: String,
     /// For how long the server wants to be left alone, if it said so.
-    pub(super) wish: Option<Duration>,
+    pub(super) retry_after: Option<Duration>,
 }
 
 /// The server, and what it is shown.
@@ -50,7 +50,7 @@ pub(super) struct Authority {
 pub(super) struct Obtained {
     pub(super) certificate: Certificate,
     /// Why it could not be kept for the next start, if so.
-    pub(super) not_kept: Option<String>,
+    pub(super) save_error: Option<String>,
 }
 
 impl Authority {
@@ -60,19 +60,20 @@ impl Authority {
         domain: &str,
         old: Option<&Certificate>,
     ) -> Result<Obtained, Failure> {
-        let ordered = self.in_time(self.order(domain, old)).await?;
+        let ordered = self.with_timeout(self.order(domain, old)).await?;
         let path = self.cache.path(domain);
-        let strange = |error: &dyn Display| self.fail(Blame::Server, format!("what came: {error}"));
+        let strange =
+            |error: &dyn Display| self.fail(FailureScope::Server, format!("what came: {error}"));
         let certificate = Certificate::from_pem(ordered.as_bytes(), Path::new("the certificate"))
             .map_err(|error| strange(&error))?;
         if !certificate.is_for(domain) {
             return Err(strange(&"the certificate is for another host"));
         }
-        let kept = self.cache.keep_certificate(domain, &ordered);
+        let kept = self.cache.save_certificate(domain, &ordered);
         if kept.is_ok() {
             info!("{domain}: certificate obtained, kept in {}", path.display());
         }
-        Ok(Obtained { certificate, not_kept: kept.err().map(|error| format!("{error:#}")) })
+        Ok(Obtained { certificate, save_error: kept.err().map(|error| format!("{error:#}")) })
     }
 
     /// When the server suggests to renew (RFC 9773), and after how long to ask again. The moment is
@@ -82,35 +83,38 @@ impl Authority {
         certificate: &Certificate,
         random: f64,
     ) -> Result<(SystemTime, Duration), Failure> {
-        let id = identifier(certificate).ok_or_else(|| {
-            self.fail(Blame::Host, "the certificate does not name its authority's key".into())
+        let id = certificate_id(certificate).ok_or_else(|| {
+            self.fail(
+                FailureScope::Host,
+                "the certificate does not name its authority's key".into(),
+            )
         })?;
         let ask = async {
             let account = self.account().await?;
             account.renewal_info(&id).await.map_err(|error| self.failed(&error))
         };
-        let (info, again) = self.in_time(ask).await?;
+        let (info, again) = self.with_timeout(ask).await?;
         let [start, end] = [info.suggested_window.start, info.suggested_window.end];
         let [start, end] = [start, end].map(SystemTime::from);
         let window = end.duration_since(start).unwrap_or_default();
         Ok((start + window.mul_f64(random), again))
     }
 
-    async fn in_time<T>(
+    async fn with_timeout<T>(
         &self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let late = |_| self.fail(Blame::Server, format!("no end after {WHOLE_TIME:?}"));
-        tokio::time::timeout(WHOLE_TIME, work).await.map_err(late)?
+        let late = |_| self.fail(FailureScope::Server, format!("no end after {TOTAL_TIMEOUT:?}"));
+        tokio::time::timeout(TOTAL_TIMEOUT, work).await.map_err(late)?
     }
 
     /// Gives key and chain.
     async fn order(&self, domain: &str, old: Option<&Certificate>) -> Result<String, Failure> {
         let names = [Identifier::Dns(domain.to_owned())];
-        let replaced = old.and_then(identifier);
+        let replaced = old.and_then(certificate_id);
         let account = self.account().await?;
         let mut order = match new_order(&account, &names, replaced).await {
-            Err(error) if is_of_type(&error, "accountDoesNotExist") => {
+            Err(error) if is_acme_error(&error, "accountDoesNotExist") => {
                 warn!(
                     "{} does not know our account any more: making another",
                     self.config.directory
@@ -124,8 +128,8 @@ impl Authority {
         self.prove(&mut order).await?;
         let text = async {
             let key = order.finalize().await?;
-            let chain = order.poll_certificate(&ORDER_TIME).await?;
-            Ok(key + &chain)
+            let error_chain = order.poll_certificate(&POLL_POLICY).await?;
+            Ok(key + &error_chain)
         };
         text.await.map_err(|error: Error| self.failed(&error))
     }
@@ -133,7 +137,7 @@ impl Authority {
     /// Shows the server that the order's host is ours, unless it remembers that.
     async fn prove(&self, order: &mut Order) -> Result<(), Failure> {
         // Taken back when this ends, in whatever way.
-        let _proof = Proof(self);
+        let _proof = ChallengeGuard(self);
         let wanted = match self.config.challenge {
             Challenge::TlsAlpn => ChallengeType::TlsAlpn01,
             Challenge::Http => ChallengeType::Http01,
@@ -146,15 +150,15 @@ impl Authority {
             }
             let mut challenge = authorization.challenge(wanted.clone()).ok_or_else(|| {
                 let text = format!("the server does not offer {}", self.config.challenge.label());
-                self.fail(Blame::Host, text)
+                self.fail(FailureScope::Host, text)
             })?;
             self.show(&challenge)?;
             challenge.set_ready().await.map_err(|error| self.failed(&error))?;
         }
-        let status = order.poll_ready(&ORDER_TIME).await;
+        let status = order.poll_ready(&POLL_POLICY).await;
         match status.map_err(|error| self.failed(&error))? {
             OrderStatus::Ready | OrderStatus::Valid => Ok(()),
-            _ => Err(self.fail(Blame::Host, self.why_invalid(order).await)),
+            _ => Err(self.fail(FailureScope::Host, self.why_invalid(order).await)),
         }
     }
 
@@ -168,7 +172,10 @@ impl Authority {
                 let digest = authorization.digest();
                 let certificate = challenge_certificate(&domain, digest.as_ref());
                 let certificate = certificate.map_err(|error| {
-                    self.fail(Blame::Host, format!("no certificate for the challenge: {error:#}"))
+                    self.fail(
+                        FailureScope::Host,
+                        format!("no certificate for the challenge: {error:#}"),
+                    )
                 })?;
                 self.certificates.set_challenge(Some(certificate));
             }
@@ -203,13 +210,13 @@ impl Authority {
         if stored.contact != self.config.contact {
             let contact: Vec<&str> = self.config.contact.iter().map(String::as_str).collect();
             if let Err(error) = account.update_contacts(&contact).await
-                && !is_of_type(&error, "accountDoesNotExist")
+                && !is_acme_error(&error, "accountDoesNotExist")
             {
                 return Err(self.failed(&error));
             }
             // The credentials are consumed above: what is kept is read again.
             if let Ok(Some(stored)) = self.cache.account() {
-                self.keep(StoredAccount { contact: self.config.contact.clone(), ..stored });
+                self.save(StoredAccount { contact: self.config.contact.clone(), ..stored });
             }
         }
         Ok(account)
@@ -227,12 +234,12 @@ impl Authority {
         let made = builder.create(&new, self.config.directory.clone(), None).await;
         let (account, credentials) = made.map_err(|error| self.no_directory(&error))?;
         info!("account {} made", account.id());
-        self.keep(StoredAccount { contact: self.config.contact.clone(), credentials });
+        self.save(StoredAccount { contact: self.config.contact.clone(), credentials });
         Ok(account)
     }
 
-    fn keep(&self, account: StoredAccount) {
-        if let Err(error) = self.cache.keep_account(&account) {
+    fn save(&self, account: StoredAccount) {
+        if let Err(error) = self.cache.save_account(&account) {
             warn!("the account will be forgotten: {error:#}");
         }
     }
@@ -242,17 +249,20 @@ impl Authority {
         match error {
             Error::Json(error) => {
                 let text = "is no directory of an ACME server (tls.acme.directory)";
-                self.fail(Blame::Server, format!("{} {text}: {error}", self.config.directory))
+                self.fail(
+                    FailureScope::Server,
+                    format!("{} {text}: {error}", self.config.directory),
+                )
             }
             error => self.failed(error),
         }
     }
 
     fn failed(&self, error: &Error) -> Failure {
-        let is_any = |types: &[&str]| types.iter().any(|kind| is_of_type(error, kind));
-        let blame = match error {
-            Error::Api(_) if !is_any(&["badNonce", "serverInternal"]) => Blame::Host,
-            _ => Blame::Server,
+        let is_any = |types: &[&str]| types.iter().any(|kind| is_acme_error(error, kind));
+        let scope = match error {
+            Error::Api(_) if !is_any(&["badNonce", "serverInternal"]) => FailureScope::Host,
+            _ => FailureScope::Server,
         };
         let text = match error {
             Error::Api(problem) => {
@@ -262,22 +272,26 @@ impl Authority {
                 format!("the server refuses: {detail} ({kind})")
             }
             Error::Other(error) => {
-                format!("{} cannot be reached: {}", self.config.directory, chain(error.as_ref()))
+                format!(
+                    "{} cannot be reached: {}",
+                    self.config.directory,
+                    error_chain(error.as_ref())
+                )
             }
             error => error.to_string(),
         };
-        self.fail(blame, text)
+        self.fail(scope, text)
     }
 
-    fn fail(&self, blame: Blame, text: String) -> Failure {
-        Failure { blame, text, wish: self.client.take_wish() }
+    fn fail(&self, scope: FailureScope, text: String) -> Failure {
+        Failure { scope, text, retry_after: self.client.take_retry_after() }
     }
 }
 
 /// What is shown to the server, for as long as it lives.
-struct Proof<'a>(&'a Authority);
+struct ChallengeGuard<'a>(&'a Authority);
 
-impl Drop for Proof<'_> {
+impl Drop for ChallengeGuard<'_> {
     fn drop(&mut self) {
         self.0.certificates.set_challenge(None);
         self.0.challenges.clear();
@@ -293,7 +307,7 @@ async fn new_order(
     if let Some(replaced) = replaced {
         let order = account.new_order(&NewOrder::new(names).replaces(replaced)).await;
         if order.is_ok()
-            || order.as_ref().is_err_and(|error| is_of_type(error, "accountDoesNotExist"))
+            || order.as_ref().is_err_and(|error| is_acme_error(error, "accountDoesNotExist"))
         {
             return order;
         }
@@ -301,7 +315,7 @@ async fn new_order(
     account.new_order(&NewOrder::new(names)).await
 }
 
-fn identifier(certificate: &Certificate) -> Option<CertificateIdentifier<'_>> {
+fn certificate_id(certificate: &Certificate) -> Option<CertificateIdentifier<'_>> {
     CertificateIdentifier::try_from(certificate.der()?).ok()
 }
 
@@ -315,13 +329,13 @@ fn challenge_certificate(domain: &str, digest: &[u8]) -> anyhow::Result<Certific
     Ok(Certificate::challenge_from_pem(pem.as_bytes())?)
 }
 
-fn is_of_type(error: &Error, kind: &str) -> bool {
+fn is_acme_error(error: &Error, kind: &str) -> bool {
     let of = |kind_of: &String| kind_of.strip_prefix("urn:ietf:params:acme:error:") == Some(kind);
     matches!(error, Error::Api(problem) if problem.r#type.as_ref().is_some_and(of))
 }
 
 /// An error with all that led to it, each thing once.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {
@@ -357,6 +371,6 @@ mod tests {
         let root = std::io::Error::other("refused");
         let error = anyhow::Error::new(root).context("connect").context("client: connect");
         let error: Box<dyn std::error::Error + Send + Sync> = error.into();
-        assert_eq!(chain(error.as_ref()), "client: connect: refused");
+        assert_eq!(error_chain(error.as_ref()), "client: connect: refused");
     }
 }

@@ -8,50 +8,50 @@ use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::Session;
-use super::api::Stop;
-use super::table::{Column, Kind, column, date, lines, plain};
-use crate::ask::printable;
+use super::error::ApiError;
+use super::table::{Column, Format, column, date, lines, plain};
+use crate::cli::printable;
 
 const LISTENERS: &[Column] = &[
-    column("protocol", "/protocol", Kind::Text),
-    column("address", "/address", Kind::Text),
-    column("mode", "/mode", Kind::Text),
-    column("requests", "/traffic/requests", Kind::Count),
-    column("responses", "/traffic/responses", Kind::Count),
-    column("refusals", "/traffic/refusals", Kind::Count),
-    column("drops", "/traffic/drops", Kind::Count),
-    column("connections", "/traffic/connections_open", Kind::Count),
-    column("received", "/traffic/bytes_in", Kind::Bytes),
-    column("sent", "/traffic/bytes_out", Kind::Bytes),
+    column("protocol", "/protocol", Format::Text),
+    column("address", "/address", Format::Text),
+    column("mode", "/mode", Format::Text),
+    column("requests", "/traffic/requests", Format::Count),
+    column("responses", "/traffic/responses", Format::Count),
+    column("refusals", "/traffic/refusals", Format::Count),
+    column("drops", "/traffic/drops", Format::Count),
+    column("connections", "/traffic/connections_open", Format::Count),
+    column("received", "/traffic/bytes_in", Format::Bytes),
+    column("sent", "/traffic/bytes_out", Format::Bytes),
 ];
 
 const CLIENTS: &[Column] = &[
-    column("samples", "/samples", Kind::Count),
-    column("peer id", "/prefix", Kind::Text),
-    column("client", "/name", Kind::Text),
-    column("version", "/version", Kind::Text),
+    column("samples", "/samples", Format::Count),
+    column("peer id", "/prefix", Format::Text),
+    column("client", "/name", Format::Text),
+    column("version", "/version", Format::Text),
 ];
 
 const CERTIFICATES: &[Column] =
-    &[column("expires", "/expires", Kind::Date), column("name", "/name", Kind::Text)];
+    &[column("expires", "/expires", Format::Date), column("name", "/name", Format::Text)];
 
-pub(super) fn listeners(session: &Session) -> Result<(), Stop> {
+pub(super) fn listeners(session: &Session) -> Result<(), ApiError> {
     session.list("GET /listeners", "listeners", LISTENERS)
 }
 
-pub(super) fn clients(session: &Session) -> Result<(), Stop> {
+pub(super) fn clients(session: &Session) -> Result<(), ApiError> {
     session.list("GET /clients", "clients", CLIENTS)
 }
 
 /// Fails if something is not well.
-pub(super) fn health(session: &Session) -> Result<(), Stop> {
+pub(super) fn health(session: &Session) -> Result<(), ApiError> {
     let is_known = |status: &StatusCode| matches!(status.as_u16(), 200 | 503);
-    let (status, health) = session.api.ask_for("GET /health", None, is_known)?;
-    session.tell(&health, lines)?;
+    let (status, health) = session.api.request_with_status("GET /health", None, is_known)?;
+    session.print_value(&health, lines)?;
     if status.is_success() {
         return Ok(());
     }
-    Err(Stop::Failed(format!("{}: not all is well", session.api.url())))
+    Err(ApiError::Failed(format!("{}: not all is well", session.api.url())))
 }
 
 #[derive(Subcommand)]
@@ -84,10 +84,12 @@ fn setting(text: &str) -> Result<(String, Value), String> {
 }
 
 impl Config {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::Show => show(session),
-            Self::Reload => session.tell(&session.api.ask("POST /config/reload", None)?, reloaded),
+            Self::Reload => {
+                session.print_value(&session.api.request("POST /config/reload", None)?, reloaded)
+            }
             Self::Set { settings } => change(session, settings.iter().cloned().collect()),
             Self::Unset { keys } => {
                 change(session, keys.iter().map(|key| (key.clone(), Value::Null)).collect())
@@ -96,8 +98,8 @@ impl Config {
     }
 }
 
-fn show(session: &Session) -> Result<(), Stop> {
-    let all = session.api.ask("GET /config", None)?;
+fn show(session: &Session) -> Result<(), ApiError> {
+    let all = session.api.request("GET /config", None)?;
     let mut text = String::new();
     for setting in all["settings"].as_array().map(Vec::as_slice).unwrap_or_default() {
         text += &if session.json {
@@ -111,9 +113,9 @@ fn show(session: &Session) -> Result<(), Stop> {
     session.print(&text)
 }
 
-fn change(session: &Session, wishes: Map<String, Value>) -> Result<(), Stop> {
-    let done = session.api.ask("PATCH /config", Some(&wishes.into()))?;
-    session.tell(&done, reloaded)
+fn change(session: &Session, body: Map<String, Value>) -> Result<(), ApiError> {
+    let done = session.api.request("PATCH /config", Some(&body.into()))?;
+    session.print_value(&done, reloaded)
 }
 
 fn reloaded(outcome: &Value) -> String {
@@ -150,10 +152,10 @@ pub(super) enum Level {
 }
 
 /// Between looks at the log.
-const PAUSE: Duration = Duration::from_secs(1);
+const POLL_PERIOD: Duration = Duration::from_secs(1);
 
 impl Log {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::Level { level } => {
                 let name = match level {
@@ -165,25 +167,25 @@ impl Log {
                     Some(Level::Trace) => Some("trace"),
                 };
                 let answer = match name {
-                    None => session.api.ask("GET /log/level", None)?,
+                    None => session.api.request("GET /log/level", None)?,
                     Some(name) => {
-                        session.api.ask("PUT /log/level", Some(&json!({ "level": name })))?
+                        session.api.request("PUT /log/level", Some(&json!({ "level": name })))?
                     }
                 };
-                session.tell(&answer, |answer| format!("{}\n", plain(&answer["level"])))
+                session.print_value(&answer, |answer| format!("{}\n", plain(&answer["level"])))
             }
             Self::Show { follow } => follow_log(session, *follow),
         }
     }
 }
 
-fn follow_log(session: &Session, goes_on: bool) -> Result<(), Stop> {
+fn follow_log(session: &Session, goes_on: bool) -> Result<(), ApiError> {
     let mut after = 0;
     loop {
-        let log = session.api.ask(&format!("GET /log?after={after}"), None)?;
+        let log = session.api.request(&format!("GET /log?after={after}"), None)?;
         for line in log["lines"].as_array().map(Vec::as_slice).unwrap_or_default() {
             after = line["id"].as_u64().unwrap_or_default().max(after);
-            session.tell(line, |line| {
+            session.print_value(line, |line| {
                 let time = date(line["time"].as_u64().unwrap_or_default());
                 let [level, target, text] =
                     ["level", "target", "text"].map(|name| plain(&line[name]));
@@ -193,7 +195,7 @@ fn follow_log(session: &Session, goes_on: bool) -> Result<(), Stop> {
         if !goes_on {
             return Ok(());
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_PERIOD);
     }
 }
 
@@ -206,12 +208,12 @@ pub(super) enum Certificates {
 }
 
 impl Certificates {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::Status => session.list("GET /certificates", "certificates", CERTIFICATES),
             Self::Reload => {
-                session.api.ask("POST /certificates/reload", None)?;
-                session.done("certificates and lists are read again")
+                session.api.request("POST /certificates/reload", None)?;
+                session.print_done("certificates and lists are read again")
             }
         }
     }

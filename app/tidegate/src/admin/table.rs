@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::ask::printable;
+use crate::cli::printable;
 use crate::dates;
 
 /// A column, and where its figure is in each thing.
@@ -12,17 +12,17 @@ pub(super) struct Column {
     head: &'static str,
     /// A JSON pointer (RFC 6901).
     place: &'static str,
-    kind: Kind,
+    kind: Format,
 }
 
 /// How a figure is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Format {
     Text,
     /// A number, on the right; of an object, the sum of what is in it.
     Count,
     /// A bound, of which 0 is none.
-    Bound,
+    Limit,
     /// Seconds since 1970.
     Date,
     /// Seconds.
@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Bytes,
 }
 
-pub(super) const fn column(head: &'static str, place: &'static str, kind: Kind) -> Column {
+pub(super) const fn column(head: &'static str, place: &'static str, kind: Format) -> Column {
     Column { head, place, kind }
 }
 
@@ -65,7 +65,7 @@ impl Table {
             for ((cell, width), column) in row.iter().zip(&self.widths).zip(self.columns) {
                 // Writing to a string cannot fail.
                 let _ = match column.kind {
-                    Kind::Text | Kind::Date => write!(line, "{cell:<width$}  "),
+                    Format::Text | Format::Date => write!(line, "{cell:<width$}  "),
                     _ => write!(line, "{cell:>width$}  "),
                 };
             }
@@ -80,11 +80,11 @@ impl Column {
     fn of(&self, thing: &Value) -> String {
         let value = thing.pointer(self.place).unwrap_or(&Value::Null);
         match (self.kind, value.as_u64()) {
-            (Kind::Bound, Some(0)) => "-".into(),
-            (Kind::Date, Some(seconds)) => date(seconds),
-            (Kind::Span, Some(seconds)) => span(seconds),
-            (Kind::Bytes, Some(count)) => bytes(count as f64),
-            (Kind::Count, None) if value.is_object() => sum(value).to_string(),
+            (Format::Limit, Some(0)) => "-".into(),
+            (Format::Date, Some(seconds)) => date(seconds),
+            (Format::Span, Some(seconds)) => span(seconds),
+            (Format::Bytes, Some(count)) => bytes(count as f64),
+            (Format::Count, None) if value.is_object() => sum(value).to_string(),
             _ => plain(value),
         }
     }
@@ -167,12 +167,12 @@ mod tests {
     use serde_json::json;
 
     const COLUMNS: &[Column] = &[
-        column("id", "/id", Kind::Count),
-        column("name", "/name", Kind::Text),
-        column("bound", "/bound", Kind::Bound),
-        column("ends", "/ends", Kind::Date),
-        column("sent", "/totals/sent", Kind::Bytes),
-        column("all", "/totals", Kind::Count),
+        column("id", "/id", Format::Count),
+        column("name", "/name", Format::Text),
+        column("bound", "/bound", Format::Limit),
+        column("ends", "/ends", Format::Date),
+        column("sent", "/totals/sent", Format::Bytes),
+        column("all", "/totals", Format::Count),
     ];
 
     #[test]

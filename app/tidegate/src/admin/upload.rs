@@ -12,14 +12,14 @@ use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::Notify;
 use types::InfoHash;
 
-use super::api::Stop;
+use super::error::ApiError;
 
 /// How long a server is waited for to say that it wants the list. Some never say so.
-const GO_TIME: Duration = Duration::from_secs(10);
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a line, with its comment.
 const LINE_MAX: u64 = 4096;
 /// Bytes that are sent at a time, at least.
-const PIECE: usize = 64 * 1024;
+const CHUNK_MIN: usize = 64 * 1024;
 
 /// The list as a request's body. It breaks off at the first line that is wrong, and then the API, which
 /// has not seen its end, changes nothing.
@@ -27,47 +27,54 @@ pub(super) struct Upload {
     source: Box<dyn BufRead + Send>,
     name: String,
     line: usize,
-    fault: Fault,
-    go: Arc<Notify>,
+    error: UploadError,
+    continue_signal: Arc<Notify>,
     /// Until it may begin.
     wait: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 /// What is wrong with a list, once that is known.
 #[derive(Clone, Default)]
-pub(super) struct Fault(Arc<Mutex<Option<String>>>);
+pub(super) struct UploadError(Arc<Mutex<Option<String>>>);
 
-impl Fault {
-    pub(super) fn take(&self) -> Option<Stop> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map(Stop::Failed)
+impl UploadError {
+    pub(super) fn take(&self) -> Option<ApiError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map(ApiError::Failed)
     }
 }
 
 impl Upload {
     /// Sends what `source` holds: a hash a line, with `#` before comments. `name` is for people.
     pub(super) fn new(name: String, source: Box<dyn BufRead + Send>) -> Self {
-        let go = Arc::new(Notify::new());
-        let told = Arc::clone(&go);
+        let continue_signal = Arc::new(Notify::new());
+        let told = Arc::clone(&continue_signal);
         let wait = async move {
-            let _ = tokio::time::timeout(GO_TIME, told.notified()).await;
+            let _ = tokio::time::timeout(CONTINUE_TIMEOUT, told.notified()).await;
         };
         let wait: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(wait);
-        Self { source, name, line: 0, fault: Fault::default(), go, wait: Some(wait) }
+        Self {
+            source,
+            name,
+            line: 0,
+            error: UploadError::default(),
+            continue_signal,
+            wait: Some(wait),
+        }
     }
 
-    pub(super) fn fault(&self) -> Fault {
-        self.fault.clone()
+    pub(super) fn error(&self) -> UploadError {
+        self.error.clone()
     }
 
     /// What is told when the server wants the list.
-    pub(super) fn go(&self) -> Arc<Notify> {
-        Arc::clone(&self.go)
+    pub(super) fn continue_signal(&self) -> Arc<Notify> {
+        Arc::clone(&self.continue_signal)
     }
 
     /// The next lines; none at the end.
-    fn piece(&mut self) -> Result<String, String> {
-        let (mut piece, mut line) = (String::with_capacity(PIECE + 41), Vec::new());
-        while piece.len() < PIECE {
+    fn chunk(&mut self) -> Result<String, String> {
+        let (mut chunk, mut line) = (String::with_capacity(CHUNK_MIN + 41), Vec::new());
+        while chunk.len() < CHUNK_MIN {
             line.clear();
             let read = (&mut self.source).take(LINE_MAX).read_until(b'\n', &mut line);
             self.line += 1;
@@ -82,10 +89,10 @@ impl Upload {
             if !hash.is_empty() {
                 let hash = InfoHash::from_hex(hash).map_err(|error| bad(&error))?;
                 // Writing to a string cannot fail.
-                let _ = writeln!(piece, "{hash}");
+                let _ = writeln!(chunk, "{hash}");
             }
         }
-        Ok(piece)
+        Ok(chunk)
     }
 }
 
@@ -102,13 +109,13 @@ impl Body for Upload {
             ready!(wait.as_mut().poll(context));
             self.wait = None;
         }
-        Poll::Ready(match self.piece() {
-            Ok(piece) if piece.is_empty() => None,
-            Ok(piece) => Some(Ok(Frame::data(Bytes::from(piece)))),
-            Err(fault) => {
-                let text = format!("{fault}: nothing was changed");
-                *self.fault.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
-                Some(Err(fault.into()))
+        Poll::Ready(match self.chunk() {
+            Ok(chunk) if chunk.is_empty() => None,
+            Ok(chunk) => Some(Ok(Frame::data(Bytes::from(chunk)))),
+            Err(error) => {
+                let text = format!("{error}: nothing was changed");
+                *self.error.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+                Some(Err(error.into()))
             }
         })
     }
@@ -122,11 +129,11 @@ mod tests {
         let mut upload = Upload::new("x".into(), Box::new(text.as_bytes()));
         let mut all = String::new();
         loop {
-            let piece = upload.piece()?;
-            if piece.is_empty() {
+            let chunk = upload.chunk()?;
+            if chunk.is_empty() {
                 return Ok(all);
             }
-            all += &piece;
+            all += &chunk;
         }
     }
 

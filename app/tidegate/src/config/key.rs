@@ -1,66 +1,105 @@
-//! What a key of the configuration is.
+//! What a key of the configuration is, where its value comes from, and what can be wrong with it.
 
-/// A key of the configuration.
+use std::fmt;
+use std::path::PathBuf;
+
+/// A key of the configuration. All of them are in [`super::keys`].
 #[derive(Debug)]
 pub(crate) struct Key {
-    /// `section.key`; a section below another one has a dot in its name.
+    /// `section.key`; a subsection has a dot in its name.
     pub(crate) name: &'static str,
-    /// What values it takes.
+    /// The values it accepts.
     pub(crate) kind: Kind,
-    /// Its default, as TOML.
-    pub(crate) default: &'static str,
-    /// Whether a reload puts it in force.
-    pub(crate) live: bool,
-    /// Whether a `[[listener]]` may have its own.
-    pub(crate) own: bool,
-    /// What it does: the comment that `config init` writes, without the hash signs.
-    pub(crate) help: &'static str,
+    /// Whether a reload applies a new value.
+    pub(crate) reloadable: bool,
+    /// Whether a `[[listener]]` table can override it.
+    pub(crate) per_listener: bool,
+    /// Its documentation, line by line: the comment that `config init` writes above it.
+    pub(crate) help: &'static [&'static str],
 }
 
 impl Key {
-    /// The section that it stands in.
+    /// A key without a name, to be completed.
+    pub(super) const BLANK: Self =
+        Self { name: "", kind: Kind::Text, reloadable: false, per_listener: false, help: &[] };
+
+    /// The section it belongs to.
     pub(crate) fn section(&self) -> &'static str {
         self.name.rsplit_once('.').map_or("", |(section, _)| section)
     }
+
+    /// Its name within the section.
+    pub(crate) fn short_name(&self) -> &'static str {
+        self.name.rsplit_once('.').map_or(self.name, |(_, name)| name)
+    }
 }
 
-/// What values a key takes.
+/// The values a key accepts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// A whole number from the first to the second.
+    /// An integer within these inclusive bounds.
     Int(u32, u32),
     /// true or false.
     Flag,
-    /// Any text.
+    /// Any string.
     Text,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A list of texts.
+    /// A list of strings.
     List,
-    /// A list of tables, each with these keys, whose values are texts.
-    Tables(&'static [&'static str]),
+    /// A list of tables with `chain` and `key`, both paths.
+    Certificates,
 }
 
-pub(super) const fn key(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    help: &'static str,
-) -> Key {
-    Key { name, kind, default, live: false, own: false, help }
+/// A section of the configuration.
+pub(crate) struct Section {
+    /// Its name, as between brackets.
+    pub(crate) name: &'static str,
+    /// Its documentation, line by line.
+    pub(crate) help: &'static [&'static str],
 }
 
-/// The same for a key that a reload puts in force.
-pub(super) const fn live(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    help: &'static str,
-) -> Key {
-    Key { name, kind, default, live: true, own: false, help }
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File {
+        path: PathBuf,
+        line: usize,
+    },
+    /// The environment variable of this name.
+    Environment(String),
+    /// The management API.
+    Api,
 }
 
-/// The same for a key that a `[[listener]]` may have, too.
-pub(super) const fn own(key: Key) -> Key {
-    Key { own: true, ..key }
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => write!(f, "default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(variable) => write!(f, "{variable}"),
+            Self::Api => write!(f, "api"),
+        }
+    }
+}
+
+/// A mistake in the configuration, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// `FILE:LINE`, an environment variable, `api` or `default`.
+    place: String,
+    text: String,
+}
+
+impl Problem {
+    pub(super) fn new(place: impl fmt::Display, text: String) -> Self {
+        Self { place: place.to_string(), text }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.text)
+    }
 }

@@ -1,549 +1,373 @@
-//! Every key there is. The one place that names them all: reading, `config init`, `config show` and
-//! the messages about mistakes come from this table.
+//! Every key of the configuration, with its type, bounds, default and documentation.
+//!
+//! Nothing else names them: reading files, variables and the API, `config init`, `config show` and
+//! the messages about mistakes all come from this table.
 
+use front::http::ForwardedHeader;
+use net::Engine;
+use net::tls::CertificateFiles;
+use tracker::PrivateAddresses;
+use tracker::access::Mode;
 use types::limits;
 
-use super::key::{Key, Kind, key, live, own};
-use super::listeners::Transport;
+use super::choices::{Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, Transport};
+use super::key::{Key, Kind, Section};
+use super::schema::{default_value, kind, settings, value_type};
+use super::setting::{AnySetting, Setting};
 
-/// What a `[[listener]]` must have.
-pub(crate) const PROTOCOL: Key = key(
-    "protocol",
-    Kind::Choice(&Transport::LABELS),
-    r#""http""#,
-    "udp, http (with WebSocket) or tls (https and wss)",
-);
-/// Where it listens.
-pub(crate) const LISTEN: Key =
-    key("listen", Kind::List, r#"["127.0.0.1:8080"]"#, "addresses, as in [\"127.0.0.1:8080\"]");
+/// The protocol of a `[[listener]]`.
+pub(super) static PROTOCOL: Key = Key {
+    name: "protocol",
+    kind: Kind::Choice(Transport::WORDS),
+    help: &["udp, http (with WebSocket) or tls (HTTPS and wss)"],
+    ..Key::BLANK
+};
+/// The addresses of a `[[listener]]`.
+pub(super) static LISTEN: Key = Key {
+    name: "listen",
+    kind: Kind::List,
+    help: &[r#"addresses to listen on, e.g. ["127.0.0.1:8080"]"#],
+    ..Key::BLANK
+};
 
 const DAY_S: u32 = 24 * 3600;
-/// More than any machine can serve in a second.
+/// More than any machine can serve in a second, and as much as the counters behind it can hold.
 const RATE_MAX: u32 = 1_000_000;
-/// More than the counters behind it can hold.
-const BAN_RATE_MAX: u32 = 1_000_000;
+const WORKERS_MAX: u32 = limits::WORKERS_MAX as u32;
+const CONNECTIONS_MAX: u32 = limits::CONNECTIONS_MAX as u32;
+const PEERS_MAX: u32 = limits::PEERS_HTTP_MAX as u32;
+/// `limits.exempt` by default: loopback and private networks.
+const PRIVATE_NETWORKS: [&str; 6] =
+    ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"];
 
-/// All keys, section by section.
-pub(crate) const KEYS: &[Key] = &[
-    key(
-        "udp.listen",
-        Kind::List,
-        r#"["0.0.0.0:6969", "[::]:6969"]"#,
-        "Where to listen; [] is off. A v6 address takes no v4 traffic.",
-    ),
-    key(
-        "udp.workers",
-        Kind::Int(0, limits::WORKERS_MAX as u32),
-        "0",
-        "Threads; 0 is one for each core.",
-    ),
-    key(
-        "udp.engine",
-        Kind::Choice(&["auto", "mmsg", "portable", "uring", "xdp"]),
-        r#""auto""#,
-        "How datagrams move: auto, mmsg (Linux, a system call for a batch) or portable.\n\
-         uring and xdp are reserved.",
-    ),
-    key(
-        "udp.receive_buffer_bytes",
-        Kind::Int(0, 1 << 30),
-        "8388608",
-        "Kernel memory for datagrams that wait, for each socket; 0 is the system's default.\n\
-         The start says what was granted: net.core.rmem_max may limit it.",
-    ),
-    own(key(
-        "udp.simple_proxy",
-        Kind::Flag,
-        "false",
-        "Whether udp.trusted_proxies put Cloudflare's Simple Proxy header before each datagram, and\n\
-         want it before each reply. From them nothing else is taken, from others no such header.",
-    )),
-    own(key("udp.trusted_proxies", Kind::List, "[]", "Addresses and networks of those proxies.")),
-    key("udp.pin_cores", Kind::Flag, "false", "Keep each UDP worker on a core of its own."),
-    key(
-        "http.listen",
-        Kind::List,
-        r#"["0.0.0.0:6969", "[::]:6969"]"#,
-        "Where to listen; [] is off.",
-    ),
-    key(
-        "http.workers",
-        Kind::Int(0, limits::WORKERS_MAX as u32),
-        "0",
-        "Threads; 0 is one for each core.",
-    ),
-    own(key("http.websocket", Kind::Flag, "true", "WebTorrent on the same ports.")),
-    own(key(
-        "http.websocket_paths",
-        Kind::List,
-        "[]",
-        "Paths on which WebSockets are made, as in [\"/\", \"/announce\"]; [] is all paths that\n\
-         mean nothing in HTTP.",
-    )),
-    own(key(
-        "http.websocket_origins_allow",
-        Kind::List,
-        "[]",
-        "Sites whose pages may use the tracker, as in [\"https://example.org\"]; [] is all. An\n\
-         empty text stands for clients that are no web pages.",
-    )),
-    own(key("http.websocket_origins_deny", Kind::List, "[]", "Sites whose pages may not.")),
-    own(key(
-        "http.websocket_message_bytes",
-        Kind::Int(1024, limits::WS_MESSAGE_MAX as u32),
-        "131072",
-        "The longest message taken. A browser on a host with many addresses sends 24 kB.",
-    )),
-    own(key(
-        "http.websocket_messages_per_s",
-        Kind::Int(0, u32::MAX),
-        "1000",
-        "Messages taken from one connection in a second, the others wait; 0 is no limit.",
-    )),
-    own(key(
-        "http.websocket_torrents_max",
-        Kind::Int(1, 10_000_000),
-        "10000",
-        "Torrents that one connection may be in.",
-    )),
-    own(key(
-        "http.websocket_unread_bytes",
-        Kind::Int(64 * 1024, 1 << 30),
-        "262144",
-        "Bytes kept for a client that does not read; more close it. http.write_timeout_s holds\n\
-         too.",
-    )),
-    own(key(
-        "http.websocket_ping_s",
-        Kind::Int(1, DAY_S),
-        "45",
-        "Seconds of silence after which a client is pinged, which keeps proxies content, too.",
-    )),
-    own(key(
-        "http.websocket_idle_timeout_s",
-        Kind::Int(1, DAY_S),
-        "110",
-        "Seconds of silence after which a client is gone.",
-    )),
-    own(key(
-        "http.trusted_proxies",
-        Kind::List,
-        "[]",
-        "Addresses and networks of proxies that are believed when they say for whom they speak, as\n\
-         in [\"127.0.0.1\", \"10.0.0.0/8\"].",
-    )),
-    own(key(
-        "http.forwarded_header",
-        Kind::Choice(&["x-forwarded-for", "forwarded"]),
-        r#""x-forwarded-for""#,
-        "The header in which they do: x-forwarded-for, or forwarded (RFC 7239). Only the one that\n\
-         your proxies write can be believed; the other one they pass on as the client sent it.",
-    )),
-    own(key(
-        "http.proxy_protocol",
-        Kind::Choice(&["off", "v1v2"]),
-        r#""off""#,
-        "v1v2: each connection from trusted_proxies begins with a PROXY header, of version 1 or 2,\n\
-         and is closed if it does not. From others such a header is bad HTTP.",
-    )),
-    own(key(
-        "http.connections_max",
-        Kind::Int(1, limits::CONNECTIONS_MAX as u32),
-        "50000",
-        "Connections that each worker holds; more are closed as they come. In a [[listener]]: those\n\
-         that it holds there.",
-    )),
-    live(
-        "http.connections_per_prefix_max",
-        Kind::Int(0, limits::CONNECTIONS_MAX as u32),
-        "5000",
-        "Connections that the clients of one prefix may hold, at all workers together; more are\n\
-         closed as they come. 0 is no limit. [limits] says what a prefix is, and who is exempt.",
-    ),
-    own(key(
-        "http.head_timeout_s",
-        Kind::Int(1, 3600),
-        "10",
-        "Seconds that a request may take to come.",
-    )),
-    own(key(
-        "http.idle_timeout_s",
-        Kind::Int(1, 3600),
-        "60",
-        "Seconds that a connection may be silent between requests.",
-    )),
-    own(key(
-        "http.write_timeout_s",
-        Kind::Int(1, 3600),
-        "20",
-        "Seconds that an answer may take to leave.",
-    )),
-    key(
-        "http.non_compact",
-        Kind::Flag,
-        "false",
-        "Honour compact=0 with lists of dictionaries and peer ids (BEP 3), for very old\n\
-         clients. Peer ids are stored then, which takes tens of bytes for each peer.",
-    ),
-    key(
-        "tls.listen",
-        Kind::List,
-        "[]",
-        "Where to listen, as in [\"0.0.0.0:443\", \"[::]:443\"]; [] is off.",
-    ),
-    live(
-        "tls.certificates",
-        Kind::Tables(&["chain", "key"]),
-        "[]",
-        "PEM files, as in [{ chain = \"chain.pem\", key = \"key.pem\" }]: the certificate with those\n\
-         of the authorities between it and the root, and its key. Of several, clients get the one\n\
-         for the name they ask for, or else the first. Read again on SIGHUP and when a file\n\
-         changes; if something is wrong then, the certificates in force stay.",
-    ),
-    live(
-        "tls.acme.domains",
-        Kind::List,
-        "[]",
-        "Host names of this tracker, as in [\"tracker.example.org\"], each of which gets a\n\
-         certificate; [] is off. tls.certificates go before them.",
-    ),
-    live(
-        "tls.acme.terms_of_service_agreed",
-        Kind::Flag,
-        "false",
-        "true says that you agree to the authority's terms of service. There are no certificates\n\
-         without that.",
-    ),
-    live(
-        "tls.acme.contact",
-        Kind::List,
-        "[]",
-        "Mail addresses, as in [\"you@example.org\"], to which the authority may write.",
-    ),
-    live(
-        "tls.acme.cache",
-        Kind::Text,
-        r#""""#,
-        "A folder for the account, certificates and keys, which must outlive restarts. It is made\n\
-         if it is not there; tidegate must be able to write to it. Several processes may share it:\n\
-         one of them renews.",
-    ),
-    live(
-        "tls.acme.challenge",
-        Kind::Choice(&["tls-alpn-01", "http-01"]),
-        r#""tls-alpn-01""#,
-        "How the authority sees that a host is this one: tls-alpn-01 (it connects to port 443, which\n\
-         must lead to tls.listen) or http-01 (it connects to port 80, which must lead to\n\
-         http.listen).",
-    ),
-    live(
-        "tls.acme.directory",
-        Kind::Text,
-        r#""https://acme-v02.api.letsencrypt.org/directory""#,
-        "Where the authority's ACME server is (RFC 8555). To try things out without meeting limits:\n\
-         https://acme-staging-v02.api.letsencrypt.org/directory",
-    ),
-    live(
-        "tls.acme.ca",
-        Kind::Text,
-        r#""""#,
-        "A PEM file with root certificates by which the ACME server itself is believed, beside the\n\
-         usual ones: for authorities of one's own.",
-    ),
-    live(
-        "tracker.interval_s",
-        Kind::Int(1, DAY_S),
-        "1800",
-        "Seconds between a client's announces.",
-    ),
-    live(
-        "tracker.interval_min_s",
-        Kind::Int(1, DAY_S),
-        "900",
-        "Seconds before which a client should not announce again (HTTP tells it).",
-    ),
-    live(
-        "tracker.enforce_interval_min",
-        Kind::Flag,
-        "false",
-        "true: an announce that comes sooner is refused, and the client told when to come back,\n\
-         unless it has an event (started, completed, stopped) or its peer's role has changed.\n\
-         interval_min_s is taken 15 s shorter, and ages are known to 16 s: who is early by less\n\
-         than 47 s may get through. WebTorrent: half of websocket_interval_s.",
-    ),
-    live(
-        "tracker.interval_jitter_s",
-        Kind::Int(0, DAY_S),
-        "0",
-        "Up to so many seconds are added to interval_s by chance, to spread clients that\n\
-         came together.",
-    ),
-    live(
-        "tracker.peer_lifetime_s",
-        Kind::Int(2, limits::PEER_LIFETIME_S_MAX),
-        "2700",
-        "Seconds without an announce after which a peer is forgotten.",
-    ),
-    live(
-        "tracker.numwant_default",
-        Kind::Int(0, limits::PEERS_HTTP_MAX as u32),
-        "50",
-        "Peers for a client that does not say how many it wants.",
-    ),
-    live(
-        "tracker.numwant_max",
-        Kind::Int(0, limits::PEERS_HTTP_MAX as u32),
-        "200",
-        "Peers for any client. A UDP answer holds 242 over IPv4 and 79 over IPv6 at most.",
-    ),
-    live(
-        "tracker.connection_id_lifetime_s",
-        Kind::Int(1, DAY_S),
-        "120",
-        "Seconds for which a UDP connection id is good at least; twice that at most.",
-    ),
-    own(live(
-        "tracker.private_addresses",
-        Kind::Choice(&["auto", "allow", "deny"]),
-        r#""auto""#,
-        "Peers whose address is not public (private, loopback, link-local, documentation). auto:\n\
-         taken if the address at which they reach the tracker is not public either. Multicast and\n\
-         unspecified addresses are never taken. WebTorrent peers need no address.",
-    )),
-    live(
-        "tracker.websocket_interval_s",
-        Kind::Int(1, limits::PEER_LIFETIME_S_MAX / 2),
-        "120",
-        "Seconds between a WebTorrent client's announces. One that is silent for two intervals\n\
-         is forgotten.",
-    ),
-    own(live(
-        "access.mode",
-        Kind::Choice(&["open", "allow", "deny", "both"]),
-        r#""open""#,
-        "open: every torrent. allow: those on the allow list. deny: all but those on the deny\n\
-         list. both: those on the allow list that are not on the deny list.",
-    )),
-    own(live(
-        "access.allow",
-        Kind::Text,
-        r#""""#,
-        "Files of info hashes, one on a line: 40 hex digits, or 64 of a v2 hash. # begins a\n\
-         comment. Read again on SIGHUP and when the file changes; a file with a bad line is\n\
-         reported, and the list in force stays.",
-    )),
-    own(live("access.deny", Kind::Text, r#""""#, "")),
-    own(live(
-        "access.private",
-        Kind::Flag,
-        "false",
-        "true: users need a key, which stands in their announce URL: /announce/KEY, /KEY/announce,\n\
-         ?passkey=KEY or ?key=KEY; WebSocket: /KEY, too. Scrapes over UDP have no URL, and are refused.",
-    )),
-    live(
-        "access.keys",
-        Kind::Text,
-        r#""""#,
-        "A file of such keys, one on a line, and behind it whatever tells you whose it is. A key has 16\n\
-         to 64 characters of A-Z a-z 0-9 _ -. # begins a comment. Read again as the lists are.",
-    ),
-    own(live(
-        "access.clients_allow",
-        Kind::List,
-        "[]",
-        "Beginnings of peer ids (BEP 20), as in [\"-TR\", \"-qB\"]: other client software is refused; []\n\
-         is all. Software can lie about its peer id.",
-    )),
-    own(live(
-        "access.clients_deny",
-        Kind::List,
-        "[]",
-        "Beginnings of peer ids whose software is refused, as in [\"-XL\", \"-TR2\"].",
-    )),
-    key(
-        "limits.memory_mib",
-        Kind::Int(0, u32::MAX),
-        "0",
-        "Memory for torrents and peers, MiB; 0 is no limit. Near it idle peers are forgotten\n\
-         early, at it new ones are answered but not stored.",
-    ),
-    live(
-        "limits.announces_per_s",
-        Kind::Int(0, RATE_MAX),
-        "0",
-        "Announces in a second from one prefix, over all protocols together; 0 is no limit. More\n\
-         are refused, over UDP in silence. A client with 10,000 torrents needs 6; a mobile\n\
-         operator's shared address needs hundreds.",
-    ),
-    live(
-        "limits.announces_burst",
-        Kind::Int(0, RATE_MAX),
-        "0",
-        "Announces that may come at once, as when a client starts; 0 is ten seconds' worth.",
-    ),
-    live("limits.scrapes_per_s", Kind::Int(0, RATE_MAX), "0", "The same for scrapes."),
-    live("limits.scrapes_burst", Kind::Int(0, RATE_MAX), "0", "The same for scrapes."),
-    live(
-        "limits.connects_per_s",
-        Kind::Int(0, RATE_MAX),
-        "0",
-        "The same for UDP connects, which come before a client's address is verified: who forges\n\
-         another's address can use these up for it. Few clients connect more than once a minute.",
-    ),
-    live("limits.connects_burst", Kind::Int(0, RATE_MAX), "0", "The same for UDP connects."),
-    live(
-        "limits.kernel_block_per_s",
-        Kind::Int(0, RATE_MAX),
-        "10000",
-        "A prefix of which a worker drops more announces and scrapes than that in a second is shut\n\
-         out: the kernel drops all of its UDP, before it costs anybody else's. 0 is never. Linux.",
-    ),
-    live("limits.kernel_block_s", Kind::Int(1, DAY_S), "10", "For how many seconds."),
-    live(
-        "limits.prefix_v4_bits",
-        Kind::Int(0, 32),
-        "32",
-        "Bits of an IPv4 address that make a prefix, whose clients are taken for one.",
-    ),
-    live(
-        "limits.prefix_v6_bits",
-        Kind::Int(0, 128),
-        "64",
-        "The same of an IPv6 address. Who has one address has the other 2^64 of its network, too.",
-    ),
-    live(
-        "limits.exempt",
-        Kind::List,
-        r#"["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"]"#,
-        "Addresses and networks for which neither these limits hold nor that of connections.",
-    ),
-    key(
-        "limits.buckets",
-        Kind::Int(1, limits::BUCKETS_MAX),
-        "65536",
-        "Prefixes remembered for each of the three rates, 8 bytes each. Who asks most is\n\
-         remembered longest; too small a table limits less, and harms nobody.",
-    ),
-    live(
-        "bans.malformed_per_min",
-        Kind::Int(0, BAN_RATE_MAX),
-        "0",
-        "More than so many things in a minute that are no requests: broken HTTP, WebSocket frames and\n\
-         messages, and malformed UDP packets with a good connection id. The address is no forgery.",
-    ),
-    live(
-        "bans.wrong_keys_per_min",
-        Kind::Int(0, BAN_RATE_MAX),
-        "0",
-        "The same for requests with keys that nobody has. The address is no forgery; an expired key,\n\
-         or none, does not count.",
-    ),
-    live(
-        "bans.bad_connection_ids_per_min",
-        Kind::Int(0, BAN_RATE_MAX),
-        "0",
-        "The same for UDP packets without a good connection id. Beware: anybody can send these in the\n\
-         name of anybody else, and so have whom he likes banned.",
-    ),
-    live("bans.time_s", Kind::Int(1, 30 * DAY_S), "3600", "Seconds for which they are banned."),
-    key("admin.listen", Kind::List, r#"["127.0.0.1:6970"]"#, "Where to listen; [] is off."),
-    key("admin.tls", Kind::Flag, "false", "Whether it speaks HTTPS, by the certificates of [tls]."),
-    key(
-        "admin.requests_per_s",
-        Kind::Int(0, RATE_MAX),
-        "100",
-        "API requests that one token may make in a second, twice as many at once; 0 is no limit.",
-    ),
-    key(
-        "admin.wrong_tokens_per_min",
-        Kind::Int(1, RATE_MAX),
-        "60",
-        "Wrong tokens that may come from one address, beyond 20 at once, before nothing from there is looked at.",
-    ),
-    key(
-        "admin.cors_origins",
-        Kind::List,
-        "[]",
-        "Web sites whose pages may use the API, with tokens: as \"https://example.org\".",
-    ),
-    key(
-        "admin.webhook_ports",
-        Kind::List,
-        "[]",
-        "TCP ports of other machines that webhooks may be posted to, as \"443\"; [] is no webhooks.\n\
-         The sandbox lets no other connections be made.",
-    ),
-    key(
-        "state.dir",
-        Kind::Text,
-        r#""""#,
-        "The folder of the records, tidegate.db, made if it is not there. Without one they are in\n\
-         memory, and what the API has changed ends with the process.",
-    ),
-    key(
-        "state.flush_s",
-        Kind::Int(1, 3600),
-        "5",
-        "Seconds between writes of counts: downloads of torrents, totals of keys. So much of them a\n\
-         crash can cost; of what the API has acknowledged, nothing.",
-    ),
-    key(
-        "process.user",
-        Kind::Text,
-        r#""""#,
-        "When started as root: the user to become once the ports are bound; empty stays root.",
-    ),
-    key("process.group", Kind::Text, r#""""#, "The group to go with it; empty is the user's own."),
-    key(
-        "process.sandbox",
-        Kind::Choice(&["auto", "off"]),
-        r#""auto""#,
-        "auto: give up, once the ports are bound, what serving does not need (Landlock and\n\
-         seccomp, as far as the kernel has them): files can then be read only in the folders\n\
-         where they are at the start. off: do not.",
-    ),
-    key(
-        "process.shutdown_timeout_s",
-        Kind::Int(0, 3600),
-        "5",
-        "Seconds that answers may take to leave when the tracker stops or is upgraded.",
-    ),
-    key(
-        "trace.endpoint",
-        Kind::Text,
-        r#""""#,
-        "The URL of a collector that takes OTLP over HTTP, as \"http://127.0.0.1:4318/v1/traces\"; empty\n\
-         is off.",
-    ),
-    key(
-        "trace.sample_per_million",
-        Kind::Int(0, 1_000_000),
-        "100000",
-        "Requests to the API that are traced, of a million that belong to no trace yet.",
-    ),
-    live(
-        "log.level",
-        Kind::Text,
-        r#""info""#,
-        "error, warn, info, debug or trace; and others for some areas, as in \"info,front=debug\". Areas:\n\
-         serve, reload, acme, front, api, audit, webhooks, records, traces, libraries: docs/operating.md.",
-    ),
-    key("log.format", Kind::Choice(&["text", "json"]), r#""text""#, "text or json."),
-    live(
-        "log.rate_limit_lines",
-        Kind::Int(0, RATE_MAX),
-        "100",
-        "Lines of the same kind in rate_limit_s; of more, one line tells how many were left out. 0 is no bound.",
-    ),
-    live(
-        "log.rate_limit_s",
-        Kind::Int(1, DAY_S),
-        "10",
-        "For how long lines of the same kind count.",
-    ),
-];
+settings! {
+    /// UDP tracker (BEP 15).
+    ["udp"] udp: UdpSection {
+        /// Addresses to listen on. [] = off. An IPv6 address does not accept IPv4 traffic.
+        listen: List = ["0.0.0.0:6969", "[::]:6969"];
+        /// Worker threads. 0 = one per core.
+        workers: Int(0, WORKERS_MAX) = 0;
+        /// How datagrams are received and sent: auto, mmsg (Linux: one system call per batch) or
+        /// portable. The names uring and xdp are reserved.
+        engine: Choice(Engine) = Engine::Auto;
+        /// Kernel memory for datagrams that wait to be read, per socket. 0 = the system's default.
+        /// The startup output shows how much was granted: net.core.rmem_max may limit it.
+        receive_buffer_bytes: Int(0, 1 << 30) = 8_388_608;
+        /// Whether udp.trusted_proxies put Cloudflare's Simple Proxy header before each datagram
+        /// and expect it before each reply. Then datagrams from them without the header are
+        /// dropped, and so are datagrams with it from any other address.
+        simple_proxy: Flag, per_listener = false;
+        /// Addresses and networks of the proxies that simple_proxy is about.
+        trusted_proxies: List, per_listener = [];
+        /// Pin each UDP worker to its own core.
+        pin_cores: Flag = false;
+    }
 
-/// The key of that name.
-pub(crate) fn find(name: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.name == name)
+    /// HTTP tracker (BEP 3) and WebTorrent.
+    ["http"] http: HttpSection {
+        /// Addresses to listen on. [] = off.
+        listen: List = ["0.0.0.0:6969", "[::]:6969"];
+        /// Worker threads. 0 = one per core.
+        workers: Int(0, WORKERS_MAX) = 0;
+        /// Serve WebTorrent (WebSocket) on the same ports.
+        websocket: Flag, per_listener = true;
+        /// Paths that accept WebSockets, e.g. ["/", "/announce"]. [] = every path without a meaning
+        /// in HTTP.
+        websocket_paths: List, per_listener = [];
+        /// Web sites whose pages may use the tracker, e.g. ["https://example.org"]. [] = all. An
+        /// empty string in the list stands for clients that are not web pages.
+        websocket_origins_allow: List, per_listener = [];
+        /// Web sites whose pages may not use the tracker.
+        websocket_origins_deny: List, per_listener = [];
+        /// Maximum length of a message. A browser on a host with many addresses sends 24 kB.
+        websocket_message_bytes: Int(1024, limits::WS_MESSAGE_MAX as u32), per_listener = 131_072;
+        /// Messages read from one connection per second; further ones wait. 0 = unlimited.
+        websocket_messages_per_s: Int(0, u32::MAX), per_listener = 1000;
+        /// Maximum number of torrents per connection.
+        websocket_torrents_max: Int(1, 10_000_000), per_listener = 10_000;
+        /// Bytes buffered for a client that does not read. A connection with more is closed, as is
+        /// one that reads nothing for http.write_timeout_s.
+        websocket_send_buffer_bytes: Int(64 * 1024, 1 << 30), per_listener = 262_144;
+        /// Seconds of silence before the client is pinged. Pings also keep proxies from closing the
+        /// connection.
+        websocket_ping_s: Int(1, DAY_S), per_listener = 45;
+        /// Seconds of silence before the connection is closed.
+        websocket_idle_timeout_s: Int(1, DAY_S), per_listener = 110;
+        /// Addresses and networks of the proxies that may name the client they speak for, e.g.
+        /// ["127.0.0.1", "10.0.0.0/8"].
+        trusted_proxies: List, per_listener = [];
+        /// The header in which trusted proxies name the client: x-forwarded-for, or forwarded (RFC
+        /// 7239). Choose the one your proxies write: they pass on the other one as the client sent
+        /// it.
+        forwarded_header: Choice(ForwardedHeader), per_listener = ForwardedHeader::XForwardedFor;
+        /// v1v2: connections from trusted_proxies must begin with a PROXY header, version 1 or 2,
+        /// or they are closed. From other addresses such a header is a malformed request.
+        proxy_protocol: Choice(ProxyProtocol), per_listener = ProxyProtocol::Off;
+        /// Maximum number of connections per worker; further ones are closed at once. In a
+        /// [[listener]]: the maximum at its addresses.
+        connections_max: Int(1, CONNECTIONS_MAX), per_listener = 50_000;
+        /// Maximum number of connections from one client prefix, over all workers; further ones are
+        /// closed at once. 0 = unlimited. [limits] defines the prefix and which networks are
+        /// exempt.
+        connections_per_prefix_max: Int(0, CONNECTIONS_MAX), reloadable = 5000;
+        /// Seconds a client has to send a request.
+        head_timeout_s: Int(1, 3600), per_listener = 10;
+        /// Seconds a connection may be idle between requests.
+        idle_timeout_s: Int(1, 3600), per_listener = 60;
+        /// Seconds a client has to read a response.
+        write_timeout_s: Int(1, 3600), per_listener = 20;
+        /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
+        /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
+        non_compact: Flag = false;
+    }
+
+    /// HTTPS tracker, and WebTorrent over TLS (wss). The keys of [http] apply here too.
+    ["tls"] tls: TlsSection {
+        /// Addresses to listen on, e.g. ["0.0.0.0:443", "[::]:443"]. [] = off.
+        listen: List = [];
+        /// PEM files, e.g. [{ chain = "chain.pem", key = "key.pem" }]. The chain holds the
+        /// certificate and the intermediate certificates. With several entries, clients get the one
+        /// for the name they ask for, or else the first. The files are read again on SIGHUP and
+        /// when they change; if one is invalid then, the certificates in use stay.
+        certificates: Certificates, reloadable = [];
+    }
+
+    /// Certificates from an ACME authority such as Let's Encrypt, obtained and renewed
+    /// automatically. See docs/operating.md.
+    ["tls.acme"] acme: AcmeSection {
+        /// Host names of this tracker, e.g. ["tracker.example.org"]; each gets its own certificate.
+        /// [] = off. tls.certificates take precedence.
+        domains: List, reloadable = [];
+        /// Set to true if you agree to the authority's terms of service. No certificate is
+        /// requested otherwise.
+        terms_of_service_agreed: Flag, reloadable = false;
+        /// Mail addresses at which the authority may contact you, e.g. ["you@example.org"].
+        contact: List, reloadable = [];
+        /// Directory for the account, certificates and keys. It must survive restarts and be
+        /// writable, and is created if it does not exist. Several processes may share it: one of
+        /// them renews.
+        cache: Text, reloadable = "";
+        /// How the authority verifies the host: tls-alpn-01 (it connects to port 443, which must
+        /// lead to tls.listen) or http-01 (it connects to port 80, which must lead to http.listen).
+        challenge: Choice(Challenge), reloadable = Challenge::TlsAlpn;
+        /// The authority's ACME directory (RFC 8555). To experiment without Let's Encrypt's rate
+        /// limits, use https://acme-staging-v02.api.letsencrypt.org/directory
+        directory: Text, reloadable = "https://acme-v02.api.letsencrypt.org/directory";
+        /// PEM file with additional root certificates to trust when connecting to the ACME server,
+        /// for private authorities.
+        ca: Text, reloadable = "";
+    }
+
+    /// What clients are told, over every protocol.
+    ["tracker"] tracker: TrackerSection {
+        /// Seconds between the announces of a client.
+        interval_s: Int(1, DAY_S), reloadable = 1800;
+        /// Seconds a client should wait at least before it announces again (sent over HTTP).
+        interval_min_s: Int(1, DAY_S), reloadable = 900;
+        /// true: refuse earlier announces and tell the client when to retry. Announces with an
+        /// event (started, completed, stopped) or a changed role are accepted at any time.
+        /// interval_min_s is shortened by 15 s, and ages are known to 16 s, so a client that is
+        /// less than 47 s early may be accepted. For WebTorrent the minimum is half of
+        /// websocket_interval_s.
+        enforce_interval_min: Flag, reloadable = false;
+        /// Maximum of the random number of seconds added to interval_s, to spread clients that
+        /// started together.
+        interval_jitter_s: Int(0, DAY_S), reloadable = 0;
+        /// Seconds without an announce after which a peer is removed.
+        peer_lifetime_s: Int(2, limits::PEER_LIFETIME_S_MAX), reloadable = 2700;
+        /// Peers returned to a client that does not say how many it wants.
+        numwant_default: Int(0, PEERS_MAX), reloadable = 50;
+        /// Maximum number of peers returned. A UDP response holds at most 242 over IPv4 and 79 over
+        /// IPv6.
+        numwant_max: Int(0, PEERS_MAX), reloadable = 200;
+        /// Seconds a UDP connection id is valid, at least; at most twice as long.
+        connection_id_lifetime_s: Int(1, DAY_S), reloadable = 120;
+        /// Whether to accept peers with an address that is not public (private, loopback,
+        /// link-local, documentation). auto: only if they reached the tracker at such an address
+        /// too. Multicast and unspecified addresses are never accepted. WebTorrent peers need no
+        /// address.
+        private_addresses: Choice(PrivateAddresses), reloadable, per_listener =
+            PrivateAddresses::Auto;
+        /// Seconds between the announces of a WebTorrent client. It is removed after two intervals
+        /// of silence.
+        websocket_interval_s: Int(1, limits::PEER_LIFETIME_S_MAX / 2), reloadable = 120;
+    }
+
+    /// Which torrents are served, and to whom, for announces and scrapes.
+    ["access"] access: AccessSection {
+        /// open: serve every torrent. allow: only those on the allow list. deny: all but those on
+        /// the deny list. both: those on the allow list that are not on the deny list.
+        mode: Choice(Mode), reloadable, per_listener = Mode::Open;
+        /// File with the info hashes of the allow list, one per line: 40 hex digits, or 64 for a v2
+        /// hash. # starts a comment. Read again on SIGHUP and when the file changes; a file with an
+        /// invalid line is reported, and the list in use stays.
+        allow: Text, reloadable, per_listener = "";
+        /// File with the info hashes of the deny list, in the same format.
+        deny: Text, reloadable, per_listener = "";
+        /// true: users need a key in their announce URL: /announce/KEY, /KEY/announce, ?passkey=KEY
+        /// or ?key=KEY; for WebSocket also /KEY. UDP scrapes cannot carry a key and are refused.
+        private: Flag, reloadable, per_listener = false;
+        /// File with these keys, one per line, optionally followed by a note on whose key it is. A
+        /// key has 16 to 64 characters of A-Z a-z 0-9 _ -. # starts a comment. Read again like the
+        /// lists.
+        keys: Text, reloadable = "";
+        /// Peer id prefixes (BEP 20) of the client software to accept, e.g. ["-TR", "-qB"]. [] =
+        /// all. Software can lie about its peer id.
+        clients_allow: List, reloadable, per_listener = [];
+        /// Peer id prefixes of the client software to refuse, e.g. ["-XL", "-TR2"].
+        clients_deny: List, reloadable, per_listener = [];
+    }
+
+    /// Bounds on memory, and on what clients may use, counted by the prefix of their address.
+    ["limits"] limits: LimitsSection {
+        /// Memory for torrents and peers in MiB. 0 = unlimited. Near the limit, idle peers are
+        /// removed early; at the limit, new peers are answered but not stored.
+        memory_mib: Int(0, u32::MAX) = 0;
+        /// Announces per second from one prefix, over all protocols. 0 = unlimited. Announces over
+        /// the rate are refused, or dropped over UDP. A client with 10,000 torrents needs 6; a
+        /// mobile carrier's shared address needs hundreds.
+        announces_per_s: Int(0, RATE_MAX), reloadable = 0;
+        /// Announces accepted in a burst, e.g. when a client starts. 0 = ten times the rate.
+        announces_burst: Int(0, RATE_MAX), reloadable = 0;
+        /// Scrapes per second from one prefix. 0 = unlimited.
+        scrapes_per_s: Int(0, RATE_MAX), reloadable = 0;
+        /// Scrapes accepted in a burst. 0 = ten times the rate.
+        scrapes_burst: Int(0, RATE_MAX), reloadable = 0;
+        /// UDP connects per second from one prefix. 0 = unlimited. Connects arrive before the
+        /// source address is verified: with forged packets anyone can use up the rate of another
+        /// address. Few clients connect more than once a minute.
+        connects_per_s: Int(0, RATE_MAX), reloadable = 0;
+        /// UDP connects accepted in a burst. 0 = ten times the rate.
+        connects_burst: Int(0, RATE_MAX), reloadable = 0;
+        /// Prefixes from which one worker drops more announces and scrapes per second than this are
+        /// blocked in the kernel, which drops all of their UDP before it takes time from other
+        /// clients. 0 = never. Linux.
+        kernel_block_per_s: Int(0, RATE_MAX), reloadable = 10_000;
+        /// Seconds a prefix is blocked in the kernel.
+        kernel_block_s: Int(1, DAY_S), reloadable = 10;
+        /// Leading bits of an IPv4 address that make a prefix. All clients in it count as one.
+        prefix_v4_bits: Int(0, 32), reloadable = 32;
+        /// Leading bits of an IPv6 address that make a prefix. A client with one address can
+        /// usually use all 2^64 of its network.
+        prefix_v6_bits: Int(0, 128), reloadable = 64;
+        /// Addresses and networks exempt from these limits, from http.connections_per_prefix_max
+        /// and from [bans].
+        exempt: List, reloadable = PRIVATE_NETWORKS;
+        /// Prefixes tracked for each of the three rates, 8 bytes each. The busiest are tracked
+        /// longest. With too few, some prefixes are limited less than they should be, and none is
+        /// limited more.
+        buckets: Int(1, limits::BUCKETS_MAX) = 65_536;
+    }
+
+    /// Offences per minute after which a client's prefix ([limits]) is banned automatically. 0 =
+    /// never. Networks in limits.exempt are not banned. See docs/operating.md.
+    ["bans"] bans: BansSection {
+        /// Malformed requests: broken HTTP, WebSocket frames and messages, and malformed UDP
+        /// packets with a valid connection id. The source address is verified.
+        malformed_per_min: Int(0, RATE_MAX), reloadable = 0;
+        /// Requests with an unknown key. The source address is verified. Expired or missing keys do
+        /// not count.
+        wrong_keys_per_min: Int(0, RATE_MAX), reloadable = 0;
+        /// UDP packets without a valid connection id. Beware: their source can be forged, so anyone
+        /// could have any other address banned.
+        bad_connection_ids_per_min: Int(0, RATE_MAX), reloadable = 0;
+        /// Seconds an automatic ban lasts.
+        duration_s: Int(1, 30 * DAY_S), reloadable = 3600;
+    }
+
+    /// Dashboard, management API, metrics and health. See docs/api.md for how to sign in.
+    ["admin"] admin: AdminSection {
+        /// Addresses to listen on. [] = off.
+        listen: List = ["127.0.0.1:6970"];
+        /// Use HTTPS, with the certificates of [tls].
+        tls: Flag = false;
+        /// API requests per second and token, with bursts of twice as many. 0 = unlimited.
+        requests_per_s: Int(0, RATE_MAX) = 100;
+        /// Invalid tokens accepted per minute from one address, after a burst of 20. Beyond that,
+        /// requests from the address are refused without checking their token.
+        wrong_tokens_per_min: Int(1, RATE_MAX) = 60;
+        /// Web sites whose pages may use the API with a token, e.g. ["https://example.org"].
+        cors_origins: List = [];
+        /// TCP ports to which webhooks may be posted, e.g. ["443"]. [] = no webhooks. The sandbox
+        /// blocks connections to other ports.
+        webhook_ports: List = [];
+    }
+
+    /// What survives a restart: changes made through the API, and counters.
+    ["state"] state: StateSection {
+        /// Directory for the records (tidegate.db); created if it does not exist. If empty, records
+        /// are kept in memory and changes made through the API are lost when the process ends.
+        dir: Text = "";
+        /// Seconds between writes of counters: downloads per torrent, totals per key. A crash loses
+        /// at most this many seconds of counters, and no acknowledged change.
+        flush_s: Int(1, 3600) = 5;
+    }
+
+    /// The process: its user, its sandbox, its end.
+    ["process"] process: ProcessSection {
+        /// User to switch to after binding the ports, if started as root. Empty = stay root.
+        user: Text = "";
+        /// Group to switch to. Empty = the user's own group.
+        group: Text = "";
+        /// auto: after binding the ports, give up everything that serving does not need (Landlock
+        /// and seccomp, as far as the kernel supports them). Files can then be read only in the
+        /// directories where they were at startup. off: keep all rights.
+        sandbox: Choice(Sandboxing) = Sandboxing::Auto;
+        /// Seconds that responses in progress have to be sent when the tracker stops or is
+        /// upgraded.
+        shutdown_timeout_s: Int(0, 3600) = 5;
+    }
+
+    /// Traces of API requests for a collector. See docs/operating.md.
+    ["trace"] trace: TraceSection {
+        /// URL of a collector that accepts OTLP over HTTP, e.g. "http://127.0.0.1:4318/v1/traces".
+        /// Empty = off.
+        endpoint: Text = "";
+        /// How many of a million API requests are traced, among those that do not already belong to
+        /// a trace.
+        sample_per_million: Int(0, 1_000_000) = 100_000;
+    }
+
+    /// The log, written to standard error.
+    ["log"] log: LogSection {
+        /// error, warn, info, debug or trace, optionally with other levels per area, e.g.
+        /// "info,front=debug". Areas: serve, reload, acme, front, api, audit, webhooks, records,
+        /// traces, libraries. See docs/operating.md.
+        level: Text, reloadable = "info";
+        /// text or json.
+        format: Choice(LogFormat) = LogFormat::Text;
+        /// Maximum number of similar lines within rate_limit_s; one more line says how many were
+        /// omitted. 0 = unlimited.
+        rate_limit_lines: Int(0, RATE_MAX), reloadable = 100;
+        /// Seconds over which similar lines are counted.
+        rate_limit_s: Int(1, DAY_S), reloadable = 10;
+    }
+}
+
+fn list(items: &[&str]) -> Vec<String> {
+    items.iter().copied().map(String::from).collect()
+}
+
+impl Sections {
+    /// Returns the setting with this name.
+    pub(super) fn find_mut(&mut self, name: &str) -> Option<&mut dyn AnySetting> {
+        self.all_mut().into_iter().find(|setting| setting.key().name == name)
+    }
+
+    /// Returns the addresses that a section listens on.
+    pub(super) fn listen(&self, transport: Transport) -> &Setting<Vec<String>> {
+        match transport {
+            Transport::Udp => &self.udp.listen,
+            Transport::Http => &self.http.listen,
+            Transport::Tls => &self.tls.listen,
+        }
+    }
+
+    pub(super) fn listen_mut(&mut self, transport: Transport) -> &mut Setting<Vec<String>> {
+        match transport {
+            Transport::Udp => &mut self.udp.listen,
+            Transport::Http => &mut self.http.listen,
+            Transport::Tls => &mut self.tls.listen,
+        }
+    }
 }

@@ -1,76 +1,43 @@
-//! Listeners: those of `[udp]`, `[http]` and `[tls]`, which share what those sections and `[access]` say, and
-//! those of `[[listener]]` tables, each of which may have some of that of its own.
-//!
-//! A table's settings are the file's with its own put over them, so all that is said of a key in a
-//! section holds for the same key in a table.
+//! Listeners: those of `[udp]`, `[http]` and `[tls]`, which share those sections and `[access]`, and
+//! those of `[[listener]]` tables, which can override keys of the sections.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front::http::{Challenges, ForwardedHeader, HttpOptions};
+use front::http::{Challenges, HttpOptions};
 use front::web::WebOptions;
 use tracker::access::Mode;
 use tracker::{ClientRules, ListenerPolicyId, Networks, PrivateAddresses};
 use types::{PeerId, limits};
 
-use super::read::{Problem, Settings};
+use super::choices::{ProxyProtocol, Transport};
+use super::key::Problem;
+use super::keys::Sections;
+use super::read::Settings;
+use super::setting::{AnySetting, Setting};
 
 const PEER_ID_LEN: usize = size_of::<PeerId>();
 
-/// What a listener speaks. Its label names its section, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
-    /// UDP.
-    Udp,
-    /// HTTP and WebSocket.
-    Http,
-    /// The same over TLS.
-    Tls,
-}
-
-impl Transport {
-    pub(crate) const ALL: [Self; 3] = [Self::Udp, Self::Http, Self::Tls];
-    /// The labels, in the same order.
-    pub(crate) const LABELS: [&str; 3] = ["udp", "http", "tls"];
-
-    pub(crate) fn label(self) -> &'static str {
-        Self::LABELS[self as usize]
-    }
-
-    pub(crate) fn of(label: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|transport| transport.label() == label)
-    }
-
-    /// The key that says where it listens.
-    pub(crate) fn listen(self) -> &'static str {
-        match self {
-            Self::Udp => "udp.listen",
-            Self::Http => "http.listen",
-            Self::Tls => "tls.listen",
-        }
-    }
-}
-
-/// Listeners for which the same holds.
+/// Listeners of one protocol to which the same rules apply.
 #[derive(Clone, Debug)]
-pub(crate) struct Group {
+pub(crate) struct ListenerGroup {
     pub(crate) transport: Transport,
     pub(crate) addresses: Vec<SocketAddr>,
-    /// From the defaults: an address family that the system lacks is skipped then.
+    /// Whether the addresses are the defaults. Then an address family that the system lacks is skipped.
     pub(crate) is_default: bool,
-    /// Which of [`super::Config::listener_policies`] is theirs.
+    /// Its index in [`super::Config::listener_policies`].
     pub(crate) listener_policy: ListenerPolicyId,
-    /// Those that put Simple Proxy headers before datagrams, if that is on.
+    /// The proxies that put Simple Proxy headers before datagrams, if that is on.
     pub(crate) simple_proxies: Option<Networks>,
     /// How HTTP is served.
     pub(crate) http: HttpOptions,
 }
 
-/// What a door is made of.
+/// What a listener's policy is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DoorConfig {
+pub(crate) struct ListenerPolicyConfig {
     pub(crate) mode: Mode,
     pub(crate) allow: PathBuf,
     pub(crate) deny: PathBuf,
@@ -79,139 +46,122 @@ pub(crate) struct DoorConfig {
     pub(crate) clients: ClientRules,
 }
 
-impl DoorConfig {
-    fn from_settings(settings: &Settings) -> Self {
-        Self {
-            mode: match settings.text("access.mode") {
-                "allow" => Mode::Allow,
-                "deny" => Mode::Deny,
-                "both" => Mode::Both,
-                _ => Mode::Open,
-            },
-            allow: settings.text("access.allow").into(),
-            deny: settings.text("access.deny").into(),
-            private_addresses: match settings.text("tracker.private_addresses") {
-                "allow" => PrivateAddresses::Allow,
-                "deny" => PrivateAddresses::Deny,
-                _ => PrivateAddresses::Auto,
-            },
-            private: settings.flag("access.private"),
+impl ListenerPolicyConfig {
+    fn from_sections(sections: &Sections, problems: &mut Vec<Problem>) -> Self {
+        let access = &sections.access;
+        let config = Self {
+            mode: access.mode.value,
+            allow: access.allow.value.clone().into(),
+            deny: access.deny.value.clone().into(),
+            private_addresses: sections.tracker.private_addresses.value,
+            private: access.private.value,
             clients: ClientRules {
-                allow: settings.list("access.clients_allow").iter().collect(),
-                deny: settings.list("access.clients_deny").iter().collect(),
+                allow: access.clients_allow.value.iter().collect(),
+                deny: access.clients_deny.value.iter().collect(),
             },
-        }
-    }
-
-    /// Looks for keys that contradict each other.
-    fn check(&self, settings: &Settings, problems: &mut Vec<Problem>) {
-        // Entries may be the API's alone, if it has where to keep them.
-        let is_kept = !settings.text("state.dir").is_empty();
-        for (wanted, path, name) in [
-            (self.wants_allow(), &self.allow, "access.allow"),
-            (self.wants_deny(), &self.deny, "access.deny"),
-        ] {
-            if wanted && path.as_os_str().is_empty() && !is_kept {
-                let mode = settings.text("access.mode");
-                let text = format!("must name a file when access.mode is `{mode}`");
-                problems.push(settings.problem(name, text));
+        };
+        // With durable records, all entries may come from the API.
+        let needs_file = sections.state.dir.value.is_empty();
+        for (is_used, file) in
+            [(config.uses_allow(), &access.allow), (config.uses_deny(), &access.deny)]
+        {
+            if is_used && file.value.is_empty() && needs_file {
+                let mode = access.mode.json();
+                let text = format!("must name a file because access.mode is {mode}");
+                problems.push(file.problem(text));
             }
         }
-        Self::check_clients(settings, problems);
-    }
-
-    /// Looks for what no peer id begins with.
-    fn check_clients(settings: &Settings, problems: &mut Vec<Problem>) {
-        for name in ["access.clients_allow", "access.clients_deny"] {
-            let prefixes = settings.list(name);
-            if prefixes.len() > limits::CLIENT_PREFIXES_MAX {
-                let text = format!("{} are the most", limits::CLIENT_PREFIXES_MAX);
-                problems.push(settings.problem(name, text));
-            }
-            for prefix in prefixes {
-                if prefix.is_empty() || prefix.len() > PEER_ID_LEN {
-                    let text = "a beginning of a peer id has 1 to 20 characters, as in `-TR`";
-                    problems.push(settings.problem(name, format!("`{prefix}`: {text}")));
-                }
-            }
+        for prefixes in [&access.clients_allow, &access.clients_deny] {
+            check_client_prefixes(prefixes, problems);
         }
+        config
     }
 
-    /// The files of both lists, in use or not.
+    /// Returns the files of both lists, whether the mode uses them or not.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         [self.allow.as_path(), self.deny.as_path()].into_iter()
     }
 
-    pub(crate) fn wants_allow(&self) -> bool {
+    pub(crate) fn uses_allow(&self) -> bool {
         matches!(self.mode, Mode::Allow | Mode::Both)
     }
 
-    pub(crate) fn wants_deny(&self) -> bool {
+    pub(crate) fn uses_deny(&self) -> bool {
         matches!(self.mode, Mode::Deny | Mode::Both)
     }
 }
 
-/// The sections' door, and that of each `[[listener]]`.
-pub(crate) fn listener_policies(settings: &Settings) -> Result<Vec<DoorConfig>, Vec<Problem>> {
-    let mut problems = Vec::new();
-    let mut listener_policy = |settings: &Settings| {
-        let listener_policy = DoorConfig::from_settings(settings);
-        listener_policy.check(settings, &mut problems);
-        listener_policy
-    };
-    let mut listener_policies = vec![listener_policy(settings)];
-    listener_policies
-        .extend(settings.listeners().iter().map(|table| listener_policy(&settings.with(table))));
-    if problems.is_empty() { Ok(listener_policies) } else { Err(problems) }
+/// Checks that each string can be the beginning of a peer id.
+fn check_client_prefixes(prefixes: &Setting<Vec<String>>, problems: &mut Vec<Problem>) {
+    if prefixes.value.len() > limits::CLIENT_PREFIXES_MAX {
+        let (most, found) = (limits::CLIENT_PREFIXES_MAX, prefixes.value.len());
+        problems.push(prefixes.problem(format!("expected at most {most} prefixes, found {found}")));
+    }
+    for prefix in &prefixes.value {
+        if prefix.is_empty() || prefix.len() > PEER_ID_LEN {
+            let text = "expected 1 to 20 characters, the beginning of a peer id such as `-TR`";
+            problems.push(prefixes.item_problem(prefix, text));
+        }
+    }
 }
 
-/// The sections' listeners, and those of each `[[listener]]`.
+/// Returns the policy of the sections, then that of each `[[listener]]`.
+pub(crate) fn listener_policies(
+    settings: &Settings,
+) -> Result<Vec<ListenerPolicyConfig>, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut policies = vec![ListenerPolicyConfig::from_sections(&settings.sections, &mut problems)];
+    for table in &settings.listeners {
+        let sections = table.apply(&settings.sections);
+        policies.push(ListenerPolicyConfig::from_sections(&sections, &mut problems));
+    }
+    if problems.is_empty() { Ok(policies) } else { Err(problems) }
+}
+
+/// Returns the listeners of the sections, then those of each `[[listener]]`.
 pub(super) fn groups(
     settings: &Settings,
     challenges: &Arc<Challenges>,
     problems: &mut Vec<Problem>,
-) -> Vec<Group> {
+) -> Vec<ListenerGroup> {
     let mut groups = Vec::new();
-    let mut open = |settings: &Settings, listener_policy, transports: &[Transport]| {
-        let common =
-            Group::common(settings, ListenerPolicyId(listener_policy), challenges, problems);
-        common.check(settings, problems);
+    let mut add = |sections: &Sections, listener_policy, transports: &[Transport]| {
+        let policy = ListenerPolicyId(listener_policy);
+        let common = ListenerGroup::common(sections, policy, challenges, problems);
+        check(sections, problems);
         for transport in transports {
-            groups.push(common.clone().at(*transport, settings, problems));
+            groups.push(common.clone().at(*transport, sections, problems));
         }
     };
-    open(settings, 0, &Transport::ALL);
-    for (number, table) in (1..).zip(settings.listeners()) {
-        open(&settings.with(table), number, &[table.transport]);
+    add(&settings.sections, 0, &Transport::ALL);
+    for (number, table) in (1..).zip(&settings.listeners) {
+        add(&table.apply(&settings.sections), number, &[table.transport]);
     }
     groups
 }
 
-impl Group {
-    /// What is the same for listeners of all kinds.
+impl ListenerGroup {
+    /// Returns what is the same for every protocol, without addresses.
     fn common(
-        settings: &Settings,
+        sections: &Sections,
         listener_policy: ListenerPolicyId,
         challenges: &Arc<Challenges>,
         problems: &mut Vec<Problem>,
     ) -> Self {
-        let udp_proxies = networks(settings, "udp.trusted_proxies", problems);
-        let trusted_proxies = networks(settings, "http.trusted_proxies", problems);
+        let udp_proxies = networks(&sections.udp.trusted_proxies, problems);
+        let section = &sections.http;
         let http = HttpOptions {
             listener_policy,
-            connections_max: settings.size("http.connections_max"),
-            head_timeout_s: settings.int("http.head_timeout_s"),
-            idle_timeout_s: settings.int("http.idle_timeout_s"),
-            write_timeout_s: settings.int("http.write_timeout_s"),
-            trusted_proxies,
-            proxy_protocol: settings.text("http.proxy_protocol") == "v1v2",
-            forwarded_header: match settings.text("http.forwarded_header") {
-                "forwarded" => ForwardedHeader::Forwarded,
-                _ => ForwardedHeader::XForwardedFor,
-            },
-            non_compact: settings.flag("http.non_compact"),
-            shutdown_timeout_s: settings.int("process.shutdown_timeout_s"),
-            web: settings.flag("http.websocket").then(|| web(settings)),
+            connections_max: section.connections_max.size(),
+            head_timeout_s: section.head_timeout_s.value,
+            idle_timeout_s: section.idle_timeout_s.value,
+            write_timeout_s: section.write_timeout_s.value,
+            trusted_proxies: networks(&section.trusted_proxies, problems),
+            proxy_protocol: section.proxy_protocol.value == ProxyProtocol::V1V2,
+            forwarded_header: section.forwarded_header.value,
+            non_compact: section.non_compact.value,
+            shutdown_timeout_s: sections.process.shutdown_timeout_s.value,
+            web: section.websocket.value.then(|| web(sections)),
             challenges: Arc::clone(challenges),
         };
         Self {
@@ -219,152 +169,143 @@ impl Group {
             addresses: Vec::new(),
             is_default: false,
             listener_policy,
-            simple_proxies: settings.flag("udp.simple_proxy").then_some(udp_proxies),
+            simple_proxies: sections.udp.simple_proxy.value.then_some(udp_proxies),
             http,
         }
     }
 
-    /// The same at the addresses that the settings have for a transport.
-    fn at(self, transport: Transport, settings: &Settings, problems: &mut Vec<Problem>) -> Self {
-        let name = transport.listen();
-        let addresses = addresses(settings, name, problems);
-        Self { transport, addresses, is_default: settings.is_default(name), ..self }
+    /// Returns the same for `transport`, at the addresses that `sections` has for it.
+    fn at(self, transport: Transport, sections: &Sections, problems: &mut Vec<Problem>) -> Self {
+        let listen = sections.listen(transport);
+        let addresses = addresses(listen, problems);
+        Self { transport, addresses, is_default: listen.is_default(), ..self }
     }
 
-    /// What is in force, but hardly meant.
-    pub(super) fn doubts(&self) -> impl Iterator<Item = String> {
+    /// Returns a warning if the trusted proxies are dangerous.
+    pub(super) fn warning(&self) -> Option<String> {
         let (proxies, name) = match self.transport {
-            Transport::Udp => (self.simple_proxies.as_ref(), "udp.trusted_proxies"),
+            Transport::Udp => (self.simple_proxies.as_ref()?, "udp.trusted_proxies"),
             Transport::Http | Transport::Tls => {
-                (Some(&self.http.trusted_proxies), "http.trusted_proxies")
+                (&self.http.trusted_proxies, "http.trusted_proxies")
             }
         };
-        let is_doubtful = proxies.is_some_and(Networks::holds_everybody);
-        let doubt = format!("{name} holds everybody: anybody may claim to be anybody");
-        is_doubtful.then_some(doubt).into_iter()
-    }
-
-    /// Looks for keys that contradict each other.
-    fn check(&self, settings: &Settings, problems: &mut Vec<Problem>) {
-        let mut blame = |name: &'static str, text: String| {
-            problems.push(settings.problem(name, text));
-        };
-        for (is_on, name, by) in [
-            (self.http.proxy_protocol, "http.trusted_proxies", "http.proxy_protocol"),
-            (self.simple_proxies.is_some(), "udp.trusted_proxies", "udp.simple_proxy"),
-        ] {
-            if is_on && settings.list(name).is_empty() {
-                blame(name, format!("must name the proxies when {by} is on"));
-            }
-        }
-        for path in settings.list("http.websocket_paths") {
-            if !path.starts_with('/') {
-                blame("http.websocket_paths", format!("`{path}`: a path begins with `/`"));
-            }
-        }
-        for name in ["http.websocket_origins_allow", "http.websocket_origins_deny"] {
-            for origin in settings.list(name) {
-                let host = origin.split_once("://").map_or("", |(_, host)| host);
-                if !origin.is_empty() && (host.is_empty() || host.contains('/')) {
-                    let text = "an origin has a scheme and a host and no path, as in \
-                                `https://example.org`";
-                    blame(name, format!("`{origin}`: {text}"));
-                }
-            }
-        }
-        if let Some(web) = &self.http.web
-            && web.idle_timeout_s <= web.ping_s
-        {
-            let text = "must be above http.websocket_ping_s, or no ping could be answered in time";
-            blame("http.websocket_idle_timeout_s", text.into());
-        }
+        proxies.holds_everybody().then(|| {
+            format!("{name} contains every address: any client can claim any other address")
+        })
     }
 }
 
-/// Looks for addresses that two listeners want.
+/// Checks for keys that contradict each other.
+fn check(sections: &Sections, problems: &mut Vec<Problem>) {
+    let (udp, http) = (&sections.udp, &sections.http);
+    let has_proxy_protocol = http.proxy_protocol.value == ProxyProtocol::V1V2;
+    for (is_on, proxies, by) in [
+        (has_proxy_protocol, &http.trusted_proxies, "http.proxy_protocol"),
+        (udp.simple_proxy.value, &udp.trusted_proxies, "udp.simple_proxy"),
+    ] {
+        if is_on && proxies.value.is_empty() {
+            problems.push(proxies.problem(format!("must name the proxies because {by} is on")));
+        }
+    }
+    let paths = &http.websocket_paths;
+    for path in paths.value.iter().filter(|path| !path.starts_with('/')) {
+        problems.push(paths.item_problem(path, "expected a path that begins with `/`"));
+    }
+    for origins in [&http.websocket_origins_allow, &http.websocket_origins_deny] {
+        for origin in &origins.value {
+            let host = origin.split_once("://").map_or("", |(_, host)| host);
+            if !origin.is_empty() && (host.is_empty() || host.contains('/')) {
+                let text =
+                    "expected a scheme and a host without a path, e.g. `https://example.org`";
+                problems.push(origins.item_problem(origin, text));
+            }
+        }
+    }
+    let idle_timeout = &http.websocket_idle_timeout_s;
+    if http.websocket.value && idle_timeout.value <= http.websocket_ping_s.value {
+        let text = "must be greater than http.websocket_ping_s, so that pings can be answered";
+        problems.push(idle_timeout.problem(text));
+    }
+}
+
+/// Checks that no two listeners have the same address.
 pub(super) fn check_addresses(
     settings: &Settings,
-    groups: &[Group],
+    groups: &[ListenerGroup],
     admin: &[SocketAddr],
     problems: &mut Vec<Problem>,
 ) {
     let (mut udp, mut tcp) = (BTreeMap::new(), BTreeMap::new());
-    let mut take = |is_udp: bool, address: SocketAddr, owner: String| {
-        let seen = if is_udp { &mut udp } else { &mut tcp };
-        if address.port() == 0 { None } else { seen.insert(address, owner) }
-    };
-    let (sections, tables) = groups.split_at(Transport::ALL.len());
-    let mut blame = |(other, address), problem: &dyn Fn(String) -> Problem| {
-        problems.push(problem(format!("{address} is taken by {other} already")));
-    };
-    for group in sections {
-        let (transport, name) = (group.transport, group.transport.listen());
+    // Claims an address for `owner`; adds a mistake in `listen` if it has another owner.
+    let mut claim =
+        |transport, address: &SocketAddr, owner: String, listen: &Setting<Vec<String>>| {
+            let owners = if transport == Transport::Udp { &mut udp } else { &mut tcp };
+            if address.port() != 0
+                && let Some(other) = owners.insert(*address, owner)
+            {
+                problems.push(listen.problem(format!("{address} is already used by {other}")));
+            }
+        };
+    let (of_sections, of_tables) = groups.split_at(Transport::ALL.len());
+    for group in of_sections {
+        let transport = group.transport;
         for address in &group.addresses {
             let owner = format!("[{}]", transport.label());
-            if let Some(other) = take(transport == Transport::Udp, *address, owner) {
-                blame((other, address), &|text| settings.problem(name, text));
-            }
+            claim(transport, address, owner, settings.sections.listen(transport));
         }
     }
     for address in admin {
-        if let Some(other) = take(false, *address, "[admin]".into()) {
-            blame((other, address), &|text| settings.problem("admin.listen", text));
-        }
+        claim(Transport::Http, address, "[admin]".into(), &settings.sections.admin.listen);
     }
-    for (group, table) in tables.iter().zip(settings.listeners()) {
+    for (group, table) in of_tables.iter().zip(&settings.listeners) {
         for address in &group.addresses {
             let owner = format!("the [[listener]] at {}", table.origin);
-            if let Some(other) = take(group.transport == Transport::Udp, *address, owner) {
-                blame((other, address), &|text| table.problem(text));
-            }
+            claim(group.transport, address, owner, &table.listen);
         }
     }
 }
 
-fn web(settings: &Settings) -> WebOptions {
+fn web(sections: &Sections) -> WebOptions {
+    let http = &sections.http;
     WebOptions {
-        paths: settings.list("http.websocket_paths").to_vec(),
-        origins_allow: settings.list("http.websocket_origins_allow").to_vec(),
-        origins_deny: settings.list("http.websocket_origins_deny").to_vec(),
-        message_max: settings.size("http.websocket_message_bytes"),
-        messages_per_s: settings.int("http.websocket_messages_per_s"),
-        torrents_max: settings.size("http.websocket_torrents_max"),
-        unread_max: settings.size("http.websocket_unread_bytes"),
-        write_timeout_s: settings.int("http.write_timeout_s"),
-        ping_s: settings.int("http.websocket_ping_s"),
-        idle_timeout_s: settings.int("http.websocket_idle_timeout_s"),
+        paths: http.websocket_paths.value.clone(),
+        origins_allow: http.websocket_origins_allow.value.clone(),
+        origins_deny: http.websocket_origins_deny.value.clone(),
+        message_max: http.websocket_message_bytes.size(),
+        messages_per_s: http.websocket_messages_per_s.value,
+        torrents_max: http.websocket_torrents_max.size(),
+        unread_max: http.websocket_send_buffer_bytes.size(),
+        write_timeout_s: http.write_timeout_s.value,
+        ping_s: http.websocket_ping_s.value,
+        idle_timeout_s: http.websocket_idle_timeout_s.value,
     }
 }
 
-/// A list of networks.
-pub(super) fn networks(
-    settings: &Settings,
-    name: &'static str,
-    problems: &mut Vec<Problem>,
-) -> Networks {
-    let networks = Networks::parse(settings.list(name).iter().map(String::as_str));
+/// Parses a list of networks.
+pub(super) fn networks(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Networks {
+    let networks = Networks::parse(list.value.iter().map(String::as_str));
     networks.unwrap_or_else(|error| {
-        problems.push(settings.problem(name, error.to_string()));
+        problems.push(list.problem(error.to_string()));
         Networks::default()
     })
 }
 
-/// The addresses of a list of listeners.
+/// Parses the addresses of a list of listeners.
 pub(super) fn addresses(
-    settings: &Settings,
-    name: &'static str,
+    list: &Setting<Vec<String>>,
     problems: &mut Vec<Problem>,
 ) -> Vec<SocketAddr> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
-    for text in settings.list(name) {
+    for text in &list.value {
         match text.parse() {
             Ok(address) if addresses.contains(&address) && address.port() != 0 => {
-                problems.push(settings.problem(name, format!("`{text}` stands twice")));
+                problems.push(list.item_problem(text, "is listed twice"));
             }
             Ok(address) => addresses.push(address),
             Err(_) => {
-                let advice = "an address and a port are due, as in `0.0.0.0:6969` or `[::]:6969`";
-                problems.push(settings.problem(name, format!("`{text}`: {advice}")));
+                let text_of =
+                    "expected an IP address and a port, e.g. `0.0.0.0:6969` or `[::]:6969`";
+                problems.push(list.item_problem(text, text_of));
             }
         }
     }

@@ -1,35 +1,37 @@
-//! `[log]`: what is written, and how much.
+//! `[log]`: which lines are written, and how many.
 
 use admin::LogLevels;
 
-use super::read::{Problem, Settings};
+use super::choices::LogFormat;
+use super::key::Problem;
+use super::keys::LogSection;
 
 /// The log.
 #[derive(Clone, Debug)]
 pub(crate) struct LogConfig {
     pub(crate) levels: LogLevels,
-    pub(crate) is_json: bool,
-    pub(crate) repeats: Repeat,
+    pub(crate) format: LogFormat,
+    pub(crate) rate_limit: LogRateLimit,
 }
 
-/// How many lines of the same kind there may be.
+/// How many similar lines are written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Repeat {
-    /// 0 is no bound.
+pub(crate) struct LogRateLimit {
+    /// 0 = unlimited.
     pub(crate) lines_max: u32,
     pub(crate) interval_s: u32,
 }
 
 impl LogConfig {
-    pub(super) fn from_settings(settings: &Settings, problems: &mut Vec<Problem>) -> Self {
-        let name = "log.level";
-        let levels = settings.text(name).parse().unwrap_or_else(|text| {
-            problems.push(settings.problem(name, text));
+    pub(super) fn from_section(section: &LogSection, problems: &mut Vec<Problem>) -> Self {
+        let levels = section.level.value.parse().unwrap_or_else(|text: String| {
+            problems.push(section.level.problem(text));
             LogLevels::default()
         });
-        let (lines_max, interval_s) =
-            (settings.int("log.rate_limit_lines"), settings.int("log.rate_limit_s"));
-        let is_json = settings.text("log.format") == "json";
-        Self { levels, is_json, repeats: Repeat { lines_max, interval_s } }
+        let rate_limit = LogRateLimit {
+            lines_max: section.rate_limit_lines.value,
+            interval_s: section.rate_limit_s.value,
+        };
+        Self { levels, format: section.format.value, rate_limit }
     }
 }

@@ -1,136 +1,106 @@
-//! Writing the configuration: the file that `config init` makes, and what `config show` prints.
+//! Writes the configuration: the file that `config init` makes, and what `config show` prints.
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value as Json};
+use serde_json::json;
 
-use super::key::{Key, Kind};
-use super::keys::{KEYS, LISTEN, PROTOCOL};
-use super::read::{Origin, Settings, Value};
-use super::sections::SECTIONS;
-use super::tables::Table;
+use super::key::Section;
+use super::keys::{LISTEN, PROTOCOL, SECTIONS, Sections};
+use super::read::Settings;
+use super::setting::toml;
 
-/// A file with every key at its default, and what it does. Writing to a `String` cannot fail.
+const HEAD: &str = "\
+# Configuration of tidegate. Every key is optional; the values below are the defaults.
+# An environment variable TIDEGATE_SECTION__KEY overrides the file, e.g. TIDEGATE_TRACKER__INTERVAL_S=900.
+# Keys marked (reloadable) are applied on SIGHUP; changes to the others need a restart.
+";
+
+const LISTENERS_HEAD: &str = "
+# Additional listeners, each with its own rules. Keys that a table does not set have the values of the
+# sections above. The tables come last in the file, one per set of addresses, e.g.
+# [[listener]]
+";
+
+/// Returns a file with the documentation and default of every key.
+// Writing to a `String` cannot fail, here and below.
 pub(crate) fn init() -> String {
-    let mut text = String::from(
-        "# tidegate's configuration. Every key is optional; what stands here are the defaults.\n\
-         # A variable TIDEGATE_SECTION__KEY overrides the file, as TIDEGATE_TRACKER__INTERVAL_S=900.\n\
-         # Keys marked (live) are put in force by SIGHUP; the others by a restart.\n",
-    );
-    for (section, help) in SECTIONS {
-        let help = help.replace('\n', "\n# ");
-        let _ = writeln!(text, "\n# {help}\n[{section}]");
-        for key in KEYS.iter().filter(|key| key.section() == *section) {
-            for line in key.help.lines() {
-                let _ = writeln!(text, "# {line}");
+    let mut text = String::from(HEAD);
+    let defaults = Sections::default();
+    for Section { name, help } in SECTIONS {
+        text.push('\n');
+        comment(&mut text, help);
+        let _ = writeln!(text, "[{name}]");
+        for setting in defaults.all() {
+            let key = setting.key();
+            if key.section() != *name {
+                continue;
             }
-            let name = key.name.rsplit('.').next().unwrap_or_default();
-            let mark = if key.live { "  # (live)" } else { "" };
-            let _ = writeln!(text, "{name} = {}{mark}", key.default);
+            comment(&mut text, key.help);
+            let mark = if key.reloadable { "  # (reloadable)" } else { "" };
+            let _ = writeln!(text, "{} = {}{mark}", key.short_name(), toml(&setting.json()));
         }
     }
-    init_listeners(&mut text);
+    init_listeners(&mut text, &defaults);
     text
 }
 
-/// Every key with its value in force and where that comes from.
-pub(crate) fn show(settings: &Settings) -> String {
-    let mut text = String::new();
-    for key in KEYS {
-        let value = settings.value(key.name);
-        let _ = writeln!(
-            text,
-            "{} = {}  # {}",
-            key.name,
-            toml(key.kind, value),
-            settings.origin(key.name)
-        );
-    }
-    for table in settings.listeners() {
-        let line = |name: &str, kind, value: &Value, origin: &Origin| {
-            format!("{name} = {}  # {origin}\n", toml(kind, value))
-        };
-        let Table { origin, transport, listen: (listen, listen_origin), own } = table;
-        let protocol = Value::Text(transport.label().into());
-        let _ = writeln!(text, "\n[[listener]]  # {origin}");
-        text += &line(PROTOCOL.name, PROTOCOL.kind, &protocol, origin);
-        text += &line(LISTEN.name, LISTEN.kind, listen, listen_origin);
-        own.iter().for_each(|(key, value, at)| text += &line(key.name, key.kind, value, at));
-    }
-    text
-}
-
-/// The same for the management API. Those of `[[listener]]` tables are not among them.
-pub(crate) fn list(settings: &Settings) -> Vec<admin::Setting> {
-    let keys = KEYS.iter();
-    let setting = |key: &Key| admin::Setting {
-        name: key.name.into(),
-        value: json(key.kind, settings.value(key.name)),
-        origin: settings.origin(key.name).to_string(),
-        live: key.live,
-    };
-    keys.map(setting).collect()
-}
-
-fn json(kind: Kind, value: &Value) -> Json {
-    match value {
-        Value::Int(value) => (*value).into(),
-        Value::Flag(value) => (*value).into(),
-        Value::Text(text) => text.as_str().into(),
-        Value::List(items) => items.as_slice().into(),
-        Value::Tables(tables) => {
-            let keys = if let Kind::Tables(keys) = kind { keys } else { &[] };
-            let table = |values: &Vec<String>| {
-                let members = keys.iter().zip(values);
-                let members = members.map(|(key, value)| ((*key).into(), value.as_str().into()));
-                Json::Object(members.collect::<Map<_, _>>())
-            };
-            tables.iter().map(table).collect()
-        }
+fn comment(text: &mut String, lines: &[&str]) {
+    for line in lines {
+        let _ = writeln!(text, "# {}", line.trim_start());
     }
 }
 
-/// The end of the file: how to have more listeners, and which keys may be theirs.
-fn init_listeners(text: &mut String) {
-    *text += "\n# More listeners, each with rules of its own. What a table does not say, the sections above do.\n\
-              # Tables stand at the end of the file; for each set of addresses there is one, as in\n";
-    let _ = writeln!(text, "# [[listener]]");
-    for key in [PROTOCOL, LISTEN] {
-        let _ = writeln!(text, "# {} = {}  # {}", key.name, key.default, key.help);
+/// Writes the end of the file: an example of a `[[listener]]`, and the keys it can override.
+fn init_listeners(text: &mut String, defaults: &Sections) {
+    text.push_str(LISTENERS_HEAD);
+    for (key, example) in [(&PROTOCOL, json!("http")), (&LISTEN, json!(["127.0.0.1:8080"]))] {
+        let _ = writeln!(text, "# {} = {}  # {}", key.name, toml(&example), key.help.concat());
     }
-    *text += "# http.trusted_proxies = [\"127.0.0.1\"]\n# access.mode = \"deny\"\n\
-              # Tables may have these keys, which mean what they mean above:\n";
-    for section in SECTIONS.iter().map(|(section, _)| *section) {
-        let own = KEYS.iter().filter(|key| key.own && key.section() == section);
-        let names: Vec<_> = own.filter_map(|key| key.name.rsplit('.').next()).collect();
+    text.push_str(
+        "# http.trusted_proxies = [\"127.0.0.1\"]\n# access.mode = \"deny\"\n\
+         # A table can set these keys, which have the same meaning as above:\n",
+    );
+    for Section { name: section, .. } in SECTIONS {
+        let keys = defaults.all().into_iter().map(|setting| setting.key());
+        let names: Vec<_> = keys
+            .filter(|key| key.per_listener && key.section() == *section)
+            .map(|key| key.short_name())
+            .collect();
         if !names.is_empty() {
             let _ = writeln!(text, "# {section}.: {}", names.join(", "));
         }
     }
 }
 
-fn toml(kind: Kind, value: &Value) -> String {
-    match value {
-        Value::Int(value) => value.to_string(),
-        Value::Flag(value) => value.to_string(),
-        Value::Text(text) => quoted(text),
-        Value::List(items) => {
-            let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
-            format!("[{}]", items.join(", "))
-        }
-        Value::Tables(tables) => {
-            let keys = if let Kind::Tables(keys) = kind { keys } else { &[] };
-            let table = |values: &Vec<String>| {
-                let members = keys.iter().zip(values);
-                let members: Vec<String> =
-                    members.map(|(key, value)| format!("{key} = {}", quoted(value))).collect();
-                format!("{{ {} }}", members.join(", "))
-            };
-            format!("[{}]", tables.iter().map(table).collect::<Vec<_>>().join(", "))
+/// Returns every key with its value and where that comes from.
+pub(crate) fn show(settings: &Settings) -> String {
+    let mut text = String::new();
+    for setting in settings.sections.all() {
+        let (name, value) = (setting.key().name, toml(&setting.json()));
+        let _ = writeln!(text, "{name} = {value}  # {}", setting.origin());
+    }
+    for table in &settings.listeners {
+        let _ = writeln!(text, "\n[[listener]]  # {}", table.origin);
+        let protocol = toml(&json!(table.transport.label()));
+        let _ = writeln!(text, "{} = {protocol}  # {}", PROTOCOL.name, table.origin);
+        let listen = toml(&json!(table.listen.value));
+        let _ = writeln!(text, "{} = {listen}  # {}", LISTEN.name, table.listen.origin);
+        for setting in table.overridden() {
+            let (name, value) = (setting.key().name, toml(&setting.json()));
+            let _ = writeln!(text, "{name} = {value}  # {}", setting.origin());
         }
     }
+    text
 }
 
-fn quoted(text: &str) -> String {
-    ::toml::Value::String(text.to_owned()).to_string()
+/// Returns the same for the management API, without the `[[listener]]` tables.
+pub(crate) fn list(settings: &Settings) -> Vec<admin::Setting> {
+    let all = settings.sections.all().into_iter();
+    let setting = |setting: &dyn super::setting::AnySetting| admin::Setting {
+        name: setting.key().name.into(),
+        value: setting.json(),
+        origin: setting.origin().to_string(),
+        reloadable: setting.key().reloadable,
+    };
+    all.map(setting).collect()
 }

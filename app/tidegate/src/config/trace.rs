@@ -1,31 +1,38 @@
-//! `[trace]`: where spans go.
+//! `[trace]`: where traces of API requests go.
 
 use hyper::Uri;
 
-use super::read::{Problem, Settings};
+use super::key::Problem;
+use super::keys::TraceSection;
 
-/// A collector, and how much of it goes there.
+/// A collector, and how many requests are traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TraceConfig {
-    /// The URL that takes spans.
+    /// The URL that accepts spans.
     pub(crate) endpoint: String,
     /// Its port.
     pub(crate) port: u16,
-    /// Of a million requests.
+    /// How many of a million requests are traced.
     pub(crate) per_million: u32,
 }
 
 impl TraceConfig {
-    pub(super) fn from_settings(settings: &Settings, problems: &mut Vec<Problem>) -> Option<Self> {
-        let name = "trace.endpoint";
-        let endpoint = Some(settings.text(name)).filter(|text| !text.is_empty())?.to_owned();
-        let Some(port) = port(&endpoint) else {
-            let text = "http:// or https:// and a host are due, as in \
-                        `http://127.0.0.1:4318/v1/traces`";
-            problems.push(settings.problem(name, format!("`{endpoint}`: {text}")));
+    pub(super) fn from_section(
+        section: &TraceSection,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
+        let endpoint = &section.endpoint.value;
+        if endpoint.is_empty() {
+            return None;
+        }
+        let Some(port) = port(endpoint) else {
+            let text =
+                "expected an http:// or https:// URL, e.g. `http://127.0.0.1:4318/v1/traces`";
+            problems.push(section.endpoint.item_problem(endpoint, text));
             return None;
         };
-        Some(Self { endpoint, port, per_million: settings.int("trace.sample_per_million") })
+        let per_million = section.sample_per_million.value;
+        Some(Self { endpoint: endpoint.clone(), port, per_million })
     }
 }
 
@@ -45,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_urls_of_http() {
+    fn accepts_only_http_urls_as_endpoints() {
         assert_eq!(port("http://127.0.0.1:4318/v1/traces"), Some(4318));
         assert_eq!(port("https://collector.example/v1/traces"), Some(443));
         assert_eq!(port("http://[::1]/"), Some(80));

@@ -1,4 +1,4 @@
-//! What the process keeps of the file system while it serves: the folders of its files.
+//! The sandbox: which directories and ports the process may still use while it serves.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use tracing::info;
 
 use crate::config::{AcmeConfig, Config};
 
-/// Where the C library looks up how to find hosts.
+/// Where the C library reads how to resolve host names.
 const RESOLVER: &str = "/etc/resolv.conf";
-/// DNS over TCP, for answers that are too long for a datagram.
+/// DNS over TCP, for responses that are too long for a datagram.
 const DNS_PORT: u16 = 53;
 
-/// Gives up what serving does not need, if that is wanted. `file` is the configuration's.
+/// Gives up the rights that serving does not need, if configured. `file` is the configuration file.
 pub(super) fn confine(config: &Config, file: Option<&Path>) -> Option<Sandbox> {
     if !config.sandbox {
         return None;
@@ -28,7 +28,7 @@ fn allowed(config: &Config, file: Option<&Path>) -> Allowed {
     let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
     ports.extend(&config.webhook_ports);
     ports.extend(config.trace.as_ref().map(|trace| trace.port));
-    // Who connects to hosts looks up where they are.
+    // Connecting to hosts requires resolving their names.
     let resolver = (!ports.is_empty()).then_some(Path::new(RESOLVER));
     if !ports.is_empty() {
         ports.push(DNS_PORT);
@@ -36,23 +36,23 @@ fn allowed(config: &Config, file: Option<&Path>) -> Allowed {
     let authorities = acme.and_then(|acme| acme.ca.as_deref());
     let cache = acme.map(|acme| acme.cache.clone());
     Allowed {
-        readable: folders(files.chain(authorities).chain(resolver)),
+        readable: directories(files.chain(authorities).chain(resolver)),
         writable: cache.into_iter().chain(config.state_dir.clone()).collect(),
         ports,
     }
 }
 
-/// Why a reload cannot do what `config` wants, if so.
-pub(super) fn objection(sandbox: Option<&Sandbox>, config: &Config) -> Option<String> {
+/// Returns why the sandbox prevents `config` from being applied by a reload, if it does.
+pub(super) fn reload_conflict(sandbox: Option<&Sandbox>, config: &Config) -> Option<String> {
     let sandbox = sandbox?;
-    let remedy = "restart or upgrade (SIGUSR2) to have it, or set process.sandbox = \"off\"";
+    let remedy = "restart or upgrade (SIGUSR2) to apply it, or set process.sandbox = \"off\"";
     if let Some(path) = config.files().find(|path| !sandbox.covers(path)) {
-        let folders: Vec<_> =
+        let directories: Vec<_> =
             sandbox.folders().iter().map(|folder| folder.display().to_string()).collect();
         return Some(format!(
-            "the sandbox lets nothing be read in the folder of {}, only in {}: {remedy}",
+            "the sandbox does not allow reading {}, only files in {}: {remedy}",
             path.display(),
-            if folders.is_empty() { "none".into() } else { folders.join(", ") },
+            if directories.is_empty() { "no directory".into() } else { directories.join(", ") },
         ));
     }
     let acme = config.acme.as_ref()?;
@@ -61,18 +61,19 @@ pub(super) fn objection(sandbox: Option<&Sandbox>, config: &Config) -> Option<St
         && acme.ca.as_ref().is_none_or(|ca| sandbox.covers(ca));
     (!can).then(|| {
         format!(
-            "the sandbox was made for another [tls.acme]: it lets nothing be written in {} or no \
-             connection be made to {}: {remedy}",
+            "the sandbox does not allow writing to {} or connecting to {}, because [tls.acme] was \
+             different at startup: {remedy}",
             acme.cache.display(),
             acme.directory
         )
     })
 }
 
-/// Where `files` are, and where they really are if those are links, because replacing a file makes
-/// a new one of the same name. The root is nobody's folder: a file there is allowed alone.
-fn folders<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = Vec::new();
+/// Returns the directories of `files`, before and after following links. Directories, because
+/// replacing a file creates a new one of the same name. Of files in the root directory, only the file
+/// itself is returned.
+fn directories<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
+    let mut directories: Vec<PathBuf> = Vec::new();
     for file in files {
         let real = file.canonicalize().ok();
         for path in [std::path::absolute(file).ok(), real].into_iter().flatten() {
@@ -80,12 +81,12 @@ fn folders<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
                 Some(folder) if folder.parent().is_some() => folder.to_owned(),
                 _ => path,
             };
-            if !folders.contains(&folder) {
-                folders.push(folder);
+            if !directories.contains(&folder) {
+                directories.push(folder);
             }
         }
     }
-    folders
+    directories
 }
 
 #[cfg(test)]
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_named_once_and_links_are_followed() {
+    fn follows_links_to_directories() {
         let base = std::env::temp_dir().join(format!("tidegate-folders-{}", std::process::id()));
         let base_of = |name: &str| base.join(name);
         std::fs::create_dir_all(base_of("real")).unwrap();
@@ -102,7 +103,7 @@ mod tests {
         let link = base_of("config/list");
         std::os::unix::fs::symlink(base_of("real/list"), &link).unwrap();
         let files = [base_of("config/tidegate.toml"), link, PathBuf::from("/top.toml")];
-        let found = folders(files.iter().map(PathBuf::as_path));
+        let found = directories(files.iter().map(PathBuf::as_path));
         let real = base_of("real").canonicalize().unwrap();
         assert_eq!(found, [base_of("config"), real, PathBuf::from("/top.toml")]);
         std::fs::remove_dir_all(base).unwrap();

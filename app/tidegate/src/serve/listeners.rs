@@ -1,4 +1,4 @@
-//! Binding every listener before anything is served, and saying what listens where.
+//! Binds every listener before anything is served, and prints what listens where.
 
 use std::fmt::Write;
 use std::io;
@@ -6,64 +6,74 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::Result;
-use net::process::{Inherited, own_addresses};
+use net::process::{Inherited, cores, own_addresses};
 use net::{
     BindError, InheritedSocket, TcpOptions, UdpOptions, UdpSocket, adopt_tcp, adopt_udp, bind_tcp,
     bind_udp,
 };
 use tracing::{info, warn};
 
-use super::workers::count;
-use crate::config::{Config, Group, Transport};
+use crate::config::{Config, ListenerGroup, Transport};
 
 /// Bound sockets.
-pub(super) struct Bound {
-    pub(super) udp: Vec<Open<UdpSocket>>,
+pub(super) struct BoundListeners {
+    pub(super) udp: Vec<BoundListener<UdpSocket>>,
     /// HTTP's, with TLS or without.
-    pub(super) tcp: Vec<Open<TcpListener>>,
+    pub(super) tcp: Vec<BoundListener<TcpListener>>,
     pub(super) admin: Vec<TcpListener>,
 }
 
 /// A listener.
-pub(super) struct Open<S> {
+pub(super) struct BoundListener<S> {
     /// A socket for each worker.
     pub(super) sockets: Vec<S>,
     /// What holds for it.
-    pub(super) group: Group,
+    pub(super) group: ListenerGroup,
 }
 
-/// What sockets of each kind of listener are called when they are handed over.
-pub(super) const NAMES: &[&str] = &["udp", "http", "tls", "admin"];
+/// Returns how many workers a setting means: 0 = one per core.
+pub(super) fn worker_count(setting: usize) -> usize {
+    if setting == 0 { cores().len().max(1) } else { setting }
+}
 
-/// Takes over or binds all that `config` names, or says what cannot be bound and why.
-pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<Bound> {
+/// The names of inherited sockets (LISTEN_FDNAMES), one for each kind of listener.
+pub(super) const SOCKET_NAMES: &[&str] = &["udp", "http", "tls", "admin"];
+
+/// Takes over or binds every listener of `config`. The error says which one cannot be bound, and why.
+pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<BoundListeners> {
     let udp_options = UdpOptions {
         engine: config.engine,
         receive_buffer: config.receive_buffer,
         ..UdpOptions::default()
     };
-    let udp_workers = count(config.udp_workers);
-    let http_workers = count(config.http_workers);
-    let mut bound = Bound { udp: Vec::new(), tcp: Vec::new(), admin: Vec::new() };
+    let udp_workers = worker_count(config.udp_workers);
+    let http_workers = worker_count(config.http_workers);
+    let mut bound = BoundListeners { udp: Vec::new(), tcp: Vec::new(), admin: Vec::new() };
     for group in &config.groups {
         let name = group.transport.label();
         if group.transport == Transport::Udp {
             let udp = bind_all(&group.addresses, group.is_default, |at| {
-                match handed(name, at, udp_workers, inherited, Inherited::take_udp) {
-                    Some(handed) => adopt_udp(handed, at, udp_workers, &udp_options),
+                match take_inherited(name, at, udp_workers, inherited, Inherited::take_udp) {
+                    Some(take_inherited) => {
+                        adopt_udp(take_inherited, at, udp_workers, &udp_options)
+                    }
                     None => bind_udp(at, udp_workers, &udp_options),
                 }
             })?;
-            bound.udp.extend(udp.into_iter().map(|sockets| Open { sockets, group: group.clone() }));
+            bound.udp.extend(
+                udp.into_iter().map(|sockets| BoundListener { sockets, group: group.clone() }),
+            );
         } else {
             let options = TcpOptions::default();
             let tcp = bind_all(&group.addresses, group.is_default, |at| {
                 bind_or_adopt(name, at, http_workers, &options, inherited)
             })?;
-            bound.tcp.extend(tcp.into_iter().map(|sockets| Open { sockets, group: group.clone() }));
+            bound.tcp.extend(
+                tcp.into_iter().map(|sockets| BoundListener { sockets, group: group.clone() }),
+            );
         }
     }
-    // Its clients may be slow to ask: they must be accepted before they do.
+    // Browsers open connections ahead of requests: they must be accepted at once.
     let options = TcpOptions { defer_accept: false, ..TcpOptions::default() };
     let admin = bind_all(&config.admin_listen, false, |at| {
         bind_or_adopt("admin", at, 1, &options, inherited)
@@ -79,14 +89,14 @@ fn bind_or_adopt(
     options: &TcpOptions,
     inherited: &mut Inherited,
 ) -> Result<Vec<TcpListener>, BindError> {
-    match handed(name, at, workers, inherited, Inherited::take_tcp) {
-        Some(handed) => adopt_tcp(handed, at, workers, options),
+    match take_inherited(name, at, workers, inherited, Inherited::take_tcp) {
+        Some(take_inherited) => adopt_tcp(take_inherited, at, workers, options),
         None => bind_tcp(at, workers, options),
     }
 }
 
-/// The sockets that were handed over for a listener, if any were.
-fn handed(
+/// Returns the inherited sockets for a listener, if there are any.
+fn take_inherited(
     name: &str,
     at: SocketAddr,
     workers: usize,
@@ -96,18 +106,20 @@ fn handed(
     let had_some = !inherited.is_empty();
     let sockets = take(inherited, name, at);
     match sockets.len() {
-        0 if had_some => info!("{name} {at} is not among the sockets handed over: bound here"),
+        0 if had_some => {
+            info!(listener = name, address = %at, "no inherited socket; bound a new one")
+        }
         0 => {}
-        count if count < workers => info!(
-            "{name} {at}: {workers} workers share {count} of the sockets handed over; one for \
-             each is faster"
+        sockets if sockets < workers => info!(
+            listener = name, address = %at, sockets, workers,
+            "fewer inherited sockets than workers: one socket per worker is faster"
         ),
         _ => {}
     }
     Some(sockets).filter(|sockets| !sockets.is_empty())
 }
 
-/// Binds each address. Of the default list, those whose family the system lacks are left out.
+/// Binds each address. Default addresses of a family that the system lacks are skipped.
 fn bind_all<S>(
     addresses: &[SocketAddr],
     is_default: bool,
@@ -118,7 +130,7 @@ fn bind_all<S>(
         match bind(*address) {
             Ok(sockets) => bound.push(sockets),
             Err(error) if is_default && error.is_family_absent() => {
-                warn!("{error}; going on without it");
+                warn!(%address, %error, "skipped a default address");
             }
             Err(error) => return Err(error.into()),
         }
@@ -126,8 +138,8 @@ fn bind_all<S>(
     Ok(bound)
 }
 
-impl Bound {
-    /// Another descriptor of each socket, with the name of its kind of listener.
+impl BoundListeners {
+    /// Returns a duplicate of each socket, with the name of its kind of listener.
     pub(super) fn descriptors(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
         let udp = self.udp.iter().flat_map(|open| &open.sockets);
         let udp = udp.map(|socket| Ok((Transport::Udp.label(), socket.descriptor()?)));
@@ -140,13 +152,13 @@ impl Bound {
         udp.chain(tcp).chain(admin).collect()
     }
 
-    /// What the start prints: listeners, and the URLs to announce to. Writing to a `String` cannot
-    /// fail.
-    pub(super) fn lines(&self, config: &Config) -> String {
+    /// Returns the startup text: listeners, and the URLs to announce to.
+    // Writing to a `String` cannot fail.
+    pub(super) fn startup_text(&self, config: &Config) -> String {
         let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
         let mut urls = String::new();
-        let hosts = Hosts(own_addresses());
-        for Open { sockets, .. } in &self.udp {
+        let hosts = LocalAddresses(own_addresses());
+        for BoundListener { sockets, .. } in &self.udp {
             let Some(socket) = sockets.first() else { continue };
             let address = socket.local_addr();
             let granted = socket.receive_buffer() / 1024;
@@ -154,13 +166,13 @@ impl Bound {
             let workers = sockets.len();
             let _ = writeln!(
                 text,
-                "  udp    {address}  ({workers} workers, {engine}, {granted} KiB receive buffer each)"
+                "  udp    {address}  ({workers} workers, {engine}, {granted} KiB receive buffer per socket)"
             );
             for host in hosts.of(address) {
-                let _ = writeln!(urls, "  announce to udp://{host}/announce");
+                let _ = writeln!(urls, "  announce URL  udp://{host}/announce");
             }
         }
-        for Open { sockets, group } in &self.tcp {
+        for BoundListener { sockets, group } in &self.tcp {
             let Some(address) = sockets.first().and_then(|s| s.local_addr().ok()) else { continue };
             let [name, http, ws] = match group.transport {
                 Transport::Tls => ["https", "https", "wss"],
@@ -168,15 +180,16 @@ impl Bound {
             };
             let _ = writeln!(text, "  {name}  {address}  ({} workers)", sockets.len());
             for host in hosts.of(address) {
-                let _ = writeln!(urls, "  announce to {http}://{host}/announce");
+                let _ = writeln!(urls, "  announce URL  {http}://{host}/announce");
                 if let Some(web) = &group.http.web {
                     let path = web.paths.first().map_or("/", String::as_str);
-                    let _ = writeln!(urls, "  WebTorrent  {ws}://{host}{path}");
+                    let _ = writeln!(urls, "  WebTorrent    {ws}://{host}{path}");
                 }
             }
         }
         for address in self.admin.iter().filter_map(|listener| listener.local_addr().ok()) {
-            let _ = writeln!(text, "  admin  http://{address}/metrics");
+            let scheme = if config.admin_tls { "https" } else { "http" };
+            let _ = writeln!(text, "  admin  {scheme}://{address}/  (dashboard, API, metrics)");
         }
         let asked = config.receive_buffer;
         let sockets = self.udp.iter().flat_map(|open| &open.sockets);
@@ -184,7 +197,7 @@ impl Bound {
         if granted.is_some_and(|granted| granted < asked) {
             let _ = writeln!(
                 text,
-                "  the kernel granted less receive buffer than the {} KiB asked for: \
+                "  the kernel granted less than the configured {} KiB of receive buffer; to allow more: \
                  sysctl -w net.core.rmem_max={asked}",
                 asked / 1024
             );
@@ -193,15 +206,25 @@ impl Bound {
     }
 }
 
-/// The addresses of this machine.
-struct Hosts(Vec<IpAddr>);
+impl BoundListeners {
+    /// Returns the URL of the dashboard, as it is reached from this machine.
+    pub(super) fn dashboard_url(&self, config: &Config) -> Option<String> {
+        let address = self.admin.first()?.local_addr().ok()?;
+        let host = LocalAddresses(Vec::new()).of(address).remove(0);
+        let scheme = if config.admin_tls { "https" } else { "http" };
+        Some(format!("{scheme}://{host}/"))
+    }
+}
 
-impl Hosts {
-    /// As many of a machine's addresses are shown: the first are those of the first interfaces.
+/// The addresses of this machine, in the order of its interfaces.
+struct LocalAddresses(Vec<IpAddr>);
+
+impl LocalAddresses {
+    /// How many of the machine's addresses are shown.
     const SHOWN_MAX: usize = 2;
 
-    /// The hosts of URLs that lead to a listener: what was bound or, for all addresses, this
-    /// machine's own. One that only has its loopback is reached from nowhere else.
+    /// Returns the addresses at which a listener can be reached: the bound one or, for a wildcard
+    /// address, those of this machine, or else loopback.
     fn of(&self, bound: SocketAddr) -> Vec<SocketAddr> {
         if !bound.ip().is_unspecified() {
             return vec![bound];
@@ -226,9 +249,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_name_addresses_that_can_be_reached() {
+    fn replaces_wildcards_in_urls() {
         let of = |own: &[&str], bound: &str| {
-            let hosts = Hosts(own.iter().map(|ip| ip.parse().unwrap()).collect());
+            let hosts = LocalAddresses(own.iter().map(|ip| ip.parse().unwrap()).collect());
             let of = hosts.of(bound.parse().unwrap()).iter().map(SocketAddr::to_string).collect();
             let of: Vec<String> = of;
             of.join(" ")

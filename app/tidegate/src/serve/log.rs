@@ -1,12 +1,12 @@
-//! The log: lines of text or JSON on standard error, and the last of them for the API.
+//! The log: lines of text or JSON on standard error; the API has the last of them.
 //!
 //! ```text
-//!  event ─ level of its area ─▶ too many of its kind? ─ no ─▶ line ─▶ standard error, tail
-//!                                                     └ yes ─▶ counted; one line tells later how many
+//!  event ─ level of its area ─▶ within the rate limit? ─ yes ─▶ line ─▶ standard error, tail
+//!                                                      └ no ──▶ counted; one line later says how many
 //! ```
 
 mod line;
-mod repeats;
+mod rate_limit;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,54 +19,55 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Registry, reload};
 
-use crate::config::{Config, LogConfig};
+use crate::config::{Config, LogConfig, LogFormat};
 use line::{Form, Line};
-use repeats::{LeftOut, Repeats, Verdict};
+use rate_limit::{Decision, Omitted, RateLimiter};
 
-/// The log of this process, once it is started.
+/// The log of this process.
 pub(super) struct Log {
-    sink: Arc<Sink>,
+    output: Arc<Output>,
     filter: reload::Handle<Targets, Registry>,
     levels: LogLevels,
 }
 
 impl Log {
-    /// Starts it, for the whole process.
+    /// Starts logging for the whole process. Call it once.
     pub(super) fn start(config: &Config) -> Self {
-        let LogConfig { levels, is_json, repeats } = config.log.clone();
-        let form = match is_json {
-            true => Form::Json,
-            false => Form::Text { has_colours: io::stderr().is_terminal() },
+        let LogConfig { levels, format, rate_limit } = config.log.clone();
+        let form = match format {
+            LogFormat::Json => Form::Json,
+            LogFormat::Text => Form::Text { has_colours: io::stderr().is_terminal() },
         };
-        let sink = Arc::new(Sink { form, repeats: Mutex::new(Repeats::new(repeats)) });
+        let limiter = Mutex::new(RateLimiter::new(rate_limit));
+        let output = Arc::new(Output { form, limiter });
         let (filter, handle) = reload::Layer::new(targets(&levels));
-        let output = Output(Arc::clone(&sink));
-        tracing_subscriber::registry().with(filter).with(output).init();
-        Self { sink, filter: handle, levels }
+        let layer = OutputLayer(Arc::clone(&output));
+        tracing_subscriber::registry().with(filter).with(layer).init();
+        Self { output, filter: handle, levels }
     }
 
-    /// The levels in force, which may be others than the configuration's.
+    /// Returns the levels in use, which may differ from the configuration's.
     pub(super) fn levels(&self) -> &LogLevels {
         &self.levels
     }
 
-    /// Logs more from now on, or less.
+    /// Replaces the levels.
     pub(super) fn set_levels(&mut self, levels: LogLevels) {
-        // Fails only once the subscriber is gone, with the process.
+        // Fails only if the subscriber is gone, at the end of the process.
         let _ = self.filter.reload(targets(&levels));
         self.levels = levels;
     }
 
-    /// Puts in force what a reload can.
+    /// Applies what a reload can change.
     pub(super) fn configure(&mut self, config: &LogConfig) {
-        self.sink.repeats().rule = config.repeats;
+        self.output.limiter().limit = config.rate_limit;
         self.set_levels(config.levels.clone());
     }
 
-    /// Tells what was left out of kinds whose interval is over; or of all kinds, at the end.
-    pub(super) fn tell_left_out(&self, is_end: bool) {
-        let told = self.sink.repeats().take_left_out(Instant::now(), is_end);
-        told.into_iter().for_each(|left_out| self.sink.tell_left_out(left_out));
+    /// Reports the lines omitted in intervals that have ended, or all of them at the end.
+    pub(super) fn report_omitted(&self, is_end: bool) {
+        let omitted = self.output.limiter().take_omitted(Instant::now(), is_end);
+        omitted.into_iter().for_each(|omitted| self.output.report_omitted(omitted));
     }
 }
 
@@ -74,51 +75,52 @@ fn targets(levels: &LogLevels) -> Targets {
     Targets::new().with_targets(levels.targets())
 }
 
-/// Where lines go.
-struct Sink {
+/// Writes lines.
+struct Output {
     form: Form,
-    repeats: Mutex<Repeats>,
+    limiter: Mutex<RateLimiter>,
 }
 
-/// Takes events for it.
-struct Output(Arc<Sink>);
+/// Passes events to the output.
+struct OutputLayer(Arc<Output>);
 
-impl<S: Subscriber> Layer<S> for Output {
+impl<S: Subscriber> Layer<S> for OutputLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
-        let verdict = match metadata.target() {
-            AUDIT => Verdict::Tell,
-            _ => self.0.repeats().judge(metadata, Instant::now()),
+        let decision = match metadata.target() {
+            // The audit trail must be complete.
+            AUDIT => Decision::Write,
+            _ => self.0.limiter().count(metadata, Instant::now()),
         };
-        match verdict {
-            Verdict::Tell => self.0.write(metadata, Line::of(event)),
-            Verdict::LeaveOut { is_first } => {
-                LOG_TAIL.leave_out();
+        match decision {
+            Decision::Write => self.0.write(metadata, Line::from_event(event)),
+            Decision::Omit { is_first } => {
+                LOG_TAIL.count_suppressed();
                 if is_first {
-                    let text = Line::of(event).text();
-                    self.0.repeats().keep(metadata, text);
+                    let text = Line::from_event(event).text();
+                    self.0.limiter().keep_example(metadata, text);
                 }
             }
         }
     }
 }
 
-impl Sink {
-    fn repeats(&self) -> std::sync::MutexGuard<'_, Repeats> {
-        self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
+impl Output {
+    fn limiter(&self) -> std::sync::MutexGuard<'_, RateLimiter> {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, metadata: &Metadata<'_>, line: Line) {
         let mut bytes = String::new();
         self.form.write(&mut bytes, metadata, &line);
-        // Where nobody reads there is nobody to tell. One call: lines of several threads stay whole.
+        // An error cannot be reported anywhere. One call keeps lines of several threads whole.
         let _ = io::stderr().write_all(bytes.as_bytes());
         LOG_TAIL.push(metadata.level().as_str(), metadata.target(), line.text());
     }
 
-    fn tell_left_out(&self, left_out: LeftOut) {
-        let LeftOut { metadata, count, time_s, example } = left_out;
-        let text = format!("{count} more lines like this in {time_s} s were left out: {example}");
-        self.write(metadata, Line::new(text).with("left_out", count.into()));
+    fn report_omitted(&self, omitted: Omitted) {
+        let Omitted { metadata, count, time_s, example } = omitted;
+        let text = format!("omitted {count} similar lines in {time_s} s, the first: {example}");
+        self.write(metadata, Line::new(text).with("omitted", count.into()));
     }
 }

@@ -1,7 +1,7 @@
-//! Putting a changed configuration in force, all of it or nothing.
+//! Reloads: applies a changed configuration, completely or not at all.
 //!
-//! Files are read by a thread of their own: a list of millions of hashes takes seconds, in which the
-//! main thread has signals to obey.
+//! A separate thread reads the files: a list of millions of hashes takes seconds, in which the main
+//! thread must handle signals.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use admin::{EventKind, Figures, Hub, Reloaded, Setting};
+use admin::{EventHub, EventKind, MetricSources, ReloadOutcome, Setting};
 use anyhow::{Result, anyhow};
 use net::process::{Sandbox, lower_priority};
 use net::tls::{Certificate, Certificates};
@@ -19,219 +19,223 @@ use tracing::{error, info, warn};
 use tracker::Tracker;
 
 use super::log::Log;
-use super::{Happening, confine};
-use crate::access::{self, Access, Users};
+use super::{Event, confine};
+use crate::access::{self, AccessFiles, FileKeys};
 use crate::acme;
 use crate::certificates;
 use crate::config::{self, AcmeConfig, Config, Problem, Settings};
 
-/// What is in force, and how to replace it.
+/// The configuration in use, and everything that a reload changes.
 pub(super) struct Reloader {
     pub(super) file: Option<PathBuf>,
     pub(super) settings: Settings,
     pub(super) config: Config,
     pub(super) tracker: Arc<Tracker>,
-    /// The keys of the file that are in force.
-    pub(super) users: Users,
-    pub(super) watch: access::Watch,
+    /// The keys from the file that are in use.
+    pub(super) file_keys: FileKeys,
+    pub(super) watcher: access::FileWatcher,
     pub(super) certificates: Arc<Certificates>,
-    /// Tells the thread that obtains certificates what to obtain.
+    /// Sends the configuration to the thread that renews certificates.
     pub(super) acme: watch::Sender<Option<AcmeConfig>>,
     pub(super) log: Log,
     pub(super) sandbox: Option<Arc<Sandbox>>,
-    pub(super) reading: Reading,
-    /// What the API has set.
+    pub(super) reading: ReadState,
+    /// Settings changed through the API.
     pub(super) overrides: Vec<(String, Value)>,
-    /// Who waits for what comes of it.
-    pub(super) asked: Asked,
-    /// Where it is told.
-    pub(super) hub: Arc<Hub>,
+    /// The requesters that wait for a result.
+    pub(super) pending: PendingReplies,
+    /// Publishes reloads as events.
+    pub(super) hub: Arc<EventHub>,
 }
 
-/// What a reload has come to, or the sentences that say why to nothing.
-type Done = Result<Reloaded, Vec<String>>;
+/// The result of a reload, or the mistakes that prevented it.
+type ReloadResult = Result<ReloadOutcome, Vec<String>>;
 
-/// Those who wait for a reload.
+/// The requesters that wait for a reload.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct PendingReplies {
     now: Vec<Reply>,
-    /// For the one after that, since files may have changed in between.
+    /// Those of the next reload: files may have changed since the current one read them.
     later: Vec<Reply>,
 }
 
-type Reply = Box<dyn FnOnce(&Done) + Send>;
+type Reply = Box<dyn FnOnce(&ReloadResult) + Send>;
 
-impl Asked {
-    /// A way to answer. Who has given up waiting does not hear it.
-    pub(super) fn to(reply: oneshot::Sender<Done>) -> Reply {
+impl PendingReplies {
+    /// Returns a callback that sends the result. It does nothing if the requester has given up.
+    pub(super) fn to(reply: oneshot::Sender<ReloadResult>) -> Reply {
         Box::new(move |done| drop(reply.send(done.clone())))
     }
 
-    /// The same for somebody who wants to know only whether it was done.
-    pub(super) fn to_know(reply: oneshot::Sender<Result<(), Vec<String>>>) -> Reply {
+    /// Returns a callback that sends only success or the mistakes.
+    pub(super) fn to_result(reply: oneshot::Sender<Result<(), Vec<String>>>) -> Reply {
         Box::new(move |done| drop(reply.send(done.clone().map(|_| ()))))
     }
 }
 
 /// Whether files are being read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum ReadState {
     #[default]
-    Not,
-    Now,
-    /// Now, and then from the start, because they may have changed in between.
-    NowAndAgain,
+    Idle,
+    Running,
+    /// Yes, and they must be read again, because they may have changed since.
+    RunningStale,
 }
 
-/// What was read, or why not.
-pub(super) enum Outcome {
-    /// All there is.
-    All(Result<Box<Fresh>, Vec<String>>),
-    /// The files that the configuration names.
-    Files(Files),
+/// What was read, or why it could not be.
+pub(super) enum ReadOutcome {
+    /// Configuration, lists and certificates.
+    Everything(Result<Box<NewConfig>, Vec<String>>),
+    /// Lists and certificates.
+    ReadFiles(ReadFiles),
 }
 
-/// Each of these is put in force if it is good by itself.
-pub(super) struct Files {
-    access: Result<Access>,
+/// Each is applied if it was read without a mistake.
+pub(super) struct ReadFiles {
+    access: Result<AccessFiles>,
     certificates: Result<Vec<Certificate>>,
 }
 
 /// A configuration with its lists and certificates.
-pub(super) struct Fresh {
-    /// What the file says.
+pub(super) struct NewConfig {
+    /// The settings as read.
     settings: Settings,
-    /// What of it can be in force now.
-    in_force: Settings,
-    /// What is made of the file, with the doors that are in force.
+    /// The settings in use after the reload: the old ones with the reloadable new ones.
+    running: Settings,
+    /// Made from the settings as read, with the listener policies of those in use.
     config: Config,
-    watch: access::Watch,
-    access: Access,
+    watcher: access::FileWatcher,
+    access: AccessFiles,
     certificates: Vec<Certificate>,
 }
 
 impl Reloader {
-    /// What is configured.
+    /// Lists the settings for the API.
     pub(super) fn list(&self) -> Vec<Setting> {
         config::list(&self.settings)
     }
 
-    /// Reads everything again, and answers.
-    pub(super) fn reload_for(&mut self, happen: &Sender<Happening>, reply: Reply) {
-        self.wait(reply);
-        if !self.reload(happen) {
-            self.answer(&Err(vec!["cannot start a thread".into()]));
+    /// Reloads everything, and replies with the result.
+    pub(super) fn reload_and_reply(&mut self, events: &Sender<Event>, reply: Reply) {
+        self.enqueue(reply);
+        if !self.reload(events) {
+            self.reply_all(&Err(vec!["cannot start a thread to read the files".into()]));
         }
     }
 
-    /// Reads lists and certificates again, and answers.
-    pub(super) fn reload_files_for(&mut self, happen: &Sender<Happening>, reply: Reply) {
-        self.wait(reply);
-        if self.reading != Reading::Not {
-            self.reading = Reading::NowAndAgain;
+    /// Reloads lists and certificates, and replies with the result.
+    pub(super) fn reload_files_and_reply(&mut self, events: &Sender<Event>, reply: Reply) {
+        self.enqueue(reply);
+        if self.reading != ReadState::Idle {
+            self.reading = ReadState::RunningStale;
             return;
         }
-        self.read_files(happen);
-        if self.reading == Reading::Not {
-            self.answer(&Err(vec!["cannot start a thread".into()]));
+        self.read_files(events);
+        if self.reading == ReadState::Idle {
+            self.reply_all(&Err(vec!["cannot start a thread to read the files".into()]));
         }
     }
 
-    /// Sees whether the configuration would be good with these values of the API.
-    pub(super) fn try_out(&self, values: Vec<(String, Value)>, reply: oneshot::Sender<Done>) {
+    /// Checks the configuration with these values set through the API, and replies with the result.
+    pub(super) fn validate(
+        &self,
+        values: Vec<(String, Value)>,
+        reply: oneshot::Sender<ReloadResult>,
+    ) {
         let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
-        let in_force = self.settings.clone();
+        let running = self.settings.clone();
         let work = move || {
-            // Where that is not permitted, the start has said so.
+            // A failure has been logged at startup.
             let _ = lower_priority();
-            let read = || read_all(file.as_deref(), &values, in_force, sandbox.as_deref());
+            let read = || read_all(file.as_deref(), &values, running, sandbox.as_deref());
             let read = catch_unwind(AssertUnwindSafe(read));
             let read = read.unwrap_or_else(|_| Err(vec![PANICKED.into()]));
-            drop(reply.send(read.map(|_| Reloaded::default())));
+            drop(reply.send(read.map(|_| ReloadOutcome::default())));
         };
-        // Without a thread the answer's channel closes, which says so.
+        // Without a thread, the reply's channel closes, which the requester sees.
         let _ = std::thread::Builder::new().name("reload".into()).spawn(work);
     }
 
-    fn wait(&mut self, reply: Reply) {
-        let asked = &mut self.asked;
-        if self.reading == Reading::Not { &mut asked.now } else { &mut asked.later }.push(reply);
+    fn enqueue(&mut self, reply: Reply) {
+        let pending = &mut self.pending;
+        if self.reading == ReadState::Idle { &mut pending.now } else { &mut pending.later }
+            .push(reply);
     }
 
-    fn answer(&mut self, done: &Done) {
-        std::mem::take(&mut self.asked.now).into_iter().for_each(|reply| reply(done));
-        self.asked.now = std::mem::take(&mut self.asked.later);
+    fn reply_all(&mut self, done: &ReloadResult) {
+        std::mem::take(&mut self.pending.now).into_iter().for_each(|reply| reply(done));
+        self.pending.now = std::mem::take(&mut self.pending.later);
     }
 
-    /// Reads the configuration, lists and certificates again. What becomes of it happens as [`Happening::Read`];
-    /// gives whether anything will.
-    pub(super) fn reload(&mut self, happen: &Sender<Happening>) -> bool {
-        if self.reading != Reading::Not {
-            self.reading = Reading::NowAndAgain;
+    /// Starts to read configuration, lists and certificates; [`Event::Read`] has the result. Returns false
+    /// if the thread cannot be started.
+    pub(super) fn reload(&mut self, events: &Sender<Event>) -> bool {
+        if self.reading != ReadState::Idle {
+            self.reading = ReadState::RunningStale;
             return true;
         }
         let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
-        let (in_force, overrides) = (self.settings.clone(), self.overrides.clone());
+        let (running, overrides) = (self.settings.clone(), self.overrides.clone());
         let read = move || {
-            let read = || read_all(file.as_deref(), &overrides, in_force, sandbox.as_deref());
-            // Nothing that a panic left half done is used again.
+            let read = || read_all(file.as_deref(), &overrides, running, sandbox.as_deref());
+            // No state that a panic left inconsistent is used again.
             let read = catch_unwind(AssertUnwindSafe(read));
-            Outcome::All(read.unwrap_or_else(|_| Err(vec![PANICKED.into()])))
+            ReadOutcome::Everything(read.unwrap_or_else(|_| Err(vec![PANICKED.into()])))
         };
-        self.read(happen, read);
-        self.reading != Reading::Not
+        self.read(events, read);
+        self.reading != ReadState::Idle
     }
 
-    /// Reads lists and certificates again if a file has changed.
-    pub(super) fn follow_files(&mut self, happen: &Sender<Happening>) {
-        if self.reading != Reading::Not || !self.watch.has_changed() {
+    /// Starts to read lists and certificates if a file has changed.
+    pub(super) fn reload_changed_files(&mut self, events: &Sender<Event>) {
+        if self.reading != ReadState::Idle || !self.watcher.has_changed() {
             return;
         }
-        self.read_files(happen);
+        self.read_files(events);
     }
 
-    fn read_files(&mut self, happen: &Sender<Happening>) {
+    fn read_files(&mut self, events: &Sender<Event>) {
         let config = self.config.clone();
         let read = move || {
             let access = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
             let certificates = catch_unwind(AssertUnwindSafe(|| certificates::read(&config)));
-            Outcome::Files(Files {
+            ReadOutcome::ReadFiles(ReadFiles {
                 access: access.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
                 certificates: certificates.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
             })
         };
-        self.read(happen, read);
+        self.read(events, read);
     }
 
     fn read(
         &mut self,
-        happen: &Sender<Happening>,
-        read: impl FnOnce() -> Outcome + Send + 'static,
+        events: &Sender<Event>,
+        read: impl FnOnce() -> ReadOutcome + Send + 'static,
     ) {
-        let happen = happen.clone();
+        let events = events.clone();
         let work = move || {
             let _ = lower_priority();
-            // Nobody listens any more once the process is going down.
-            let _ = happen.send(Happening::Read(read()));
+            // Fails only while the process is going down.
+            let _ = events.send(Event::Read(read()));
         };
         match std::thread::Builder::new().name("reload".into()).spawn(work) {
-            Ok(_) => self.reading = Reading::Now,
-            Err(error) => error!("not reloaded: cannot start a thread: {error}"),
+            Ok(_) => self.reading = ReadState::Running,
+            Err(error) => error!(%error, "reload failed: cannot start a thread"),
         }
     }
 
-    /// Puts in force what was read; any mistake leaves everything as it is. Gives whether the
-    /// files are to be read again.
-    pub(super) fn finish(&mut self, outcome: Outcome, figures: &Figures) -> bool {
+    /// Applies what was read, unless there was a mistake. Returns whether the files must be read again.
+    pub(super) fn finish(&mut self, outcome: ReadOutcome, metric_sources: &MetricSources) -> bool {
         let done = match outcome {
-            Outcome::All(Ok(read)) => Ok(self.replace(*read)),
-            Outcome::All(Err(problems)) => {
-                problems.iter().for_each(|problem| error!("not reloaded: {problem}"));
+            ReadOutcome::Everything(Ok(read)) => Ok(self.replace(*read)),
+            ReadOutcome::Everything(Err(problems)) => {
+                problems.iter().for_each(|problem| error!("reload failed: {problem}"));
                 Err(problems)
             }
-            Outcome::Files(files) => self.replace_files(files),
+            ReadOutcome::ReadFiles(files) => self.replace_files(files),
         };
-        let status = &figures.status;
+        let status = &metric_sources.status;
         let count = if done.is_ok() { &status.reloads } else { &status.reload_failures };
         count.fetch_add(1, Ordering::Relaxed);
         let data = match &done {
@@ -240,51 +244,53 @@ impl Reloader {
             }
             Err(problems) => json!({ "problems": problems }),
         };
-        self.hub.tell(EventKind::Reload, data);
-        self.answer(&done);
-        std::mem::take(&mut self.reading) == Reading::NowAndAgain
+        self.hub.publish(EventKind::Reload, data);
+        self.reply_all(&done);
+        std::mem::take(&mut self.reading) == ReadState::RunningStale
     }
 
-    /// Puts in force what is good of the files, and says what is not.
-    fn replace_files(&mut self, files: Files) -> Done {
-        let Files { access, certificates } = files;
+    /// Applies what was read without a mistake, and reports the rest.
+    fn replace_files(&mut self, files: ReadFiles) -> ReloadResult {
+        let ReadFiles { access, certificates } = files;
         let mut problems = Vec::new();
         match access {
             Ok(access) => {
-                info!("access lists: {}", access.summary());
-                access.apply(&self.tracker, &mut self.users);
+                info!(lists = access.summary(), "reloaded access lists");
+                access.apply(&self.tracker, &mut self.file_keys);
             }
             Err(error) => {
-                error!("the access lists in force stay: {error:#}");
+                error!("access lists not reloaded; the previous ones stay in use: {error:#}");
                 problems.push(format!("{error:#}"));
             }
         }
         match certificates {
             Ok(certificates) => self.replace_certificates(certificates),
             Err(error) => {
-                error!("the certificates in force stay: {error:#}");
+                error!("certificates not reloaded; the previous ones stay in use: {error:#}");
                 problems.push(format!("{error:#}"));
             }
         }
-        if problems.is_empty() { Ok(Reloaded::default()) } else { Err(problems) }
+        if problems.is_empty() { Ok(ReloadOutcome::default()) } else { Err(problems) }
     }
 
     fn replace_certificates(&self, certificates: Vec<Certificate>) {
         if !certificates.is_empty() {
-            info!("certificates: {} in force", certificates.len());
+            info!(count = certificates.len(), "loaded certificates");
         }
-        certificates::doubts(&self.config, &certificates).iter().for_each(|doubt| warn!("{doubt}"));
+        certificates::warnings(&self.config, &certificates)
+            .iter()
+            .for_each(|warning| warn!("{warning}"));
         self.certificates.replace(certificates);
     }
 
-    fn replace(&mut self, fresh: Fresh) -> Reloaded {
-        let Fresh { settings, in_force, config, watch, access, certificates } = fresh;
-        let (live, fixed) = config::changes(&self.settings, &settings);
+    fn replace(&mut self, new: NewConfig) -> ReloadOutcome {
+        let NewConfig { settings, running, config, watcher, access, certificates } = new;
+        let (reloadable, fixed) = config::changes(&self.settings, &settings);
         let lists = access.summary();
         self.tracker.reconfigure(&config.policy);
         self.tracker.limiter().replace(config.limits.clone());
         self.tracker.bans().set_rules(config.bans);
-        access.apply(&self.tracker, &mut self.users);
+        access.apply(&self.tracker, &mut self.file_keys);
         self.acme.send_if_modified(|acme| {
             let is_other = *acme != config.acme;
             acme.clone_from(&config.acme);
@@ -293,22 +299,22 @@ impl Reloader {
         self.log.configure(&config.log);
         let list =
             |names: &[String]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
-        info!("reloaded; changed: {}; lists: {lists}", list(&live));
+        info!(changed = list(&reloadable), lists, "reloaded the configuration");
         if !fixed.is_empty() {
-            warn!("changed, but only a restart puts it in force: {}", list(&fixed));
+            warn!(keys = list(&fixed), "changed keys that only a restart applies");
         }
-        // What needs a restart is compared with what is really in force next time, too.
-        self.settings = in_force;
+        // Keys that need a restart keep their old values here, so that the next reload reports them, too.
+        self.settings = running;
         self.config = config;
-        self.watch = watch;
+        self.watcher = watcher;
         self.replace_certificates(certificates);
-        Reloaded { changed: live, needs_restart: fixed }
+        ReloadOutcome { changed: reloadable, needs_restart: fixed }
     }
 }
 
-/// Puts what the API has set into a configuration that the start has read, if it is still good; gives
-/// whether anything is different now.
-pub(super) fn take_api(
+/// Applies settings changed through the API to the configuration read at startup, if the result is valid.
+/// Returns whether there were any.
+pub(super) fn apply_overrides(
     overrides: &[(String, Value)],
     settings: &mut Settings,
     config: &mut Config,
@@ -317,52 +323,56 @@ pub(super) fn take_api(
         return false;
     }
     let mut with = settings.clone();
-    let mut problems = with.take_api(overrides);
+    let mut problems = with.apply_overrides(overrides);
     match Config::from_settings(&with) {
         Ok(mut made) => {
-            // Listeners are bound already, and know these.
+            // The listeners, already bound, refer to these.
             made.challenges = Arc::clone(&config.challenges);
             (*settings, *config) = (with, made);
         }
         Err(more) => problems.extend(more),
     }
-    problems.iter().for_each(|problem| warn!("what the API has set is left out: {problem}"));
+    problems
+        .iter()
+        .for_each(|problem| warn!("ignored a setting changed through the API: {problem}"));
     true
 }
 
-/// Puts in force at the start what can change while serving.
-pub(super) fn put_in_force(config: &Config, tracker: &Tracker, users: &mut Users) -> Result<()> {
+/// Applies at startup what a reload can change.
+pub(super) fn apply(config: &Config, tracker: &Tracker, file_keys: &mut FileKeys) -> Result<()> {
     tracker.reconfigure(&config.policy);
     tracker.limiter().replace(config.limits.clone());
     tracker.bans().set_rules(config.bans);
-    access::read(config)?.apply(tracker, users);
+    access::read(config)?.apply(tracker, file_keys);
     Ok(())
 }
 
-const PANICKED: &str = "reading panicked; the message stands above";
+const PANICKED: &str = "reading the files panicked (see the message above)";
 
-/// Reads everything, of which as much as can be is to go over what is `in_force`.
+/// Reads everything. `running` are the settings in use, which get the reloadable new values.
 fn read_all(
     file: Option<&Path>,
     overrides: &[(String, Value)],
-    mut in_force: Settings,
+    mut running: Settings,
     sandbox: Option<&Sandbox>,
-) -> Result<Box<Fresh>, Vec<String>> {
+) -> Result<Box<NewConfig>, Vec<String>> {
     let (settings, mut config) = crate::load_with(file, overrides)?;
-    in_force.take_live(&settings);
-    // Listeners come and go only with a restart, and each has a door. What is good by itself may still
-    // contradict those that are there.
-    let as_it_is = |problem: &Problem| format!("{problem} (as long as there is no restart)");
-    let listener_policies = config::listener_policies(&in_force);
+    running.take_reloadable(&settings);
+    // Listeners are added and removed only by a restart. A valid new configuration may contradict the
+    // listeners there are.
+    let as_it_is = |problem: &Problem| {
+        format!("{problem} (with the listeners that serve until the next restart)")
+    };
+    let listener_policies = config::listener_policies(&running);
     config.listener_policies =
         listener_policies.map_err(|all| all.iter().map(as_it_is).collect::<Vec<_>>())?;
-    if let Some(objection) = confine::objection(sandbox, &config) {
-        return Err(vec![objection]);
+    if let Some(reload_conflict) = confine::reload_conflict(sandbox, &config) {
+        return Err(vec![reload_conflict]);
     }
-    let watch = access::Watch::new(&config);
+    let watcher = access::FileWatcher::new(&config);
     let problem = |error| vec![format!("{error:#}")];
     let access = access::read(&config).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
     acme::prepare(&config).map_err(problem)?;
-    Ok(Box::new(Fresh { settings, in_force, config, watch, access, certificates }))
+    Ok(Box::new(NewConfig { settings, running, config, watcher, access, certificates }))
 }

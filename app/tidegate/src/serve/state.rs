@@ -1,4 +1,4 @@
-//! Durable records and the management API: opened before anything is served, closed last.
+//! Durable records and the management API: opened before serving starts, closed last.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use admin::records::Writer;
-use admin::{Api, ApiOptions, Collector, Command, Means, Moment, Records};
+use admin::{Api, ApiDeps, ApiOptions, ClockReading, Command, CountCollector, Records};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use serde_json::Value;
@@ -14,24 +14,29 @@ use tracing::warn;
 use tracker::Tracker;
 
 use super::workers::Workers;
-use super::{Happening, courier};
-use crate::acme::{cache, owner};
+use super::{Event, outbound};
+use crate::acme::{cache, future_owner};
 use crate::config::Config;
 
-/// How mistakes about the folder are headed.
-const NAME: &str = "state.dir";
-/// A token for the API from outside: for machines that are set up by programs.
-const TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
+/// Begins the messages about the directory.
+const KEY_NAME: &str = "state.dir";
+/// A token for the API, chosen by whoever sets up the machine.
+const TOKEN_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 
-/// Does what only root may.
+/// Creates the directory while the process is still root.
 pub(super) fn prepare(config: &Config) -> Result<()> {
-    config.state_dir.as_deref().map_or(Ok(()), |dir| cache::make_folder(NAME, dir, owner(config)))
+    config
+        .state_dir
+        .as_deref()
+        .map_or(Ok(()), |dir| cache::create_directory(KEY_NAME, dir, future_owner(config)))
 }
 
-/// What is wrong with the folder, if something is.
+/// Returns what is wrong with the directory, if anything.
 pub(super) fn check(config: &Config) -> Option<String> {
     let dir = config.state_dir.as_deref()?;
-    cache::probe(NAME, dir, owner(config)).err().map(|error| format!("{error:#}"))
+    cache::check_writable(KEY_NAME, dir, future_owner(config))
+        .err()
+        .map(|error| format!("{error:#}"))
 }
 
 /// Opens the records.
@@ -40,12 +45,12 @@ pub(super) fn open(config: &Config) -> Result<(Arc<Records>, Writer)> {
     Ok((Arc::new(records), writer))
 }
 
-/// What the API has set of the configuration.
+/// Returns the settings that were changed through the API.
 pub(super) fn settings(writer: &Writer) -> Result<Vec<(String, Value)>> {
-    writer.settings().context(NAME)
+    writer.settings().context(KEY_NAME)
 }
 
-/// Puts in force what is recorded.
+/// Restores the recorded access entries, keys, bans and counters.
 pub(super) fn fill(
     config: &Config,
     tracker: &Tracker,
@@ -53,22 +58,22 @@ pub(super) fn fill(
     clock: Clock,
 ) -> Result<()> {
     let is_durable = config.state_dir.is_some();
-    admin::fill(tracker, writer, moment(clock), is_durable).with_context(|| {
+    admin::restore(tracker, writer, moment(clock), is_durable).with_context(|| {
         let dir = config.state_dir.as_deref().unwrap_or_else(|| Path::new("memory"));
         format!(
-            "{NAME}: the records in {} cannot be read: put a copy in their place",
+            "{KEY_NAME}: cannot read the records in {}: restore them from a backup",
             dir.display()
         )
     })
 }
 
-/// Builds the API and starts the writer. Gives the first token, if there was none before.
+/// Builds the API and starts the writer of records. Returns the first token if there was none before.
 pub(super) fn start(
     workers: &mut Workers,
     config: &Config,
     (records, writer): (Arc<Records>, Writer),
     clock: Clock,
-    happen: Sender<Happening>,
+    events: Sender<Event>,
 ) -> Result<(Arc<Api>, Option<String>)> {
     let options = ApiOptions {
         cors_origins: config.cors_origins.clone(),
@@ -77,23 +82,23 @@ pub(super) fn start(
         webhook_ports: config.webhook_ports.clone(),
         token: given_token()?,
     };
-    let (deliver, traces) = courier::hire(config)?;
-    let means = Means {
-        figures: workers.shared_figures(),
+    let (send_post, traces) = outbound::client(config)?;
+    let deps = ApiDeps {
+        sources: workers.shared_metric_sources(),
         records,
         control: Box::new(move |command: Command| {
-            // Where nobody listens any more, whoever waits for an answer hears so.
-            let _ = happen.send(Happening::Command(command));
+            // If the process is going down, the reply's channel closes, which the requester sees.
+            let _ = events.send(Event::Command(command));
         }),
         clock: Box::new(move || clock.now()),
         time: Box::new(move || moment(clock).time),
-        deliver,
+        send_post,
         traces,
     };
-    let (api, token) = Api::new(means, options, &writer)?;
+    let (api, token) = Api::new(deps, options, &writer)?;
     let api = Arc::new(api);
-    let tracker = Arc::clone(&workers.shared_figures().tracker);
-    let collector = Collector::new(tracker, Arc::clone(api.hub()), move || moment(clock));
+    let tracker = Arc::clone(&workers.shared_metric_sources().tracker);
+    let collector = CountCollector::new(tracker, Arc::clone(api.hub()), move || moment(clock));
     let period = Duration::from_secs(config.flush_s.into());
     workers.start_records(move || {
         let mut collector = collector;
@@ -102,7 +107,7 @@ pub(super) fn start(
     Ok((api, token))
 }
 
-/// Has the records written out, when nothing is counted any more.
+/// Writes the last records, once all workers have stopped. Gives up at `deadline`.
 pub(super) fn close(records: &Records, deadline: Instant) {
     let mut closed = records.close();
     while closed
@@ -110,26 +115,28 @@ pub(super) fn close(records: &Records, deadline: Instant) {
         .is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty)
     {
         if Instant::now() >= deadline {
-            warn!("stopping without the last counts: the disk of the records does not answer");
+            warn!("stopping without the last counters: cannot write to the disk of state.dir");
             return;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-fn moment(clock: Clock) -> Moment {
+fn moment(clock: Clock) -> ClockReading {
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Moment { time: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tick: clock.now() }
+    ClockReading { time: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tick: clock.now() }
 }
 
 fn given_token() -> Result<Option<String>> {
-    let Some(token) = std::env::var_os(TOKEN).filter(|token| !token.is_empty()) else {
+    let Some(token) = std::env::var_os(TOKEN_VARIABLE).filter(|token| !token.is_empty()) else {
         return Ok(None);
     };
-    // It is not shown: whatever it is, somebody means it to be a secret.
+    // Never printed: even an invalid token may be a secret.
     let token = token.into_string().ok().filter(|token| admin::is_token(token));
     match token {
         Some(token) => Ok(Some(token)),
-        None => bail!("{TOKEN}: tg_ and 32 letters and digits are due"),
+        None => bail!(
+            "{TOKEN_VARIABLE}: invalid token: expected `tg_` followed by 32 alphanumeric characters"
+        ),
     }
 }

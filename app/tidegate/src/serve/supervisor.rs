@@ -1,4 +1,4 @@
-//! Whoever watches over the process, systemd as a rule, and what is said to them.
+//! Notifies the supervisor of the process, usually systemd (sd_notify), and its watchdog.
 
 use std::time::{Duration, Instant};
 
@@ -6,103 +6,108 @@ use net::process::{Notifier, monotonic, watchdog_time};
 use tracing::{error, warn};
 
 /// The longest that the main thread sleeps.
-const REST: Duration = Duration::from_secs(1);
+const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// Says how the process is, if anybody wants to know.
+/// The supervisor, if there is one.
 pub(super) struct Supervisor {
     notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
 }
 
 impl Supervisor {
-    /// The one that the environment names.
+    /// Returns the supervisor named in the environment.
     pub(super) fn from_environment() -> Self {
         let notifier = Notifier::from_environment().unwrap_or_else(|error| {
-            warn!("NOTIFY_SOCKET cannot be used: {error}");
+            warn!(%error, "cannot use NOTIFY_SOCKET: the supervisor is not notified");
             None
         });
         let watchdog = watchdog_time().filter(|_| notifier.is_some());
         Self { notifier, watchdog: watchdog.map(Watchdog::new) }
     }
 
-    /// Every listener serves what is in force now.
+    /// Every listener serves.
     pub(super) fn ready(&self) {
-        self.say("READY=1\nSTATUS=serving");
+        self.notify("READY=1\nSTATUS=serving");
     }
 
-    /// Configuration and lists are being read; [`Self::ready`] ends it.
+    /// Configuration and lists are being read. [`Self::ready`] ends this state.
     pub(super) fn reloading(&self) {
         let now_us = monotonic().as_micros();
-        self.say(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=reloading"));
+        self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=reloading"));
     }
 
     /// The process is going down.
     pub(super) fn stopping(&self) {
-        self.say("STOPPING=1\nSTATUS=stopping: answers under way leave");
+        self.notify("STOPPING=1\nSTATUS=stopping: sending the last responses");
     }
 
-    /// From now on the process `pid` is the one to watch over.
+    /// The process `pid` is the main process from now on.
     pub(super) fn handed_over(&self, pid: u32) {
-        self.say(&format!("MAINPID={pid}\nSTATUS=handed over to process {pid}"));
+        self.notify(&format!("MAINPID={pid}\nSTATUS=handed over to process {pid}"));
     }
 
-    /// How long the main thread may sleep.
-    pub(super) fn rest(&self) -> Duration {
-        self.watchdog.as_ref().map_or(REST, |watchdog| watchdog.period.min(REST))
+    /// Returns how long the main thread may sleep.
+    pub(super) fn sleep_time(&self) -> Duration {
+        self.watchdog.as_ref().map_or(SLEEP_MAX, |watchdog| watchdog.period.min(SLEEP_MAX))
     }
 
-    /// Says that all is well when it is time to, unless one of `publish_counts` has stood still since.
-    pub(super) fn watch(&mut self, publish_counts: impl FnOnce() -> Vec<(String, u64)>) {
+    /// Pings the watchdog when it is time to, unless a counter of `progress` has not changed since.
+    pub(super) fn ping_watchdog(&mut self, progress: impl FnOnce() -> Vec<(String, u64)>) {
         let Some(watchdog) = &mut self.watchdog else { return };
-        match watchdog.look(Instant::now(), publish_counts) {
-            Look::Early => {}
-            Look::Well => self.say("WATCHDOG=1"),
-            Look::Stuck(name) => error!("{name} stands still: the watchdog is not told otherwise"),
+        match watchdog.check(Instant::now(), progress) {
+            WatchdogState::NotDue => {}
+            WatchdogState::Progress => self.notify("WATCHDOG=1"),
+            WatchdogState::Stuck(name) => {
+                error!(worker = name, "worker is stuck; withholding the watchdog ping")
+            }
         }
     }
 
-    fn say(&self, lines: &str) {
+    fn notify(&self, lines: &str) {
         let Some(notifier) = &self.notifier else { return };
         if let Err(error) = notifier.say(lines) {
-            warn!("whoever watches over this process could not be told: {error}");
+            warn!(%error, "cannot notify the supervisor");
         }
     }
 }
 
-/// When somebody is to be told that all is well, and whether it is.
+/// Decides when to ping the watchdog, and whether every worker has made progress.
 struct Watchdog {
     period: Duration,
     due: Option<Instant>,
-    /// The beats when all was well last.
+    /// The counters at the last ping.
     seen: Vec<u64>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Look {
-    Early,
-    Well,
+enum WatchdogState {
+    NotDue,
+    Progress,
     Stuck(String),
 }
 
 impl Watchdog {
-    /// For one who is alarmed after `time` without a word: half of that leaves time for one word
-    /// that comes late.
+    /// `time` is the watchdog's timeout. Pings at half of it tolerate one that is late.
     fn new(time: Duration) -> Self {
         Self { period: time / 2, due: None, seen: Vec::new() }
     }
 
-    fn look(&mut self, now: Instant, publish_counts: impl FnOnce() -> Vec<(String, u64)>) -> Look {
+    fn check(
+        &mut self,
+        now: Instant,
+        progress: impl FnOnce() -> Vec<(String, u64)>,
+    ) -> WatchdogState {
         if self.due.is_some_and(|due| now < due) {
-            return Look::Early;
+            return WatchdogState::NotDue;
         }
         self.due = Some(now + self.period);
-        let publish_counts = publish_counts();
-        let stuck = self.seen.iter().zip(&publish_counts).find(|(seen, (_, beat))| *seen == beat);
+        let progress = progress();
+        let stuck = self.seen.iter().zip(&progress).find(|(seen, (_, count))| *seen == count);
         if let Some((_, (name, _))) = stuck {
-            return Look::Stuck(name.clone());
+            return WatchdogState::Stuck(name.clone());
         }
-        self.seen = publish_counts.into_iter().map(|(_, beat)| beat).collect();
-        Look::Well
+        self.seen = progress.into_iter().map(|(_, count)| count).collect();
+        WatchdogState::Progress
     }
 }
 
@@ -111,20 +116,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_stands_still_stops_the_words() {
+    fn withholds_ping_while_a_worker_is_stuck() {
         let mut watchdog = Watchdog::new(Duration::from_secs(4));
         let start = Instant::now();
-        let mut look = |after_ms: u64, publish_counts: [u64; 2]| {
+        let mut check = |after_ms: u64, progress: [u64; 2]| {
             let name = |at| format!("worker {at}");
-            let publish_counts =
-                publish_counts.into_iter().enumerate().map(|(at, beat)| (name(at), beat));
-            watchdog.look(start + Duration::from_millis(after_ms), || publish_counts.collect())
+            let progress = progress.into_iter().enumerate().map(|(at, count)| (name(at), count));
+            watchdog.check(start + Duration::from_millis(after_ms), || progress.collect())
         };
-        assert_eq!(look(0, [0, 0]), Look::Well, "the first word starts the count");
-        assert_eq!(look(1999, [1, 1]), Look::Early);
-        assert_eq!(look(2000, [1, 1]), Look::Well);
-        assert_eq!(look(4000, [2, 1]), Look::Stuck("worker 1".into()));
-        assert_eq!(look(6000, [3, 1]), Look::Stuck("worker 1".into()));
-        assert_eq!(look(8000, [3, 2]), Look::Well, "it was only slow");
+        assert_eq!(check(0, [0, 0]), WatchdogState::Progress, "the first ping starts the count");
+        assert_eq!(check(1999, [1, 1]), WatchdogState::NotDue);
+        assert_eq!(check(2000, [1, 1]), WatchdogState::Progress);
+        assert_eq!(check(4000, [2, 1]), WatchdogState::Stuck("worker 1".into()));
+        assert_eq!(check(6000, [3, 1]), WatchdogState::Stuck("worker 1".into()));
+        assert_eq!(check(8000, [3, 2]), WatchdogState::Progress, "it was only slow");
     }
 }

@@ -1,4 +1,4 @@
-//! The threads.
+//! The threads of the tracker.
 
 use std::io;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use admin::{AcmeAttempts, Figures, Process, Service, Status};
+use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status};
 use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker};
@@ -22,52 +22,48 @@ use tracing::{info, warn};
 use tracker::Tracker;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
-use super::listeners::Open;
-use crate::acme::{self, Shelf};
-use crate::config::{AcmeConfig, Config, Group, Transport};
+use super::listeners::{BoundListener, worker_count};
+use crate::acme::{self, CertStore};
+use crate::config::{AcmeConfig, Config, ListenerGroup, Transport};
 
-/// A thread that ended before it was told to.
-pub(super) struct Ended {
+/// A thread that ended unasked.
+pub(super) struct ThreadExit {
     pub(super) name: String,
+    /// What happened, as the rest of a sentence that begins with the name.
     pub(super) reason: String,
 }
 
-/// All threads, and what they share.
+/// All threads, and the state they share.
 pub(super) struct Workers {
     tracker: Arc<Tracker>,
-    board: Arc<MetricsRegistry>,
-    figures: Arc<Figures>,
+    registry: Arc<MetricsRegistry>,
+    metric_sources: Arc<MetricSources>,
     clock: Clock,
     stop: Arc<AtomicBool>,
     stop_async: watch::Sender<bool>,
-    /// Steps that the sweep has made.
+    /// Steps the sweep has taken.
     sweeps: Arc<AtomicU64>,
     threads: Vec<(String, JoinHandle<()>)>,
-    ended: Arc<dyn Fn(Ended) + Send + Sync>,
+    on_exit: Arc<dyn Fn(ThreadExit) + Send + Sync>,
 }
 
-/// How many workers a setting means: 0 is one for each core.
-pub(super) fn count(setting: usize) -> usize {
-    if setting == 0 { cores().len().max(1) } else { setting }
-}
-
-/// How often a step of the sweep is made.
+/// How often the sweep takes a step.
 const SWEEP_PERIOD: Duration = Duration::from_millis(100);
-/// Seconds in which the sweep goes once round everything, unless peers live shorter.
+/// Seconds for one pass of the sweep over all torrents, unless peers have a shorter lifetime.
 const SWEEP_PASS_S: u32 = 60;
 
 impl Workers {
     pub(super) fn new(
         tracker: &Arc<Tracker>,
-        board: &Arc<MetricsRegistry>,
+        registry: &Arc<MetricsRegistry>,
         certificates: &Arc<Certificates>,
         clock: Clock,
-        ended: impl Fn(Ended) + Send + Sync + 'static,
+        on_exit: impl Fn(ThreadExit) + Send + Sync + 'static,
     ) -> Self {
         let certificates = Arc::clone(certificates);
-        let figures = Figures {
+        let metric_sources = MetricSources {
             tracker: Arc::clone(tracker),
-            board: Arc::clone(board),
+            registry: Arc::clone(registry),
             status: Status::default(),
             process,
             clock: Box::new(move || clock.now()),
@@ -75,77 +71,82 @@ impl Workers {
             acme: AcmeAttempts::default(),
             version: env!("CARGO_PKG_VERSION"),
         };
-        // Uptime counts from here, whatever the tracker's own clock says.
+        // Uptime counts from here: after an upgrade the tracker's own clock continues the old one.
         START.get_or_init(Clock::start);
         Self {
             tracker: Arc::clone(tracker),
-            board: Arc::clone(board),
-            figures: Arc::new(figures),
+            registry: Arc::clone(registry),
+            metric_sources: Arc::new(metric_sources),
             clock,
             stop: Arc::default(),
             stop_async: watch::Sender::new(false),
             sweeps: Arc::default(),
             threads: Vec::new(),
-            ended: Arc::new(ended),
+            on_exit: Arc::new(on_exit),
         }
     }
 
-    /// What the admin listener shows.
-    pub(super) fn figures(&self) -> &Figures {
-        &self.figures
+    /// Returns what the admin listener reports.
+    pub(super) fn metric_sources(&self) -> &MetricSources {
+        &self.metric_sources
     }
 
-    /// The same, to keep.
-    pub(super) fn shared_figures(&self) -> Arc<Figures> {
-        Arc::clone(&self.figures)
+    /// Returns a shared reference to the same.
+    pub(super) fn shared_metric_sources(&self) -> Arc<MetricSources> {
+        Arc::clone(&self.metric_sources)
     }
 
-    /// How far each worker has come, by the name of what it does. What stands still is stuck.
-    pub(super) fn publish_counts(&self) -> Vec<(String, u64)> {
+    /// Returns a counter for each worker, with its name. A worker whose counter does not change is stuck.
+    pub(super) fn progress(&self) -> Vec<(String, u64)> {
         let name = |listener: Listener| {
-            format!("a worker of {} {}", listener.protocol.label(), listener.address)
+            format!("worker of {} {}", listener.protocol.label(), listener.address)
         };
-        let workers = self.board.publish_counts().into_iter();
+        let workers = self.registry.publish_counts().into_iter();
         let sweeps = self.sweeps.load(Ordering::Relaxed);
         workers
             .map(|(listener, beat)| (name(listener), beat))
-            .chain([(String::from("the sweep"), sweeps)])
+            .chain([(String::from("sweep"), sweeps)])
             .collect()
     }
 
-    /// A worker for each set of sockets: the first of every listener, the second of every …
+    /// Starts the UDP workers: one for the first socket of every listener, one for the second, …
     pub(super) fn start_udp(
         &mut self,
-        listeners: Vec<Open<UdpSocket>>,
+        listeners: Vec<BoundListener<UdpSocket>>,
         config: &Config,
     ) -> Result<()> {
-        let places = cores();
-        for (number, opened) in deal(listeners, count(config.udp_workers)).into_iter().enumerate() {
-            let known = |(socket, group): &(UdpSocket, Group)| {
+        let worker_cores = cores();
+        for (number, sockets_of_worker) in
+            distribute(listeners, worker_count(config.udp_workers)).into_iter().enumerate()
+        {
+            let udp_listeners = |(socket, group): &(UdpSocket, ListenerGroup)| {
                 let address = socket.local_addr();
                 let listener = Listener {
                     protocol: Protocol::Udp,
                     address,
                     listener_policy: group.listener_policy,
                 };
-                let metrics = self.board.register(listener);
+                let metrics = self.registry.register(listener);
                 UdpListener {
                     metrics,
                     listener_policy: group.listener_policy,
                     proxies: group.simple_proxies.clone(),
                 }
             };
-            let known = opened.iter().map(known).collect();
-            let sockets: Vec<_> = opened.into_iter().map(|(socket, _)| socket).collect();
-            let mut front = UdpFront::new(Arc::clone(&self.tracker), known, self.clock, seed()?);
+            let udp_listeners = sockets_of_worker.iter().map(udp_listeners).collect();
+            let sockets: Vec<_> = sockets_of_worker.into_iter().map(|(socket, _)| socket).collect();
+            let mut front =
+                UdpFront::new(Arc::clone(&self.tracker), udp_listeners, self.clock, seed()?);
             let stop = Arc::clone(&self.stop);
             let engine = config.engine;
-            let place =
-                config.pin_cores.then(|| places.get(number % places.len().max(1))).flatten();
+            let place = config
+                .pin_cores
+                .then(|| worker_cores.get(number % worker_cores.len().max(1)))
+                .flatten();
             let place = place.copied();
             self.start(format!("udp-{number}"), raise_priority, move || {
                 if let Some(Err(error)) = place.map(pin_to_core) {
-                    warn!("udp-{number} is not kept on a core: {error}");
+                    warn!(worker = format!("udp-{number}"), %error, "cannot pin the worker to a core");
                 }
                 Ok(net::run_udp(sockets, engine, &mut front, &stop)?)
             })?;
@@ -153,17 +154,19 @@ impl Workers {
         Ok(())
     }
 
-    /// The same. `tls` is for those listeners that speak it.
+    /// Starts the HTTP workers, likewise. `tls` is for listeners that use it.
     pub(super) fn start_http(
         &mut self,
-        listeners: Vec<Open<TcpListener>>,
+        listeners: Vec<BoundListener<TcpListener>>,
         tls: &TlsConfig,
         config: &Config,
     ) -> Result<()> {
-        let workers = deal(listeners, count(config.http_workers));
-        let places = Place::for_workers(workers.len());
-        for (number, (opened, place)) in workers.into_iter().zip(places).enumerate() {
-            let listener = |(socket, group): (TcpListener, Group)| {
+        let workers = distribute(listeners, worker_count(config.http_workers));
+        let worker_cores = Place::for_workers(workers.len());
+        for (number, (sockets_of_worker, place)) in
+            workers.into_iter().zip(worker_cores).enumerate()
+        {
+            let listener = |(socket, group): (TcpListener, ListenerGroup)| {
                 let (address, listener_policy) = (socket.local_addr()?, group.listener_policy);
                 let tls = (group.transport == Transport::Tls).then(|| tls.clone());
                 let protocols = match tls {
@@ -171,13 +174,13 @@ impl Workers {
                     Some(_) => [Protocol::Https, Protocol::Wss],
                 };
                 let [http, web] = protocols.map(|protocol| {
-                    self.board.register(Listener { protocol, address, listener_policy })
+                    self.registry.register(Listener { protocol, address, listener_policy })
                 });
                 anyhow::Ok(HttpListener { socket, tls, options: group.http, http, web })
             };
             let worker = HttpWorker {
                 tracker: Arc::clone(&self.tracker),
-                listeners: opened.into_iter().map(listener).collect::<Result<_>>()?,
+                listeners: sockets_of_worker.into_iter().map(listener).collect::<Result<_>>()?,
                 clock: self.clock,
                 seed: seed()?,
                 place,
@@ -204,8 +207,8 @@ impl Workers {
         })
     }
 
-    /// The thread that writes records. It is told to end by itself, after all others. It neither goes first nor
-    /// steps back: who changes something by the API waits for it.
+    /// Starts the thread that writes records. It has normal priority, because changes through the API
+    /// wait for it, and is not among those that [`Self::stop`] stops: it ends after all others.
     pub(super) fn start_records(&mut self, work: impl FnOnce() + Send + 'static) -> Result<()> {
         self.start(
             "records".into(),
@@ -215,25 +218,25 @@ impl Workers {
                 Ok(())
             },
         )?;
-        // It is not waited for among the rest.
+        // [`Self::stop`] does not wait for it.
         self.threads.pop();
         Ok(())
     }
 
-    /// The thread that obtains certificates and renews them, as the latest of `configs` asks.
+    /// Starts the thread that obtains and renews certificates, following the latest of `configs`.
     pub(super) fn start_acme(
         &mut self,
-        shelf: Shelf,
+        store: CertStore,
         configs: watch::Receiver<Option<AcmeConfig>>,
     ) -> Result<()> {
-        let figures = Arc::clone(&self.figures);
+        let metric_sources = Arc::clone(&self.metric_sources);
         let stop = self.stop_async.subscribe();
         self.start("acme".into(), lower_priority, move || {
-            acme::serve(&shelf, &figures, configs, stop)
+            acme::serve(&store, &metric_sources, configs, stop)
         })
     }
 
-    /// The thread that forgets peers, a little at a time.
+    /// Starts the thread that removes expired peers, a few at a time.
     pub(super) fn start_sweep(&mut self) -> Result<()> {
         let tracker = Arc::clone(&self.tracker);
         let (clock, stop) = (self.clock, Arc::clone(&self.stop));
@@ -250,8 +253,7 @@ impl Workers {
         })
     }
 
-    /// Tells all threads to end and waits for them until `deadline`. Gives the names of those that
-    /// have not ended by then.
+    /// Stops all threads. Returns the names of those that have not ended by `deadline`.
     pub(super) fn stop(self, deadline: Instant) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.stop_async.send_replace(true);
@@ -263,28 +265,28 @@ impl Workers {
         left.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Starts a thread, which takes its place before or behind the others, and reports if it ends, by an
-    /// error, a panic or otherwise, unasked.
+    /// Starts a thread, which first sets its priority. It is reported if it ends unasked: by an error, a
+    /// panic or otherwise.
     fn start(
         &mut self,
         name: String,
-        take_place: fn() -> io::Result<()>,
+        set_priority: fn() -> io::Result<()>,
         work: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let (stop, ended) = (Arc::clone(&self.stop), Arc::clone(&self.ended));
+        let (stop, on_exit) = (Arc::clone(&self.stop), Arc::clone(&self.on_exit));
         let own_name = name.clone();
         let body = move || {
-            if let Err(error) = take_place() {
-                info!("{own_name} competes for cores as any thread does: {error}");
+            if let Err(error) = set_priority() {
+                info!(thread = own_name, %error, "cannot change the priority of the thread");
             }
-            // The thread ends either way: nothing that the panic left half done is used again.
+            // The thread ends either way: no state that a panic left inconsistent is used again.
             let reason = match catch_unwind(AssertUnwindSafe(work)) {
-                Ok(Ok(())) => String::from("nothing was left to do"),
-                Ok(Err(error)) => format!("{error:#}"),
-                Err(_) => String::from("it panicked; the message stands above"),
+                Ok(Ok(())) => String::from("ended unexpectedly"),
+                Ok(Err(error)) => format!("failed: {error:#}"),
+                Err(_) => String::from("panicked (see the message above)"),
             };
             if !stop.load(Ordering::Relaxed) {
-                ended(Ended { name: own_name, reason });
+                on_exit(ThreadExit { name: own_name, reason });
             }
         };
         let thread = thread::Builder::new().name(name.clone()).spawn(body);
@@ -295,26 +297,26 @@ impl Workers {
 
 static START: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
 
-fn process() -> Process {
+fn process() -> ProcessStats {
     let usage = usage();
-    Process {
+    ProcessStats {
         uptime_s: f64::from(START.get_or_init(Clock::start).now().0),
         cpu_s: usage.user_s + usage.system_s,
         resident_bytes: usage.resident_bytes,
-        descriptors: usage.descriptors,
+        open_fds: usage.descriptors,
     }
 }
 
 fn seed() -> Result<u64> {
-    getrandom::u64().context("the system gives no random numbers")
+    getrandom::u64().context("cannot get random numbers from the system")
 }
 
-/// From a list for each listener to a list for each of at most `count` workers. A listener may have
-/// more sockets than there are workers, or fewer, if they were handed over.
-fn deal<S>(listeners: Vec<Open<S>>, count: usize) -> Vec<Vec<(S, Group)>> {
-    let mut workers: Vec<Vec<(S, Group)>> = Vec::new();
+/// Distributes the sockets of each listener over at most `count` workers. A listener with inherited
+/// sockets may have more or fewer of them than there are workers.
+fn distribute<S>(listeners: Vec<BoundListener<S>>, count: usize) -> Vec<Vec<(S, ListenerGroup)>> {
+    let mut workers: Vec<Vec<(S, ListenerGroup)>> = Vec::new();
     workers.resize_with(count, Vec::new);
-    for Open { sockets, group } in listeners {
+    for BoundListener { sockets, group } in listeners {
         for (number, socket) in sockets.into_iter().enumerate() {
             workers[number % count].push((socket, group.clone()));
         }
@@ -329,23 +331,23 @@ mod tests {
     use crate::config::Settings;
 
     #[test]
-    fn every_worker_gets_a_socket_of_every_listener() {
+    fn gives_every_worker_a_socket_of_every_listener() {
         let config = Config::from_settings(&Settings::default()).unwrap();
-        let dealt = |listeners: &[&[u32]], count| -> Vec<Vec<u32>> {
-            let open = |sockets: &&[u32]| Open {
+        let distributed = |listeners: &[&[u32]], count| -> Vec<Vec<u32>> {
+            let open = |sockets: &&[u32]| BoundListener {
                 sockets: sockets.to_vec(),
                 group: config.groups[0].clone(),
             };
-            let workers = deal(listeners.iter().map(open).collect(), count);
+            let workers = distribute(listeners.iter().map(open).collect(), count);
             workers
                 .into_iter()
                 .map(|all| all.into_iter().map(|(socket, _)| socket).collect())
                 .collect()
         };
-        assert_eq!(dealt(&[&[1, 2], &[3, 4]], 2), [[1, 3], [2, 4]]);
-        assert_eq!(dealt(&[&[1, 2, 3], &[4]], 2), [vec![1, 3, 4], vec![2]]);
-        assert_eq!(dealt(&[&[1]], 4), [[1]]);
-        assert!(dealt(&[], 3).is_empty());
-        assert!(count(0) >= 1 && count(3) == 3);
+        assert_eq!(distributed(&[&[1, 2], &[3, 4]], 2), [[1, 3], [2, 4]]);
+        assert_eq!(distributed(&[&[1, 2, 3], &[4]], 2), [vec![1, 3, 4], vec![2]]);
+        assert_eq!(distributed(&[&[1]], 4), [[1]]);
+        assert!(distributed(&[], 3).is_empty());
+        assert!(worker_count(0) >= 1 && worker_count(3) == 3);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::iter::repeat_n;
 
-use super::figures::{Figures, PROTOCOLS};
+use super::snapshot::{PROTOCOLS, Snapshot};
 use crate::admin::{Sort, bytes, date, span};
-use crate::ask::printable;
+use crate::cli::printable;
 use crate::dates;
 
 /// What a frame is made for.
@@ -18,21 +18,21 @@ pub(super) struct View {
 
 /// A line: words, and how they look.
 #[derive(Debug, Default)]
-pub(super) struct Line(pub(super) Vec<(Look, String)>);
+pub(super) struct StyledLine(pub(super) Vec<(Style, String)>);
 
 /// How a word looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum Style {
     Plain,
-    Strong,
+    Bold,
     /// What names something.
-    Soft,
-    Course,
+    Dim,
+    Chart,
     /// What should not be.
     Warning,
 }
 
-use Look::{Course, Plain, Soft, Strong, Warning};
+use Style::{Bold, Chart, Dim, Plain, Warning};
 
 /// Columns of what stands before figures.
 const LABEL: usize = 10;
@@ -44,26 +44,26 @@ const RANKS: usize = 8;
 const ABOVE: usize = 9;
 const BELOW: usize = 3;
 
-impl Line {
+impl StyledLine {
     /// A line of figures, with what they are before them.
     fn labelled(label: &str) -> Self {
-        Self(vec![(Soft, format!("{label:<LABEL$}"))])
+        Self(vec![(Dim, format!("{label:<LABEL$}"))])
     }
 
-    fn and(mut self, look: Look, text: impl Into<String>) -> Self {
-        self.0.push((look, text.into()));
+    fn and(mut self, style: Style, text: impl Into<String>) -> Self {
+        self.0.push((style, text.into()));
         self
     }
 
     /// A figure behind its name.
     fn figure(self, name: &str, value: impl Into<String>) -> Self {
-        self.and(Soft, format!("{name} ")).and(Plain, value).and(Plain, "   ")
+        self.and(Dim, format!("{name} ")).and(Plain, value).and(Plain, "   ")
     }
 
     /// The same, which should be nothing.
-    fn doubt(self, name: &str, value: f64) -> Self {
-        let look = if value > 0.0 { Warning } else { Plain };
-        self.and(Soft, format!("{name} ")).and(look, rate(value)).and(Plain, "   ")
+    fn bad_rate(self, name: &str, value: f64) -> Self {
+        let style = if value > 0.0 { Warning } else { Plain };
+        self.and(Dim, format!("{name} ")).and(style, rate(value)).and(Plain, "   ")
     }
 
     /// As plain text.
@@ -90,96 +90,96 @@ impl Line {
 }
 
 /// The frame, which fills the view if there is enough to show.
-pub(super) fn lines(figures: &Figures, view: &View) -> Vec<Line> {
-    let mut lines = above(figures, view);
+pub(super) fn lines(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
+    let mut lines = above(snapshot, view);
     let room = view.height.saturating_sub(lines.len() + BELOW);
-    lines.extend(tables(figures, view, room / 2));
-    lines.extend(torrents(figures, view, view.height.saturating_sub(lines.len())));
+    lines.extend(tables(snapshot, view, room / 2));
+    lines.extend(torrents(snapshot, view, view.height.saturating_sub(lines.len())));
     lines.truncate(view.height);
     lines.into_iter().map(|line| line.cut(view.width)).collect()
 }
 
-fn above(figures: &Figures, view: &View) -> Vec<Line> {
-    let count = |name: &str| short(figures.of(name));
-    let table = |name: &str| figures.tables[name].as_f64().unwrap_or_default();
+fn above(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
+    let count = |name: &str| si(snapshot.of(name));
+    let table = |name: &str| snapshot.tables[name].as_f64().unwrap_or_default();
     let mut requests =
-        Line::labelled("requests").and(Strong, rate(figures.requests())).and(Plain, "   ");
+        StyledLine::labelled("requests").and(Bold, rate(snapshot.requests())).and(Plain, "   ");
     for protocol in PROTOCOLS {
-        requests = requests.figure(protocol, rate(figures.of(&format!("{protocol}_s"))));
+        requests = requests.figure(protocol, rate(snapshot.of(&format!("{protocol}_s"))));
     }
-    let memory = match figures.tables["memory_budget"].as_f64() {
+    let memory = match snapshot.tables["memory_budget"].as_f64() {
         Some(budget) => format!("{} of {}", bytes(table("memory_used")), bytes(budget)),
         None => bytes(table("memory_used")),
     };
     let lines = vec![
-        head(figures, view),
-        Line::default(),
+        head(snapshot, view),
+        StyledLine::default(),
         requests,
-        course(figures, view),
-        Line::labelled("latency")
-            .figure("p50", micros(figures.of("p50_us")))
-            .figure("p99", micros(figures.of("p99_us")))
-            .doubt("refused", figures.of("refusals_s"))
-            .doubt("dropped", figures.of("drops_s"))
-            .figure("in", format!("{}b/s", short(8.0 * figures.of("bytes_in_s"))))
-            .figure("out", format!("{}b/s", short(8.0 * figures.of("bytes_out_s")))),
-        Line::labelled("swarms")
+        request_history(snapshot, view),
+        StyledLine::labelled("latency")
+            .figure("p50", micros(snapshot.of("p50_us")))
+            .figure("p99", micros(snapshot.of("p99_us")))
+            .bad_rate("refused", snapshot.of("refusals_s"))
+            .bad_rate("dropped", snapshot.of("drops_s"))
+            .figure("in", format!("{}b/s", si(8.0 * snapshot.of("bytes_in_s"))))
+            .figure("out", format!("{}b/s", si(8.0 * snapshot.of("bytes_out_s")))),
+        StyledLine::labelled("swarms")
             .figure("torrents", count("torrents"))
-            .figure("peers", short(figures.of("seeders") + figures.of("leechers")))
+            .figure("peers", si(snapshot.of("seeders") + snapshot.of("leechers")))
             .figure("seeders", count("seeders"))
             .figure("leechers", count("leechers"))
-            .figure("downloads", short(table("downloads"))),
-        Line::labelled("process")
-            .figure("CPU", part(figures.of("cpu")))
-            .figure("memory", bytes(figures.of("memory")))
+            .figure("downloads", si(table("downloads"))),
+        StyledLine::labelled("process")
+            .figure("CPU", percent(snapshot.of("cpu")))
+            .figure("memory", bytes(snapshot.of("memory")))
             .figure("for swarms", memory)
             .figure("connections", count("connections")),
-        Line::labelled("access")
-            .figure("keys", short(table("keys")))
-            .figure("bans", short(table("bans")))
-            .figure("allowed", short(table("allowed")))
-            .figure("denied", short(table("denied"))),
-        Line::default(),
+        StyledLine::labelled("access")
+            .figure("keys", si(table("keys")))
+            .figure("bans", si(table("bans")))
+            .figure("allowed", si(table("allowed")))
+            .figure("denied", si(table("denied"))),
+        StyledLine::default(),
     ];
     debug_assert_eq!(lines.len(), ABOVE, "what is below reckons with it");
     lines
 }
 
-fn head(figures: &Figures, view: &View) -> Line {
-    let left = format!("tidegate {}", printable(&figures.version));
-    let line = Line(vec![(Strong, left), (Soft, format!("  {}  ", view.url))]);
-    if let Some(why) = &figures.lost {
+fn head(snapshot: &Snapshot, view: &View) -> StyledLine {
+    let left = format!("tidegate {}", printable(&snapshot.version));
+    let line = StyledLine(vec![(Bold, left), (Dim, format!("  {}  ", view.url))]);
+    if let Some(why) = &snapshot.stream_error {
         return line.and(Warning, format!("no figures: {}", printable(why)));
     }
-    let up = span(figures.tables["uptime_s"].as_f64().unwrap_or_default() as u64);
+    let up = span(snapshot.tables["uptime_s"].as_f64().unwrap_or_default() as u64);
     let right = format!("up {up}  {} UTC", date(dates::now()));
     let gap = view.width.saturating_sub(line.len() + right.chars().count());
-    line.and(Plain, " ".repeat(gap)).and(Soft, right)
+    line.and(Plain, " ".repeat(gap)).and(Dim, right)
 }
 
 /// The requests of the last seconds, the latest on the right.
-fn course(figures: &Figures, view: &View) -> Line {
+fn request_history(snapshot: &Snapshot, view: &View) -> StyledLine {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let width = view.width.saturating_sub(LABEL).min(figures.course.len());
-    let seconds = figures.course.range(figures.course.len() - width..);
+    let width = view.width.saturating_sub(LABEL).min(snapshot.request_history.len());
+    let seconds = snapshot.request_history.range(snapshot.request_history.len() - width..);
     let most = seconds.clone().copied().fold(1.0, f64::max);
     let bar = |second: &f64| {
         let level = (second / most * BARS.len() as f64).ceil() as usize;
         level.checked_sub(1).and_then(|level| BARS.get(level)).copied().unwrap_or(' ')
     };
-    Line::labelled("").and(Course, seconds.map(bar).collect::<String>())
+    StyledLine::labelled("").and(Chart, seconds.map(bar).collect::<String>())
 }
 
 /// What was refused and dropped, and which clients ask, side by side.
-fn tables(figures: &Figures, view: &View, room: usize) -> Vec<Line> {
+fn tables(snapshot: &Snapshot, view: &View, room: usize) -> Vec<StyledLine> {
     let ranking = |table: &str, write: fn(f64) -> String| -> Vec<(String, String)> {
-        let ranks = figures.ranking(table).into_iter().take(RANKS);
+        let ranks = snapshot.ranking(table).into_iter().take(RANKS);
         ranks.map(|(name, value)| (printable(name), write(value))).collect()
     };
     let columns = [
         ("refused", ranking("refusals", rate), Warning),
         ("dropped", ranking("drops", rate), Warning),
-        ("clients", ranking("clients", part), Plain),
+        ("clients", ranking("clients", percent), Plain),
     ];
     let height = columns.iter().map(|(_, ranks, _)| ranks.len()).max().unwrap_or_default();
     let height = height.max(1).min(room.saturating_sub(2));
@@ -187,13 +187,13 @@ fn tables(figures: &Figures, view: &View, room: usize) -> Vec<Line> {
         return Vec::new();
     }
     let width = (view.width / columns.len()).saturating_sub(2);
-    let mut lines = vec![Line::default()];
+    let mut lines = vec![StyledLine::default()];
     for (title, _, _) in &columns {
-        lines[0].0.push((Strong, format!("{title:<width$}  ")));
+        lines[0].0.push((Bold, format!("{title:<width$}  ")));
     }
     for at in 0..height {
-        let mut line = Line::default();
-        for (_, ranks, look) in &columns {
+        let mut line = StyledLine::default();
+        for (_, ranks, style) in &columns {
             let (name, value) = match ranks.get(at) {
                 Some((name, value)) => (name.as_str(), value.as_str()),
                 None if at == 0 => ("none", ""),
@@ -201,16 +201,16 @@ fn tables(figures: &Figures, view: &View, room: usize) -> Vec<Line> {
             };
             let room = width.saturating_sub(value.chars().count() + 1);
             let name: String = name.chars().chain(repeat_n(' ', room)).take(room).collect();
-            let look = if value.is_empty() { Soft } else { *look };
-            line = line.and(Soft, name + " ").and(look, value).and(Plain, "  ");
+            let style = if value.is_empty() { Dim } else { *style };
+            line = line.and(Dim, name + " ").and(style, value).and(Plain, "  ");
         }
         lines.push(line);
     }
-    lines.push(Line::default());
+    lines.push(StyledLine::default());
     lines
 }
 
-fn torrents(figures: &Figures, view: &View, room: usize) -> Vec<Line> {
+fn torrents(snapshot: &Snapshot, view: &View, room: usize) -> Vec<StyledLine> {
     let by = match view.sort {
         Sort::Hash => "info hash",
         sort => sort.name(),
@@ -220,26 +220,26 @@ fn torrents(figures: &Figures, view: &View, room: usize) -> Vec<Line> {
     let width = view.width.saturating_sub(4 * COUNT).clamp(LABEL, 40);
     let title = format!("{:<width$.width$}", format!("torrents by {by}"));
     let heads = ["seeders", "leechers", "downloads", "age"].map(|head| format!("{head:>COUNT$}"));
-    lines.push(Line(vec![(Strong, title), (Soft, heads.concat())]));
-    if let Some(why) = &figures.no_torrents {
-        lines.push(Line(vec![(Warning, printable(why))]));
+    lines.push(StyledLine(vec![(Bold, title), (Dim, heads.concat())]));
+    if let Some(why) = &snapshot.torrents_error {
+        lines.push(StyledLine(vec![(Warning, printable(why))]));
         return lines;
     }
-    if figures.torrents.is_empty() {
-        lines.push(Line(vec![(Soft, "none".into())]));
+    if snapshot.torrents.is_empty() {
+        lines.push(StyledLine(vec![(Dim, "none".into())]));
     }
-    for torrent in figures.torrents.iter().take(room.saturating_sub(1)) {
+    for torrent in snapshot.torrents.iter().take(room.saturating_sub(1)) {
         let counts = [torrent.seeders, torrent.leechers, torrent.downloads];
-        let counts = counts.map(|count| format!("{:>COUNT$}", short(count as f64))).concat();
+        let counts = counts.map(|count| format!("{:>COUNT$}", si(count as f64))).concat();
         let (hash, age) = (printable(&torrent.info_hash), span(torrent.age_s));
         let row = format!("{hash:<width$.width$}{counts}{age:>COUNT$}");
-        lines.push(Line(vec![(Plain, row)]));
+        lines.push(StyledLine(vec![(Plain, row)]));
     }
     lines
 }
 
 /// A number with three digits, at most.
-fn short(value: f64) -> String {
+fn si(value: f64) -> String {
     // What rounds to a thousand has the next unit.
     let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     let Some((unit, name)) = units.into_iter().find(|(unit, _)| value >= unit * 0.9995) else {
@@ -257,10 +257,10 @@ fn trimmed(value: f64, decimals: usize) -> String {
 }
 
 fn rate(value: f64) -> String {
-    format!("{}/s", short(value))
+    format!("{}/s", si(value))
 }
 
-fn part(value: f64) -> String {
+fn percent(value: f64) -> String {
     let percent = 100.0 * value;
     if percent > 0.0 && percent < 9.95 {
         format!("{percent:.1} %")
@@ -272,21 +272,21 @@ fn part(value: f64) -> String {
 fn micros(value: f64) -> String {
     match value {
         0.0 => "-".into(),
-        0.0..1e3 => format!("{} µs", short(value)),
-        1e3..1e6 => format!("{} ms", short(value / 1e3)),
-        _ => format!("{} s", short(value / 1e6)),
+        0.0..1e3 => format!("{} µs", si(value)),
+        1e3..1e6 => format!("{} ms", si(value / 1e3)),
+        _ => format!("{} s", si(value / 1e6)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::feed::News;
-    use crate::top::figures::tests::told;
+    use crate::top::snapshot::Update;
+    use crate::top::snapshot::tests::told;
     use serde_json::json;
 
-    fn figures() -> Figures {
-        let mut figures = Figures::default();
+    fn snapshot() -> Snapshot {
+        let mut snapshot = Snapshot::default();
         let fields = [
             "udp_s",
             "http_s",
@@ -302,26 +302,26 @@ mod tests {
             json!([0, 0, 0, 0, 0, 0, 0, 0, 0]),
             json!([1200, 34, 12.4, 1500, 3, 7, 8, 9, 1 << 30]),
         ];
-        figures.take(told("history", &json!({ "fields": fields, "seconds": seconds })));
+        snapshot.apply(told("history", &json!({ "fields": fields, "seconds": seconds })));
         let tables = json!({
             "refusals": { "not_listed": 3.0 }, "drops": {}, "clients": { "qBittorrent": 0.75, "other": 0.25 },
             "uptime_s": 3700.5, "memory_used": 1024, "memory_budget": 2048,
         });
-        figures.take(told("tables", &tables));
+        snapshot.apply(told("tables", &tables));
         let torrents: Vec<_> =
             (0..50).map(|at| json!({ "info_hash": format!("{at:040x}"), "seeders": at })).collect();
-        figures.take(News::Torrents(Ok(json!({ "torrents": torrents }))));
-        figures
+        snapshot.apply(Update::Torrents(Ok(json!({ "torrents": torrents }))));
+        snapshot
     }
 
-    fn text(figures: &Figures, width: usize, height: usize) -> Vec<String> {
+    fn text(snapshot: &Snapshot, width: usize, height: usize) -> Vec<String> {
         let view = View { url: "http://x".into(), width, height, sort: Sort::Seeders };
-        lines(figures, &view).iter().map(Line::text).collect()
+        lines(snapshot, &view).iter().map(StyledLine::text).collect()
     }
 
     #[test]
     fn a_frame_says_what_is_known() {
-        let text = text(&figures(), 100, 40);
+        let text = text(&snapshot(), 100, 40);
         let all = text.join("\n");
         for due in [
             "requests  1.23k/s   udp 1.2k/s   http 34/s   https 0/s",
@@ -342,18 +342,18 @@ mod tests {
 
     #[test]
     fn a_frame_fits_its_view() {
-        let mut figures = figures();
+        let mut snapshot = snapshot();
         for width in [0, 1, 20, 79, 80, 300] {
             for height in [0, 1, 9, 10, 14, 24, 60] {
-                let text = text(&figures, width, height);
+                let text = text(&snapshot, width, height);
                 assert!(text.len() <= height, "{width}×{height}");
                 assert!(text.iter().all(|line| line.chars().count() <= width), "{width}×{height}");
             }
         }
-        assert_eq!(text(&figures, 80, 24).len(), 24, "torrents fill it");
-        figures.take(News::Lost("gone".into()));
-        figures.take(News::Torrents(Err("This is not allowed: x".into())));
-        let all = text(&figures, 80, 24).join("\n");
+        assert_eq!(text(&snapshot, 80, 24).len(), 24, "torrents fill it");
+        snapshot.apply(Update::Disconnected("gone".into()));
+        snapshot.apply(Update::Torrents(Err("This is not allowed: x".into())));
+        let all = text(&snapshot, 80, 24).join("\n");
         assert!(
             all.contains("no figures: gone") && all.contains("This is not allowed: x"),
             "{all}"
@@ -365,8 +365,8 @@ mod tests {
         let numbers =
             [0.0, 0.04, 1.26, 9.96, 999.4, 999.6, 1234.0, 12_340.0, 123_456.0, 1e6, 2.5e9];
         let due = ["0", "0", "1.3", "10", "999", "1k", "1.23k", "12.3k", "123k", "1M", "2.5G"];
-        assert_eq!(numbers.map(short), due);
-        assert_eq!([0.0, 0.05, 0.5, 2.0].map(part), ["0 %", "5.0 %", "50 %", "200 %"]);
+        assert_eq!(numbers.map(si), due);
+        assert_eq!([0.0, 0.05, 0.5, 2.0].map(percent), ["0 %", "5.0 %", "50 %", "200 %"]);
         assert_eq!([0.0, 7.0, 1500.0, 2e6].map(micros), ["-", "7 µs", "1.5 ms", "2 s"]);
     }
 }

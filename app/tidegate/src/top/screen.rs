@@ -12,8 +12,8 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 
-use super::frame::{Line, Look};
-use crate::admin::{Sort, Stop};
+use super::frame::{Style, StyledLine};
+use crate::admin::{ApiError, Sort};
 
 /// The terminal, until it is dropped.
 pub(super) struct Screen {
@@ -23,17 +23,17 @@ pub(super) struct Screen {
 
 /// What the user wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
-    Nothing,
+pub(super) enum Action {
+    None,
     /// The terminal has another size.
     Redraw,
     Sort(Sort),
-    End,
+    Quit,
 }
 
 impl Screen {
     /// Takes the terminal over.
-    pub(super) fn enter() -> Result<Self, Stop> {
+    pub(super) fn enter() -> Result<Self, ApiError> {
         enable_raw_mode().map_err(|error| failed(&error))?;
         // Made before anything else can fail, so that whatever fails, it is given back.
         let is_coloured = std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty());
@@ -50,16 +50,16 @@ impl Screen {
     }
 
     /// Shows a frame, all at once.
-    pub(super) fn draw(&mut self, lines: &[Line]) -> Result<(), Stop> {
+    pub(super) fn draw(&mut self, lines: &[StyledLine]) -> Result<(), ApiError> {
         self.put(lines).map_err(|error| failed(&error))
     }
 
-    fn put(&mut self, lines: &[Line]) -> io::Result<()> {
+    fn put(&mut self, lines: &[StyledLine]) -> io::Result<()> {
         queue!(self.out, BeginSynchronizedUpdate)?;
         for (at, line) in (0..).zip(lines) {
             queue!(self.out, MoveTo(0, at))?;
-            for (look, text) in &line.0 {
-                self.word(*look, text)?;
+            for (style, text) in &line.0 {
+                self.word(*style, text)?;
             }
             queue!(self.out, Clear(ClearType::UntilNewLine))?;
         }
@@ -72,16 +72,16 @@ impl Screen {
         self.out.flush()
     }
 
-    fn word(&mut self, look: Look, text: &str) -> io::Result<()> {
+    fn word(&mut self, style: Style, text: &str) -> io::Result<()> {
         if !self.is_coloured {
             return queue!(self.out, Print(text));
         }
-        match look {
-            Look::Plain => queue!(self.out, Print(text)),
-            Look::Strong => self.stressed(Attribute::Bold, text),
-            Look::Soft => self.stressed(Attribute::Dim, text),
-            Look::Course => self.coloured(Color::DarkCyan, text),
-            Look::Warning => self.coloured(Color::DarkYellow, text),
+        match style {
+            Style::Plain => queue!(self.out, Print(text)),
+            Style::Bold => self.stressed(Attribute::Bold, text),
+            Style::Dim => self.stressed(Attribute::Dim, text),
+            Style::Chart => self.coloured(Color::DarkCyan, text),
+            Style::Warning => self.coloured(Color::DarkYellow, text),
         }
     }
 
@@ -94,7 +94,7 @@ impl Screen {
     }
 
     /// What the user wants within that time.
-    pub(super) fn wish(&mut self, wait: Duration) -> Result<Wish, Stop> {
+    pub(super) fn next_action(&mut self, wait: Duration) -> Result<Action, ApiError> {
         let is_there = match event::poll(wait) {
             Ok(is_there) => is_there,
             // By a signal, which is looked at elsewhere.
@@ -102,23 +102,23 @@ impl Screen {
             Err(error) => return Err(failed(&error)),
         };
         if !is_there {
-            return Ok(Wish::Nothing);
+            return Ok(Action::None);
         }
         Ok(match event::read().map_err(|error| failed(&error))? {
-            Event::Resize(..) => Wish::Redraw,
+            Event::Resize(..) => Action::Redraw,
             Event::Key(key) if key.kind != KeyEventKind::Release => {
                 let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
                 match key.code {
-                    KeyCode::Char('c') if is_control => Wish::End,
-                    KeyCode::Char('q') | KeyCode::Esc => Wish::End,
-                    KeyCode::Char('s') => Wish::Sort(Sort::Seeders),
-                    KeyCode::Char('l') => Wish::Sort(Sort::Leechers),
-                    KeyCode::Char('d') => Wish::Sort(Sort::Downloads),
-                    KeyCode::Char('a') => Wish::Sort(Sort::Age),
-                    _ => Wish::Nothing,
+                    KeyCode::Char('c') if is_control => Action::Quit,
+                    KeyCode::Char('q') | KeyCode::Esc => Action::Quit,
+                    KeyCode::Char('s') => Action::Sort(Sort::Seeders),
+                    KeyCode::Char('l') => Action::Sort(Sort::Leechers),
+                    KeyCode::Char('d') => Action::Sort(Sort::Downloads),
+                    KeyCode::Char('a') => Action::Sort(Sort::Age),
+                    _ => Action::None,
                 }
             }
-            _ => Wish::Nothing,
+            _ => Action::None,
         })
     }
 }
@@ -131,6 +131,6 @@ impl Drop for Screen {
     }
 }
 
-fn failed(error: &io::Error) -> Stop {
-    Stop::Failed(format!("the terminal cannot be used: {error}"))
+fn failed(error: &io::Error) -> ApiError {
+    ApiError::Failed(format!("the terminal cannot be used: {error}"))
 }

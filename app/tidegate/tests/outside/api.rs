@@ -242,7 +242,8 @@ fn settings_are_changed_and_stay() {
     let all = api.expect(200, "GET /config", None);
     let one =
         all["settings"].as_array().unwrap().iter().find(|it| it["name"] == "tracker.interval_s");
-    let due = json!({ "name": "tracker.interval_s", "value": 77, "origin": "api", "live": true });
+    let due =
+        json!({ "name": "tracker.interval_s", "value": 77, "origin": "api", "reloadable": true });
     assert_eq!(one, Some(&due));
     api.expect(200, "PATCH /config", Some(&json!({ "tracker.interval_s": null })));
     assert!(interval(&tracker, "intervali1800e"));

@@ -160,7 +160,7 @@ fn client_software_is_refused_by_its_peer_id() {
 
 #[test]
 fn who_tries_keys_or_sends_garbage_is_banned_for_a_time() {
-    let bans = "[limits]\nexempt = []\n[bans]\ntime_s = 5\n";
+    let bans = "[limits]\nexempt = []\n[bans]\nduration_s = 5\n";
     let guesses = start(&format!("{bans}wrong_keys_per_min = 5\n"));
     let is_banned = |tracker: &Tracker| try_http(tracker.http4(), "/none").is_err();
     // A new minute may begin on the way.

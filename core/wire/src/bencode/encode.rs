@@ -65,6 +65,10 @@ impl<'a> Encoder<'a> {
 /// Appends `value` in decimal notation.
 #[inline]
 pub(crate) fn append_decimal(out: &mut Vec<u8>, value: u64) {
+    if value < 10 {
+        out.push(b'0' + (value % 10) as u8);
+        return;
+    }
     let mut digits = [0; 20];
     let mut rest = value;
     let mut used = 0;

@@ -19,74 +19,139 @@ pub struct AnnounceQuery {
     pub no_peer_id: bool,
 }
 
-/// The raw values of an announce's parameters.
+/// The decoded parameters of an announce. A value that is missing or malformed is `None`.
 #[derive(Default)]
-struct Raw<'a> {
-    info_hash: Option<&'a [u8]>,
-    peer_id: Option<&'a [u8]>,
-    port: Option<&'a [u8]>,
-    uploaded: Option<&'a [u8]>,
-    downloaded: Option<&'a [u8]>,
-    left: Option<&'a [u8]>,
-    event: Option<&'a [u8]>,
-    numwant: Option<&'a [u8]>,
-    compact: Option<&'a [u8]>,
-    no_peer_id: Option<&'a [u8]>,
+struct Fields<'a> {
+    /// The names met so far, as bits: only a name's first value counts.
+    seen: u16,
+    info_hash: Option<[u8; 20]>,
+    peer_id: Option<[u8; 20]>,
+    port: Option<u64>,
+    uploaded: Option<u64>,
+    downloaded: Option<u64>,
+    left: &'a [u8],
+    event: &'a [u8],
+    numwant: Option<u64>,
+    compact: &'a [u8],
+    no_peer_id: &'a [u8],
 }
 
 /// Parses an announce's query. Returns the refusal for the first missing or malformed parameter.
+///
+/// Plain form: split at `&`, split at `=`, compare the name with each known one, decode the values
+/// (`plain` in this module's tests, which check that both agree). Departures:
+/// 1. A name is found by its first bytes, and its value is decoded where it stands, which also finds
+///    the value's end. Only unknown parameters are searched for theirs.
 //= bep3#announce-request
 pub fn announce_query(query: &[u8]) -> Result<AnnounceQuery, Refusal> {
-    let raw = Raw::read(query);
-    let info_hash = raw.info_hash.ok_or(Refusal::InfoHashMissing)?;
-    let info_hash = twenty_bytes(info_hash).ok_or(Refusal::InfoHashMalformed)?;
-    let peer_id = raw.peer_id.and_then(twenty_bytes).ok_or(Refusal::PeerIdMalformed)?;
-    let port = raw.port.and_then(number).ok_or(Refusal::PortMalformed)?;
+    let mut fields = Fields::default();
+    let mut rest = query;
+    while let Some((_, behind)) = fields.parameter(rest).split_first() {
+        rest = behind;
+    }
+    if fields.seen & INFO_HASH == 0 {
+        return Err(Refusal::InfoHashMissing);
+    }
+    let info_hash = fields.info_hash.ok_or(Refusal::InfoHashMalformed)?;
+    let peer_id = fields.peer_id.ok_or(Refusal::PeerIdMalformed)?;
+    let port = fields.port.ok_or(Refusal::PortMalformed)?;
     //= bep3#announce-left
-    let left = match raw.left {
-        None | Some(b"") => None,
-        Some(text) => Some(left(text).ok_or(Refusal::LeftMalformed)?),
+    let left = match fields.left {
+        b"" => None,
+        text => Some(left(text).ok_or(Refusal::LeftMalformed)?),
     };
+    let want = |peers| NumWant::Peers(u16::try_from(peers).unwrap_or(u16::MAX));
     let announce = Announce {
         info_hash: InfoHash(info_hash),
         peer_id: PeerId(peer_id),
         port: u16::try_from(port).map_err(|_| Refusal::PortMalformed)?,
-        event: event(raw.event.unwrap_or_default()),
+        event: event(fields.event),
         left,
-        uploaded: raw.uploaded.and_then(number).unwrap_or(0),
-        downloaded: raw.downloaded.and_then(number).unwrap_or(0),
-        want: want(raw.numwant),
+        uploaded: fields.uploaded.unwrap_or(0),
+        downloaded: fields.downloaded.unwrap_or(0),
+        want: fields.numwant.map_or(NumWant::Default, want),
     };
     //= bep23#compact-advisory
-    let compact = raw.compact != Some(b"0");
-    Ok(AnnounceQuery { announce, compact, no_peer_id: raw.no_peer_id == Some(b"1") })
+    let compact = fields.compact != b"0";
+    Ok(AnnounceQuery { announce, compact, no_peer_id: fields.no_peer_id == b"1" })
 }
 
-impl<'a> Raw<'a> {
-    fn read(query: &'a [u8]) -> Self {
-        let mut raw = Self::default();
-        for (name, value) in parameters(query) {
-            let slot = match name {
-                b"info_hash" => &mut raw.info_hash,
-                b"peer_id" => &mut raw.peer_id,
-                b"port" => &mut raw.port,
-                b"uploaded" => &mut raw.uploaded,
-                b"downloaded" => &mut raw.downloaded,
-                b"left" => &mut raw.left,
-                b"event" => &mut raw.event,
-                b"numwant" => &mut raw.numwant,
-                b"compact" => &mut raw.compact,
-                b"no_peer_id" => &mut raw.no_peer_id,
-                //= bep3#announce-ip
-                //= bep7#foreign-address
-                // Skipped: ip, ipv4 and ipv6 would let a client aim traffic at a victim; key and
-                // trackerid are not used.
-                _ => continue,
-            };
-            slot.get_or_insert(value);
+const INFO_HASH: u16 = 1;
+const PEER_ID: u16 = 1 << 1;
+const PORT: u16 = 1 << 2;
+const UPLOADED: u16 = 1 << 3;
+const DOWNLOADED: u16 = 1 << 4;
+const LEFT: u16 = 1 << 5;
+const EVENT: u16 = 1 << 6;
+const NUMWANT: u16 = 1 << 7;
+const COMPACT: u16 = 1 << 8;
+const NO_PEER_ID: u16 = 1 << 9;
+
+impl<'a> Fields<'a> {
+    /// Decodes the parameter at the start of `text`. Returns what stands behind it: the next `&`, or
+    /// nothing.
+    #[inline]
+    fn parameter(&mut self, text: &'a [u8]) -> &'a [u8] {
+        // The first bytes choose the only name that the parameter may have.
+        let (bit, name): (u16, &[u8]) = match text {
+            [b'i', b'n', ..] => (INFO_HASH, b"info_hash"),
+            [b'p', b'e', ..] => (PEER_ID, b"peer_id"),
+            [b'p', b'o', ..] => (PORT, b"port"),
+            [b'u', ..] => (UPLOADED, b"uploaded"),
+            [b'd', ..] => (DOWNLOADED, b"downloaded"),
+            [b'l', ..] => (LEFT, b"left"),
+            [b'e', ..] => (EVENT, b"event"),
+            [b'n', b'u', ..] => (NUMWANT, b"numwant"),
+            [b'n', b'o', ..] => (NO_PEER_ID, b"no_peer_id"),
+            [b'c', b'o', b'm', ..] => (COMPACT, b"compact"),
+            //= bep3#announce-ip
+            //= bep7#foreign-address
+            // Skipped: ip, ipv4 and ipv6 would let a client aim traffic at a victim; key and
+            // trackerid are not used.
+            _ => return skip(text),
+        };
+        let value = match text.strip_prefix(name) {
+            Some([b'=', value @ ..]) => value,
+            // A name without `=` has an empty value.
+            Some(rest @ ([] | [b'&', ..])) => rest,
+            _ => return skip(text),
+        };
+        if self.seen & bit != 0 {
+            return skip(value);
         }
-        raw
+        self.seen |= bit;
+        match bit {
+            INFO_HASH => twenty_bytes(value, &mut self.info_hash),
+            PEER_ID => twenty_bytes(value, &mut self.peer_id),
+            PORT => number(value, &mut self.port),
+            UPLOADED => number(value, &mut self.uploaded),
+            DOWNLOADED => number(value, &mut self.downloaded),
+            NUMWANT => number(value, &mut self.numwant),
+            LEFT => text_value(value, &mut self.left),
+            EVENT => text_value(value, &mut self.event),
+            COMPACT => text_value(value, &mut self.compact),
+            _ => text_value(value, &mut self.no_peer_id),
+        }
     }
+}
+
+/// Returns `text` from the next `&` on: nothing if there is none.
+#[inline]
+fn skip(text: &[u8]) -> &[u8] {
+    match memchr::memchr(b'&', text) {
+        Some(at) => text.get(at..).unwrap_or_default(),
+        None => &[],
+    }
+}
+
+/// Stores the value at the start of `text` as it stands; returns what stands behind it. Such values
+/// have few bytes, so looking at each is faster than a vectorised search.
+#[inline]
+fn text_value<'a>(text: &'a [u8], value: &mut &'a [u8]) -> &'a [u8] {
+    let end = text.iter().position(|byte| *byte == b'&').unwrap_or(text.len());
+    let (own, behind) = text.split_at(end);
+    *value = own;
+    behind
 }
 
 /// A scrape's query, which names at most [`limits::SCRAPE_HASHES_HTTP_MAX`] torrents.
@@ -112,7 +177,9 @@ impl<'a> ScrapeQuery<'a> {
         let mut len = 0;
         let named = parameters(self.query).filter(|(name, _)| *name == b"info_hash");
         for ((_, value), slot) in named.zip(buffer.iter_mut()) {
-            *slot = InfoHash(twenty_bytes(value).ok_or(Refusal::InfoHashMalformed)?);
+            let mut hash = None;
+            twenty_bytes(value, &mut hash);
+            *slot = InfoHash(hash.ok_or(Refusal::InfoHashMalformed)?);
             len += 1;
         }
         //= bep48#full-scrape
@@ -142,48 +209,84 @@ fn dedup(hashes: &mut [InfoHash]) -> &[InfoHash] {
     hashes.get(..kept).unwrap_or_default()
 }
 
-/// Percent-decodes exactly 20 bytes. Returns `None` for any other length or a bad escape.
+/// Percent-decodes the value at the start of `text`, which ends at `&`, and stores it if it has
+/// exactly 20 bytes. Returns what stands behind it.
 //= bep3#percent-encoding
-fn twenty_bytes(text: &[u8]) -> Option<[u8; 20]> {
+#[inline]
+fn twenty_bytes<'a>(text: &'a [u8], value: &mut Option<[u8; 20]>) -> &'a [u8] {
     let mut bytes = [0; 20];
     let mut rest = text;
     for byte in &mut bytes {
-        let (first, behind) = rest.split_first()?;
-        (*byte, rest) = if *first == b'%' {
-            let ([high, low], behind) = behind.split_first_chunk()?;
-            ((hex(*high)? << 4) | hex(*low)?, behind)
-        } else {
-            (*first, behind)
+        (*byte, rest) = match rest {
+            [b'%', high, low, behind @ ..] => {
+                let (high, low) = (hex(*high), hex(*low));
+                if high | low > 15 {
+                    return skip(rest);
+                }
+                (high << 4 | low, behind)
+            }
+            [] | [b'&' | b'%', ..] => return skip(rest),
+            [raw, behind @ ..] => (*raw, behind),
         };
     }
-    rest.is_empty().then_some(bytes)
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
+    if let [] | [b'&', ..] = rest {
+        *value = Some(bytes);
+        rest
+    } else {
+        skip(rest)
     }
 }
 
-/// Parses a decimal number of at most 64 bits, digits only.
-fn number(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
+/// The value of a hex digit, above 15 for any other byte.
+#[inline]
+fn hex(digit: u8) -> u8 {
+    HEX.get(usize::from(digit)).copied().unwrap_or(u8::MAX)
+}
+
+static HEX: [u8; 256] = hex_values();
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "all bytes in turn")]
+const fn hex_values() -> [u8; 256] {
+    let mut values = [u8::MAX; 256];
+    let mut at = 0;
+    while at < values.len() {
+        let byte = at as u8;
+        values[at] = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            _ => u8::MAX,
+        };
+        at += 1;
     }
-    text.iter().try_fold(0_u64, |value, digit| {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
+    values
+}
+
+/// Parses the decimal number at the start of `text`, which ends at `&`, and stores it if it has
+/// digits only and at most 64 bits. Returns what stands behind it.
+#[inline]
+fn number<'a>(text: &'a [u8], value: &mut Option<u64>) -> &'a [u8] {
+    let (mut number, mut rest) = (0_u64, text);
+    while let [digit @ b'0'..=b'9', behind @ ..] = rest {
+        let next = number.checked_mul(10).and_then(|tens| tens.checked_add((digit - b'0').into()));
+        let Some(next) = next else { return skip(rest) };
+        (number, rest) = (next, behind);
+    }
+    if let [] | [b'&', ..] = rest {
+        *value = (rest.len() < text.len()).then_some(number);
+        rest
+    } else {
+        skip(rest)
+    }
 }
 
 /// Parses the number of bytes left. Clients that do not know it yet send -1 or all ones; both count
 /// as "more than 0".
 fn left(text: &[u8]) -> Option<u64> {
     let unsigned = text.strip_prefix(b"-").unwrap_or(text);
-    let value = number(unsigned).or_else(|| {
+    let mut value = None;
+    number(unsigned, &mut value);
+    let value = value.or_else(|| {
         unsigned.iter().all(u8::is_ascii_digit).then_some(u64::MAX).filter(|_| !unsigned.is_empty())
     })?;
     Some(if unsigned.len() < text.len() { u64::MAX } else { value })
@@ -201,9 +304,5 @@ fn event(text: &[u8]) -> Event {
     }
 }
 
-fn want(text: Option<&[u8]>) -> NumWant {
-    match text.and_then(number) {
-        Some(peers) => NumWant::Peers(u16::try_from(peers).unwrap_or(u16::MAX)),
-        None => NumWant::Default,
-    }
-}
+#[cfg(test)]
+mod tests;

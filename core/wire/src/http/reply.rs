@@ -22,13 +22,20 @@ pub struct ResponseFraming {
 impl ResponseFraming {
     /// Appends a 200 response with `body` to `out`.
     pub fn ok(self, out: &mut Vec<u8>, body: &[u8]) {
-        self.write(out, "200 OK", body);
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: ");
+        self.write_rest(out, body);
     }
 
     fn write(self, out: &mut Vec<u8>, status: &str, body: &[u8]) {
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(status.as_bytes());
         out.extend_from_slice(b"\r\nContent-Type: text/plain\r\nContent-Length: ");
+        self.write_rest(out, body);
+    }
+
+    /// Appends the value of `Content-Length` and all that follows it.
+    #[inline]
+    fn write_rest(self, out: &mut Vec<u8>, body: &[u8]) {
         append_decimal(out, body.len() as u64);
         if !self.keep_alive {
             out.extend_from_slice(b"\r\nConnection: close");
@@ -211,32 +218,33 @@ impl AnnounceReply<'_> {
     /// Writes the keys that sort before the peers, and opens the list of peers.
     //= bep3#announce-reply
     pub fn begin(&self, body: &mut Vec<u8>) {
-        let mut encoder = Encoder::new(body);
-        encoder.dict();
-        encoder.bytes(b"complete");
-        encoder.int(self.counts.seeders().into());
-        encoder.bytes(b"downloaded");
-        encoder.int(self.counts.downloads.into());
+        // Keys and what stands around their values are constants: encoding each string took a tenth
+        // of an announce's instructions.
+        int(body, b"d8:completei", self.counts.seeders());
+        int(body, b"e10:downloadedi", self.counts.downloads);
         //= bep21#announce-downloaders
-        encoder.bytes(b"downloaders");
-        encoder.int(self.counts.downloaders().into());
+        int(body, b"e11:downloadersi", self.counts.downloaders());
         //= bep24#external-ip
-        encoder.bytes(b"external ip");
         match self.external_ip.to_canonical() {
-            IpAddr::V4(ip) => encoder.bytes(&ip.octets()),
-            IpAddr::V6(ip) => encoder.bytes(&ip.octets()),
+            IpAddr::V4(ip) => {
+                body.extend_from_slice(b"e11:external ip4:");
+                body.extend_from_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                body.extend_from_slice(b"e11:external ip16:");
+                body.extend_from_slice(&ip.octets());
+            }
         }
-        encoder.bytes(b"incomplete");
-        encoder.int(self.counts.leechers().into());
-        encoder.bytes(b"interval");
-        encoder.int(self.interval_s.into());
-        encoder.bytes(b"min interval");
-        encoder.int(self.interval_min_s.into());
-        encoder.bytes(b"peers");
+        int(body, b"10:incompletei", self.counts.leechers());
+        int(body, b"e8:intervali", self.interval_s);
+        int(body, b"e12:min intervali", self.interval_min_s);
+        body.extend_from_slice(b"e5:peers");
         match self.peer_format {
             //= bep23#peers
-            PeerFormat::Compact => encoder.bytes_of(usize::from(self.v4) * PackedV4::WIRE_LEN),
-            PeerFormat::Dict | PeerFormat::DictNoIds => encoder.list(),
+            PeerFormat::Compact => {
+                Encoder::new(body).bytes_of(usize::from(self.v4) * PackedV4::WIRE_LEN);
+            }
+            PeerFormat::Dict | PeerFormat::DictNoIds => body.push(b'l'),
         }
         if self.peer_format == PeerFormat::Compact && self.v4 == 0 {
             self.begin_peers6(body);
@@ -303,6 +311,13 @@ impl AnnounceReply<'_> {
             encoder.bytes_of(usize::from(self.v6) * PackedV6::WIRE_LEN);
         }
     }
+}
+
+/// Appends `before`, which ends with the `i` of an integer, and the integer's digits.
+#[inline]
+fn int(body: &mut Vec<u8>, before: &'static [u8], value: u32) {
+    body.extend_from_slice(before);
+    append_decimal(body, value.into());
 }
 
 fn dict_peer(body: &mut Vec<u8>, peer: PeerKey, id: Option<PeerId>) {

@@ -15,7 +15,7 @@ const ANNOUNCE: &str = "GET /announce?info_hash=%00%01%02%03%04%05%06%07%08%09%0
      &event=started&numwant=200&compact=1&no_peer_id=1&supportcrypto=1&redundant=0 HTTP/1.1\r\n\
      Host: tracker.example:6969\r\nUser-Agent: qBittorrent/4.6.0\r\nAccept-Encoding: gzip\r\n\r\n";
 
-fn whole(input: &[u8]) -> RequestHead<'_> {
+fn complete(input: &[u8]) -> RequestHead<'_> {
     match read_head(input) {
         ParsedRequest::Complete(request) => request,
         other => panic!("{other:?}"),
@@ -40,7 +40,7 @@ fn valid_and(more: &str) -> AnnounceQuery {
 //= type=test
 #[test]
 fn reads_a_real_announce() {
-    let request = whole(ANNOUNCE.as_bytes());
+    let request = complete(ANNOUNCE.as_bytes());
     assert_eq!((request.method, request.keep_alive), (Method::Get, true));
     assert_eq!(request.consumed, ANNOUNCE.len());
     let Target::Announce(query) = request.target else { panic!("{:?}", request.target) };
@@ -65,14 +65,14 @@ fn every_prefix_of_a_request_is_partial() {
 #[test]
 fn splits_pipelined_requests() {
     let both = format!("{}{ANNOUNCE}", request("GET /scrape HTTP/1.1"));
-    let first = whole(both.as_bytes());
+    let first = complete(both.as_bytes());
     assert_eq!(first.target, Target::Scrape(b""));
     assert_eq!(&both[first.consumed..], ANNOUNCE);
 }
 
 #[test]
 fn keep_alive_depends_on_version_and_header() {
-    let keeps = |lines: &str| whole(request(lines).as_bytes()).keep_alive;
+    let keeps = |lines: &str| complete(request(lines).as_bytes()).keep_alive;
     assert!(keeps("GET / HTTP/1.1"));
     assert!(!keeps("GET / HTTP/1.0"));
     assert!(keeps("GET / HTTP/1.0\nConnection: Keep-Alive"));
@@ -83,33 +83,33 @@ fn keep_alive_depends_on_version_and_header() {
 #[test]
 fn reads_passkey_from_the_path() {
     let text = request("GET /announce/0123?x HTTP/1.1");
-    let RequestHead { target, key, .. } = whole(text.as_bytes());
+    let RequestHead { target, key, .. } = complete(text.as_bytes());
     assert_eq!((target, key), (Target::Announce(b"x"), Some(b"0123".as_slice())));
 }
 
 #[test]
 fn rejects_invalid_requests_by_kind() {
-    let fault = |text: &str| match read_head(text.as_bytes()) {
-        ParsedRequest::Invalid(fault) => fault,
+    let error_of = |text: &str| match read_head(text.as_bytes()) {
+        ParsedRequest::Invalid(error) => error,
         other => panic!("{other:?}"),
     };
-    assert_eq!(fault(&request("POST /announce HTTP/1.1")), RequestError::MethodNotAllowed);
-    assert_eq!(fault("\x16\x03\x01\x02"), RequestError::Tls);
-    assert_eq!(fault("\x16\x02"), RequestError::BadRequest);
-    assert_eq!(fault(&request("GET / HTTP/1.1\nContent-Length: 5")), RequestError::BadRequest);
+    assert_eq!(error_of(&request("POST /announce HTTP/1.1")), RequestError::MethodNotAllowed);
+    assert_eq!(error_of("\x16\x03\x01\x02"), RequestError::Tls);
+    assert_eq!(error_of("\x16\x02"), RequestError::BadRequest);
+    assert_eq!(error_of(&request("GET / HTTP/1.1\nContent-Length: 5")), RequestError::BadRequest);
     assert_eq!(
-        fault(&request("GET / HTTP/1.1\nTransfer-Encoding: chunked")),
+        error_of(&request("GET / HTTP/1.1\nTransfer-Encoding: chunked")),
         RequestError::BadRequest
     );
     let flood =
         request(&format!("GET / HTTP/1.1{}", "\na: b".repeat(limits::HTTP_HEADERS_MAX + 1)));
-    assert_eq!(fault(&flood), RequestError::HeadersTooLarge);
+    assert_eq!(error_of(&flood), RequestError::HeadersTooLarge);
     let long = format!("GET /{}", "a".repeat(limits::HTTP_HEAD_MAX));
-    assert_eq!(fault(&long), RequestError::UriTooLong);
+    assert_eq!(error_of(&long), RequestError::UriTooLong);
     let wide = format!("GET / HTTP/1.1\r\na: {}", "b".repeat(limits::HTTP_HEAD_MAX));
-    assert_eq!(fault(&wide), RequestError::HeadersTooLarge);
+    assert_eq!(error_of(&wide), RequestError::HeadersTooLarge);
     // Complete, but over the limit.
-    assert_eq!(fault(&format!("{long} HTTP/1.1\r\n\r\n")), RequestError::UriTooLong);
+    assert_eq!(error_of(&format!("{long} HTTP/1.1\r\n\r\n")), RequestError::UriTooLong);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Headers put together byte by byte, cut everywhere and overlong; and a seeded storm.
+//! Headers built byte by byte, truncated everywhere and overlong, and random headers from a seed.
 
 use std::net::SocketAddr;
 
@@ -10,16 +10,16 @@ fn route(client: &str, server: &str) -> Route {
     Route { client: client.parse().unwrap(), server: server.parse().unwrap() }
 }
 
-fn whole(input: &[u8]) -> ProxyHeader {
+fn complete(input: &[u8]) -> ProxyHeader {
     match read(input) {
         ParsedProxyHeader::Complete(header) => header,
         other => panic!("{other:?} of {}", input.escape_ascii()),
     }
 }
 
-fn fault(input: &[u8]) -> ProxyHeaderError {
+fn error_of(input: &[u8]) -> ProxyHeaderError {
     match read(input) {
-        ParsedProxyHeader::Invalid(fault) => fault,
+        ParsedProxyHeader::Invalid(error_of) => error_of,
         other => panic!("{other:?} of {}", input.escape_ascii()),
     }
 }
@@ -85,19 +85,19 @@ fn headers() -> Vec<(Vec<u8>, Option<Route>)> {
 //= proxy#extensions
 //= type=test
 #[test]
-fn headers_say_whose_the_connection_is() {
+fn reads_route_of_both_versions() {
     for (mut bytes, route) in headers() {
         let header = ProxyHeader { route, len: bytes.len() };
-        assert_eq!(whole(&bytes), header, "{}", bytes.escape_ascii());
+        assert_eq!(complete(&bytes), header, "{}", bytes.escape_ascii());
         bytes.extend(b"GET / HTTP/1.1\r\n\r\n");
-        assert_eq!(whole(&bytes), header, "with a request behind it");
+        assert_eq!(complete(&bytes), header, "with a request behind it");
     }
 }
 
 //= proxy#whole-header
 //= type=test
 #[test]
-fn a_header_cut_anywhere_waits_for_the_rest() {
+fn every_prefix_of_a_header_is_partial() {
     for (bytes, _) in headers() {
         for cut in 0..bytes.len() {
             let ParsedProxyHeader::Partial { missing } = read(&bytes[..cut]) else {
@@ -106,7 +106,7 @@ fn a_header_cut_anywhere_waits_for_the_rest() {
             assert!((1..=bytes.len() - cut).contains(&missing), "{missing} after {cut}");
         }
     }
-    // The length once read, no byte more is asked for.
+    // Once the length is known, exactly the missing bytes are requested.
     let bytes = binary(0x21, 0x21, &block_v6());
     assert_eq!(read(&bytes[..20]), ParsedProxyHeader::Partial { missing: 32 });
 }
@@ -114,11 +114,11 @@ fn a_header_cut_anywhere_waits_for_the_rest() {
 //= proxy#versions
 //= type=test
 #[test]
-fn what_does_not_speak_the_protocol_is_told_by_its_first_bytes() {
+fn rejects_other_protocols_by_their_first_bytes() {
     for bytes in
         [b"G".as_slice(), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"PROXi", b"\r\n\r\n\r"]
     {
-        assert_eq!(fault(bytes), ProxyHeaderError::Absent, "{}", bytes.escape_ascii());
+        assert_eq!(error_of(bytes), ProxyHeaderError::Absent, "{}", bytes.escape_ascii());
         assert!(!is_proxy_header(bytes));
     }
     for (bytes, _) in headers() {
@@ -129,7 +129,7 @@ fn what_does_not_speak_the_protocol_is_told_by_its_first_bytes() {
 //= proxy#line
 //= type=test
 #[test]
-fn a_line_that_is_not_exact_is_none() {
+fn rejects_inexact_lines() {
     for text in [
         "PROXY TCP4 192.0.2.1 198.51.100.2 4711\r\n",
         "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443 \r\n",
@@ -155,25 +155,25 @@ fn a_line_that_is_not_exact_is_none() {
         "PROXY \r\n",
         "PROXY TCP4 192.0.2.1 198.51.100.2 4711 44\u{663}\r\n",
     ] {
-        assert_eq!(fault(text.as_bytes()), ProxyHeaderError::Malformed, "{text}");
+        assert_eq!(error_of(text.as_bytes()), ProxyHeaderError::Malformed, "{text}");
     }
-    assert_eq!(fault(b"PROXY TCP4 192.0.2.1 \xff 4711 443\r\n"), ProxyHeaderError::Malformed);
+    assert_eq!(error_of(b"PROXY TCP4 192.0.2.1 \xff 4711 443\r\n"), ProxyHeaderError::Malformed);
 }
 
 //= proxy#line-end
 //= type=test
 #[test]
-fn a_line_ends_in_time_and_with_both_bytes() {
-    assert_eq!(fault(b"PROXY UNKNOWN\n"), ProxyHeaderError::Malformed);
-    assert_eq!(fault(b"PROXY UNKNOWN\rx"), ProxyHeaderError::Malformed);
-    assert_eq!(fault(b"PROXY UNKNOWN\r\r\n"), ProxyHeaderError::Malformed);
+fn rejects_lines_without_crlf_in_time() {
+    assert_eq!(error_of(b"PROXY UNKNOWN\n"), ProxyHeaderError::Malformed);
+    assert_eq!(error_of(b"PROXY UNKNOWN\rx"), ProxyHeaderError::Malformed);
+    assert_eq!(error_of(b"PROXY UNKNOWN\r\r\n"), ProxyHeaderError::Malformed);
     let line = |len: usize| [b"PROXY UNKNOWN ".as_slice(), &vec![b'x'; len - 16], b"\r\n"].concat();
-    assert_eq!(whole(&line(107)).len, 107);
-    assert_eq!(fault(&line(108)), ProxyHeaderError::Malformed);
-    // Neither does one have to wait for the end that comes too late.
+    assert_eq!(complete(&line(107)).len, 107);
+    assert_eq!(error_of(&line(108)), ProxyHeaderError::Malformed);
+    // A line whose end can only come too late is rejected at once.
     assert_eq!(read(&line(200)[..105]), ParsedProxyHeader::Partial { missing: 2 });
     for cut in [106, 107, 150] {
-        assert_eq!(fault(&line(200)[..cut]), ProxyHeaderError::Malformed);
+        assert_eq!(error_of(&line(200)[..cut]), ProxyHeaderError::Malformed);
     }
 }
 
@@ -181,10 +181,10 @@ fn a_line_ends_in_time_and_with_both_bytes() {
 //= proxy#family
 //= type=test
 #[test]
-fn binary_headers_with_unknown_parts_are_none() {
+fn rejects_unknown_commands_and_families() {
     for command in (0..=255).filter(|command| !matches!(command, 0x20 | 0x21)) {
         assert_eq!(
-            fault(&binary(command, 0x11, &BLOCK_V4)),
+            error_of(&binary(command, 0x11, &BLOCK_V4)),
             ProxyHeaderError::Malformed,
             "{command:x}"
         );
@@ -205,7 +205,7 @@ fn binary_headers_with_unknown_parts_are_none() {
 //= proxy#addresses
 //= type=test
 #[test]
-fn addresses_must_be_within_the_length() {
+fn rejects_addresses_past_the_length() {
     for (family, due) in [(0x11, 12), (0x21, 36)] {
         for len in 0..=40 {
             let bytes = [binary(0x21, family, &vec![1; len]), vec![1; 40]].concat();
@@ -221,13 +221,13 @@ fn addresses_must_be_within_the_length() {
 }
 
 #[test]
-fn endless_headers_are_given_up_at_their_length() {
+fn rejects_overlong_headers_by_their_length() {
     let longest = [BLOCK_V4.as_slice(), &vec![0; limits::PROXY_HEADER_MAX - 28]].concat();
     let bytes = binary(0x21, 0x11, &longest);
-    assert_eq!(whole(&bytes).len, limits::PROXY_HEADER_MAX);
+    assert_eq!(complete(&bytes).len, limits::PROXY_HEADER_MAX);
     let bytes = binary(0x21, 0x11, &[longest.as_slice(), &[0]].concat());
-    assert_eq!(fault(&bytes[..16]), ProxyHeaderError::TooLong);
-    assert_eq!(fault(&binary(0x20, 0, &[0; 65535])), ProxyHeaderError::TooLong);
+    assert_eq!(error_of(&bytes[..16]), ProxyHeaderError::TooLong);
+    assert_eq!(error_of(&binary(0x20, 0, &[0; 65535])), ProxyHeaderError::TooLong);
 }
 
 /// Two random addresses of a family each.
@@ -243,7 +243,7 @@ fn random_route(random: &mut impl FnMut() -> u64) -> Route {
 }
 
 #[test]
-fn what_is_written_reads_back() {
+fn written_headers_round_trip() {
     let mut state = 7_u64;
     let mut random = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -255,10 +255,10 @@ fn what_is_written_reads_back() {
         line(&mut text, route);
         relayed(&mut long, route, &[4, 0, 0]);
         simple::header(&mut simple, route);
-        assert_eq!(whole(&text), ProxyHeader { route: Some(route), len: text.len() });
-        assert_eq!(whole(&long), ProxyHeader { route: Some(route), len: long.len() });
+        assert_eq!(complete(&text), ProxyHeader { route: Some(route), len: text.len() });
+        assert_eq!(complete(&long), ProxyHeader { route: Some(route), len: long.len() });
         assert_eq!(simple::unwrap(&simple).unwrap().route, route);
-        // One byte changed: another header, or none; never a longer one than there is.
+        // With one byte changed, the result is another header or an error, never one past the input.
         let at = random() as usize % long.len();
         long[at] = random() as u8;
         if let ParsedProxyHeader::Complete(header) = read(&long) {
@@ -267,13 +267,13 @@ fn what_is_written_reads_back() {
     }
     let mut own = Vec::new();
     local(&mut own);
-    assert_eq!(whole(&own), ProxyHeader { route: None, len: 16 });
+    assert_eq!(complete(&own), ProxyHeader { route: None, len: 16 });
 }
 
 //= spp#header
 //= type=test
 #[test]
-fn simple_header_is_taken_off() {
+fn strips_simple_headers() {
     let mut bytes = vec![0x56, 0xec];
     bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1]);
     bytes.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);

@@ -1,4 +1,4 @@
-//! Requests and answers, against the client's side and against naive loops.
+//! Requests and answers against the client's side and against naive loops.
 
 use types::{
     Announce, Event, FamilyCounts, InfoHash, NumWant, PackedV4, PackedV6, PeerId, Refusal,
@@ -38,7 +38,7 @@ fn read(datagram: &[u8]) -> (Announce, Options<'_>) {
 //= bep15#packet-minimum
 //= type=test
 #[test]
-fn under_sixteen_bytes_is_noise() {
+fn rejects_datagrams_under_16_bytes() {
     let mut connect = Vec::new();
     client::connect(&mut connect, 9);
     for len in 0..16 {
@@ -49,7 +49,7 @@ fn under_sixteen_bytes_is_noise() {
 //= bep15#connect-request
 //= type=test
 #[test]
-fn connect_needs_the_magic_and_takes_extra_bytes() {
+fn connect_needs_protocol_id_and_ignores_extra_bytes() {
     let mut bytes = vec![0, 0, 4, 0x17, 0x27, 0x10, 0x19, 0x80, 0, 0, 0, 0, 0, 0, 0, 9];
     assert_eq!(decode(&bytes), Ok(Request::Connect { transaction_id: 9 }));
     let mut encoded = Vec::new();
@@ -64,7 +64,7 @@ fn connect_needs_the_magic_and_takes_extra_bytes() {
 //= bep15#announce-request
 //= type=test
 #[test]
-fn announce_fields_are_where_they_should_be() {
+fn decodes_announce_fields() {
     let bytes = announce_bytes(&ANNOUNCE, b"");
     assert_eq!(bytes.len(), 98);
     assert_eq!(bytes[..16], [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1, 0, 0, 0, 9]);
@@ -86,7 +86,7 @@ fn announce_fields_are_where_they_should_be() {
 //= bep15#announce-event
 //= type=test
 #[test]
-fn unknown_events_are_none_and_unknown_left_is_nothing() {
+fn unknown_event_and_left_decode_to_none() {
     let mut bytes = announce_bytes(&ANNOUNCE, b"");
     let events = [Event::None, Event::Completed, Event::Started, Event::Stopped, Event::None];
     for (number, event) in (0..).zip(events) {
@@ -104,7 +104,7 @@ fn unknown_events_are_none_and_unknown_left_is_nothing() {
 //= bep15#announce-num-want
 //= type=test
 #[test]
-fn wanted_peers() {
+fn reads_num_want() {
     let mut bytes = announce_bytes(&ANNOUNCE, b"");
     for (sent, want) in [
         (-1, NumWant::Default),
@@ -123,7 +123,7 @@ fn wanted_peers() {
 //= bep15#error-reply
 //= type=test
 #[test]
-fn connect_and_error_replies() {
+fn writes_connect_and_error_replies() {
     let mut slot = [0xaa; 64];
     assert_eq!(connect_reply(&mut slot, 9, 0x0102_0304_0506_0708), 16);
     assert_eq!(slot[..16], [0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8]);
@@ -146,7 +146,7 @@ const HEAD: AnnounceHead =
 //= bep15#announce-reply-v6
 //= type=test
 #[test]
-fn peers_are_packed_as_a_naive_loop_would() {
+fn packs_peers_like_a_naive_loop() {
     let v4: Vec<PackedV4> =
         (0..40).map(|n| PackedV4([n, n ^ 0x55, 3, 4, 5, n, 0xee, 0xee])).collect();
     let v6: Vec<PackedV6> = (0..40).map(|n| PackedV6([n; 20])).collect();
@@ -188,7 +188,7 @@ fn peers_are_packed_as_a_naive_loop_would() {
 //= bep15#scrape-count
 //= type=test
 #[test]
-fn scrape_names_torrents_in_order_and_is_cut_at_the_limit() {
+fn scrape_keeps_order_and_truncates_at_the_limit() {
     let hashes: Vec<InfoHash> = (0..200).map(|n| InfoHash([n; 20])).collect();
     for count in [1, 2, 74, limits::SCRAPE_HASHES_UDP_MAX, 200] {
         let mut bytes = Vec::new();
@@ -240,7 +240,7 @@ fn scrape_reply_has_seeders_first() {
 //= bep41#option-length
 //= type=test
 #[test]
-fn options_one_by_one() {
+fn iterates_options() {
     let options = |tail: &[u8]| {
         let mut bytes = announce_bytes(&ANNOUNCE, b"");
         bytes.extend(tail);
@@ -263,7 +263,7 @@ fn options_one_by_one() {
 //= bep41#url-data-concatenated
 //= type=test
 #[test]
-fn url_pieces_are_put_together() {
+fn joins_url_data_options() {
     let url: Vec<u8> = (0..600).map(|n| b'a' + (n % 26) as u8).collect();
     let bytes = announce_bytes(&ANNOUNCE, &url);
     let mut buffer = [0; limits::URL_DATA_MAX];
@@ -287,7 +287,7 @@ fn numbers() -> impl FnMut() -> u64 {
 }
 
 #[test]
-fn announces_arrive_as_they_were_sent() {
+fn announces_round_trip() {
     let mut random = numbers();
     let events = [Event::None, Event::Completed, Event::Started, Event::Stopped];
     let mut buffer = [0; limits::URL_DATA_MAX];
@@ -298,7 +298,7 @@ fn announces_arrive_as_they_were_sent() {
             peer_id: PeerId([amount() as u8; 20]),
             port: amount() as u16,
             event: events[amount() as usize % 4],
-            // The one amount that has another meaning is left out.
+            // All ones means "unknown", so it cannot round-trip.
             left: Some(amount()).filter(|left| *left != u64::MAX),
             uploaded: amount(),
             downloaded: amount(),
@@ -323,32 +323,32 @@ fn announces_arrive_as_they_were_sent() {
 
 /// Whatever a field holds, it is a value of that field and touches no other.
 #[test]
-fn wild_fields_stay_in_their_places() {
+fn random_fields_do_not_affect_each_other() {
     let sound = announce_bytes(&ANNOUNCE, b"");
     for at in 16..98 {
         for byte in [0, 1, 0x7f, 0x80, 0xff] {
             let mut bytes = sound.clone();
             bytes[at] = byte;
-            let mut said = read(&bytes).0;
+            let mut parsed = read(&bytes).0;
             match at {
-                16..36 => said.info_hash = ANNOUNCE.info_hash,
-                36..56 => said.peer_id = ANNOUNCE.peer_id,
-                56..64 => said.downloaded = ANNOUNCE.downloaded,
-                64..72 => said.left = ANNOUNCE.left,
-                72..80 => said.uploaded = ANNOUNCE.uploaded,
-                80..84 => said.event = ANNOUNCE.event,
-                // Address and key are nothing to us.
+                16..36 => parsed.info_hash = ANNOUNCE.info_hash,
+                36..56 => parsed.peer_id = ANNOUNCE.peer_id,
+                56..64 => parsed.downloaded = ANNOUNCE.downloaded,
+                64..72 => parsed.left = ANNOUNCE.left,
+                72..80 => parsed.uploaded = ANNOUNCE.uploaded,
+                80..84 => parsed.event = ANNOUNCE.event,
+                // Address and key are ignored.
                 84..92 => {}
-                92..96 => said.want = ANNOUNCE.want,
-                _ => said.port = ANNOUNCE.port,
+                92..96 => parsed.want = ANNOUNCE.want,
+                _ => parsed.port = ANNOUNCE.port,
             }
-            assert_eq!(said, ANNOUNCE, "byte {at} is {byte}");
+            assert_eq!(parsed, ANNOUNCE, "byte {at} is {byte}");
         }
     }
 }
 
 #[test]
-fn replies_cut_short_are_none_or_shorter() {
+fn truncated_replies_decode_to_none_or_less() {
     let mut slot = [0xaa; 64];
     let connected = connect_reply(&mut slot, 9, 1);
     for len in 0..connected {
@@ -387,7 +387,7 @@ fn random_bytes_never_panic() {
 }
 
 #[test]
-fn a_key_and_a_url_stand_in_their_places() {
+fn writes_key_and_url() {
     let mut out = Vec::new();
     let (connection_id, transaction_id, key, url) = (1, 2, 0x0304_0506, b"/announce".as_slice());
     let request =

@@ -1,4 +1,5 @@
-//! The client's side, for tests, load testers and trackers' clients.
+//! The client's side: writing requests and parsing a tracker's messages. For tests, load testers and
+//! tracker clients.
 
 use types::{Event, InfoHash, NumWant, OfferId, PeerId};
 
@@ -60,7 +61,7 @@ pub fn answer(out: &mut Vec<u8>, answer: &Answer<'_>) {
     out.push(b'}');
 }
 
-/// Appends a scrape: of one torrent as a string, of several as an array.
+/// Appends a scrape. One torrent is written as a string, several as an array.
 pub fn scrape(out: &mut Vec<u8>, info_hashes: &[InfoHash]) {
     out.extend_from_slice(b"{\"action\":\"scrape\",\"info_hash\":");
     if let [one] = info_hashes {
@@ -82,7 +83,7 @@ fn start(out: &mut Vec<u8>, info_hash: &InfoHash, peer_id: &PeerId) {
     binary(out, &peer_id.0);
 }
 
-/// A message of a tracker.
+/// A message from a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrackerMessage<'a> {
     /// The answer to an announce.
@@ -93,43 +94,43 @@ pub enum TrackerMessage<'a> {
         complete: u64,
         /// Its leechers.
         incomplete: u64,
-        /// Seconds until the next announce, if the tracker says so.
+        /// Seconds until the next announce, if given.
         interval_s: Option<u64>,
     },
     /// Another client's offer.
     Offer {
         /// The torrent.
         info_hash: InfoHash,
-        /// Who offers.
+        /// The peer that makes the offer.
         peer_id: PeerId,
-        /// What.
+        /// The offer.
         offer: Offer<'a>,
     },
     /// Another client's answer.
     Answer {
         /// The torrent.
         info_hash: InfoHash,
-        /// Who answers.
+        /// The peer that answers.
         peer_id: PeerId,
-        /// Which offer.
+        /// The id of the offer.
         offer_id: OfferId,
-        /// The answer: a JSON object.
+        /// The answer itself: a JSON object.
         json: &'a str,
     },
     /// The answer to a scrape.
     ScrapeReply(Vec<WebScrapeEntry>),
-    /// The tracker refuses.
+    /// A refusal.
     Failure {
-        /// What it refuses, if it says so.
+        /// The refused action, if given.
         action: Option<Action>,
-        /// The torrent, if it names it.
+        /// The torrent, if given.
         info_hash: Option<InfoHash>,
-        /// Why: the inside of a JSON string, escapes and all.
+        /// The reason: the inside of a JSON string, not unescaped.
         reason: &'a str,
     },
 }
 
-/// A torrent's figures in a scrape.
+/// The counts of one torrent in a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebScrapeEntry {
     /// The torrent.
@@ -142,7 +143,7 @@ pub struct WebScrapeEntry {
     pub downloaded: u64,
 }
 
-/// Reads a tracker's message; `None` if it is none.
+/// Parses a tracker's message. Returns `None` if it is not one.
 pub fn read(text: &str) -> Option<TrackerMessage<'_>> {
     let mut scanner = Scanner::new(text);
     let members = members(
@@ -208,8 +209,8 @@ pub fn read(text: &str) -> Option<TrackerMessage<'_>> {
     }
 }
 
-/// Reads the string that stands for 20 bytes at the start of `text`, behind whitespace. With it, who
-/// has found a key by itself need not read the rest of a message.
+/// Parses the 20-byte string at the start of `text`, after whitespace. Callers that have found a key by
+/// themselves can read its value without parsing the whole message.
 pub fn read_binary_string(text: &str) -> Option<[u8; 20]> {
     twenty_bytes(Scanner::new(text).value()?)
 }
@@ -230,7 +231,7 @@ fn files_of(text: &str) -> Option<Vec<WebScrapeEntry>> {
     Some(files)
 }
 
-/// The values of the members of an object that have these names; null where there is none.
+/// Returns the values of an object's members with these names, null for absent ones.
 fn members<'a, const N: usize>(
     scanner: &mut Scanner<'a>,
     names: [&str; N],
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identifier_is_read_wherever_it_stands() {
+    fn reads_a_binary_string_before_other_text() {
         let bytes: [u8; 20] = std::array::from_fn(|at| (at * 13) as u8);
         let mut text = b" ".to_vec();
         binary(&mut text, &bytes);

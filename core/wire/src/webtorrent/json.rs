@@ -1,11 +1,11 @@
-//! One pass over a JSON text (RFC 8259): every byte of it is checked, and what is of interest is lent
-//! as it stands. `None` is always: this is not JSON.
+//! A single-pass JSON scanner (RFC 8259). It validates every byte and borrows the requested values from
+//! the text. `None` always means that the text is not JSON.
 
 use std::slice::Iter;
 
 use types::limits;
 
-/// A value of which strings, numbers, arrays and objects are still text.
+/// A value. Strings, numbers, arrays and objects are validated, but still text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JsonValue<'a> {
     Null,
@@ -16,15 +16,15 @@ pub(super) enum JsonValue<'a> {
     Object(&'a str),
 }
 
-/// A string without its quotes, whose escapes are valid.
+/// A string without its quotes. Its escapes are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JsonString<'a> {
-    /// In UTF-8.
+    /// UTF-8 with escapes.
     pub(super) raw: &'a [u8],
     escaped: bool,
 }
 
-/// Where the pass has come to.
+/// The scanner's position in the text.
 pub(super) struct Scanner<'a> {
     text: &'a str,
     at: usize,
@@ -36,7 +36,7 @@ impl<'a> Scanner<'a> {
         Self { text, at: 0, depth: 0 }
     }
 
-    /// The first byte of what comes next, whitespace aside.
+    /// Skips whitespace and returns the next byte without consuming it.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
         loop {
@@ -48,12 +48,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Nothing but whitespace may follow.
+    /// Checks that only whitespace follows.
     pub(super) fn end(&mut self) -> Option<()> {
         self.peek().is_none().then_some(())
     }
 
-    /// The members of an object: `member` gets each key and takes the value.
+    /// Scans an object. `member` is called with each key and must consume the value.
     #[inline]
     pub(super) fn members(
         &mut self,
@@ -67,7 +67,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// The elements of an array: `element` takes each.
+    /// Scans an array. `element` must consume each element.
     #[inline]
     pub(super) fn elements(&mut self, element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.list(b'[', b']', element)
@@ -103,8 +103,8 @@ impl<'a> Scanner<'a> {
         Some(())
     }
 
-    /// The bytes that a string of 20 characters up to U+00FF stands for, in one go. If none is there,
-    /// nothing is taken.
+    /// Decodes a string of 20 characters up to U+00FF to bytes, in one pass. If there is no such string,
+    /// consumes nothing.
     //= webtorrent#binary-strings
     pub(super) fn twenty_bytes(&mut self) -> Option<[u8; 20]> {
         if self.peek()? != b'"' {
@@ -119,7 +119,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Any value.
+    /// Scans a value of any type.
     pub(super) fn value(&mut self) -> Option<JsonValue<'a>> {
         let first = self.peek()?;
         let start = self.at;
@@ -150,7 +150,7 @@ impl<'a> Scanner<'a> {
         self.text.get(start..self.at)
     }
 
-    /// Takes `byte`, and whitespace before it.
+    /// Consumes `byte`, and whitespace before it.
     #[inline]
     fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.at += 1)
@@ -183,7 +183,7 @@ impl<'a> Scanner<'a> {
         Some(())
     }
 
-    /// One digit or more.
+    /// Consumes one digit or more.
     fn digits(&mut self) -> Option<()> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -191,7 +191,7 @@ impl<'a> Scanner<'a> {
         (digits > 0).then_some(())
     }
 
-    /// A string, from behind the opening quote to behind the closing one.
+    /// Scans a string after its opening quote, up to and including the closing one.
     #[inline]
     fn string(&mut self) -> Option<JsonString<'a>> {
         let rest = self.text.as_bytes().get(self.at..)?;
@@ -206,11 +206,11 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Where a string ends or breaks off that has a backslash at `at`.
+/// Returns the offset at which a string with a backslash at `at` ends, or at which it becomes invalid.
 #[inline(never)]
 fn end_of_escaped(string: &[u8], mut at: usize) -> Option<usize> {
-    // Nearly all of a message is SDP, in which escapes are ends of lines, and these come so thick that
-    // to stop at each takes five times as long as to look at all of them at once.
+    // Nearly all of a message is SDP, whose only escapes are line ends. They are so frequent that
+    // stopping at each takes five times as long as checking all of them at once.
     let rest = string.get(at..)?;
     let quote = memchr::memchr(b'"', rest)?;
     if quote >= LONG && only_line_ends(rest.get(..=quote)?) {
@@ -223,11 +223,11 @@ fn end_of_escaped(string: &[u8], mut at: usize) -> Option<usize> {
     Some(at)
 }
 
-/// Bytes from which on it is worth to hope for SDP. Binary strings are shorter.
+/// Strings of at least this length are probably SDP. Binary strings are shorter.
 const LONG: usize = 128;
 
-/// Whether all but the last byte may stand in a string, and every backslash begins the escape of a
-/// carriage return or line feed. Without a branch, so that the compiler makes vectors of it.
+/// Returns whether all but the last byte are valid in a string, and every backslash starts the escape
+/// of a carriage return or line feed. Branchless, so that the compiler vectorizes it.
 fn only_line_ends(text: &[u8]) -> bool {
     let pairs = text.iter().zip(text.get(1..).unwrap_or_default());
     !pairs.fold(false, |bad, (byte, next)| {
@@ -235,7 +235,7 @@ fn only_line_ends(text: &[u8]) -> bool {
     })
 }
 
-/// Bytes of an escape, of which `rest` is what follows the backslash.
+/// Returns the length of an escape, given the text after the backslash.
 #[inline]
 fn escape(rest: &[u8]) -> Option<usize> {
     match rest {
@@ -245,7 +245,7 @@ fn escape(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the first quote, backslash or control character is. Eight bytes at a time.
+/// Returns the offset of the first quote, backslash or control character. Eight bytes at a time.
 #[inline]
 fn find_special(bytes: &[u8]) -> Option<usize> {
     let (eights, rest) = bytes.as_chunks();
@@ -259,11 +259,13 @@ fn find_special(bytes: &[u8]) -> Option<usize> {
     found.map(|found| 8 * eights.len() + found)
 }
 
-/// The highest bit of each special byte, up to the first one: a borrow may flag others behind it.
+/// Sets the highest bit of each special byte. Only the first flag is reliable: a borrow may set flags
+/// of later bytes.
 #[inline]
 fn special_byte_flags(eight: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
-    // A byte below the limit wraps around and gets its highest bit so. Bytes that had it are no ASCII.
+    // A byte below the limit wraps around, which sets its highest bit. Bytes whose highest bit was set
+    // before are not ASCII; they are masked out at the end.
     let below = |bytes: u64, limit: u64| bytes.wrapping_sub(ONES * limit);
     let quote = below(eight ^ (ONES * 0x22), 1);
     let backslash = below(eight ^ (ONES * 0x5c), 1);
@@ -272,8 +274,9 @@ fn special_byte_flags(eight: u64) -> u64 {
 }
 
 impl<'a> JsonString<'a> {
-    /// The string itself if it is ASCII of at most 16 characters, as all words of the protocol are;
-    /// else something that is no word. `buffer` is for what is written with escapes.
+    /// Returns the string to be compared with the protocol's keywords, which are ASCII of at most 16
+    /// characters. Any other string yields something that is no keyword. Escapes are decoded into
+    /// `buffer`.
     #[inline]
     pub(super) fn word<'b>(self, buffer: &'b mut [u8; 16]) -> &'b [u8]
     where
@@ -285,7 +288,7 @@ impl<'a> JsonString<'a> {
         self.latin1(buffer).and_then(|len| buffer.get(..len)).unwrap_or_default()
     }
 
-    /// The bytes that a string of 20 characters up to U+00FF stands for.
+    /// Decodes a string of 20 characters up to U+00FF to bytes.
     //= webtorrent#binary-strings
     #[inline]
     pub(super) fn twenty_bytes(self) -> Option<[u8; 20]> {
@@ -299,15 +302,16 @@ impl<'a> JsonString<'a> {
     }
 }
 
-/// Puts the bytes that characters stand for into `buffer`, up to a quote or the end, and says how many
-/// they are and whether a quote ended them. `None` if they are more, one is above U+00FF, or this is
-/// no string's inside.
+/// Decodes characters up to U+00FF to bytes in `buffer`, up to a quote or the end of `text`. Returns
+/// the number of bytes, and whether a quote ended the string. `None` if `buffer` is too short, if a
+/// character is above U+00FF, or if the text is not valid in a string.
 #[inline]
 fn latin1(text: &mut Iter<'_, u8>, buffer: &mut [u8]) -> Option<(usize, bool)> {
     let (mut len, mut bit_6) = (0, 0);
     while let Some(&byte) = text.next() {
-        // Of random bytes half are above U+007F: 0xc2 or 0xc3, and another byte, in UTF-8. Which are,
-        // no branch can guess, so none asks: of the two the second takes the place of the first.
+        // Half of all random bytes are above U+007F: two bytes of UTF-8, the first 0xc2 or 0xc3. A
+        // branch on that would be mispredicted half of the time. Instead, store both bytes at the same
+        // place: the first does not advance `len`, so the second overwrites it.
         let value = match byte {
             b'"' => return Some((len, true)),
             b'\\' => escaped_latin1(text)?,
@@ -321,7 +325,7 @@ fn latin1(text: &mut Iter<'_, u8>, buffer: &mut [u8]) -> Option<(usize, bool)> {
     Some((len, false))
 }
 
-/// The character of an escape of which the backslash is taken, unless it is above U+00FF.
+/// Decodes an escape after its backslash. Returns `None` if it is above U+00FF.
 fn escaped_latin1(text: &mut Iter<'_, u8>) -> Option<u8> {
     Some(match text.next()? {
         b'b' => 0x08,

@@ -1,22 +1,19 @@
-//! What clients say.
+//! Parsing of clients' messages.
 
 use arrayvec::ArrayVec;
 use types::{Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, limits};
 
 use super::json::{JsonValue, Scanner};
 
-/// A message of a client.
+/// A message from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it lives on the stack for as long as it is answered"
-)]
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack until it is answered")]
 pub enum Message<'a> {
-    /// It is there, or leaves, and may offer connections.
+    /// An announce, which may carry offers.
     Announce(Announce<'a>),
-    /// It takes an offer.
+    /// The answer to another client's offer.
     Answer(Answer<'a>),
-    /// It asks for figures.
+    /// A scrape.
     Scrape(Scrape<'a>),
 }
 
@@ -25,56 +22,56 @@ pub enum Message<'a> {
 pub struct Announce<'a> {
     /// The torrent.
     pub info_hash: InfoHash,
-    /// What the client calls itself in this torrent.
+    /// The client's peer id in this torrent.
     pub peer_id: PeerId,
-    /// Why it announces.
+    /// The event of the announce.
     pub event: Event,
-    /// Bytes it still misses; `None` when it does not know: absent, null, negative, no number.
+    /// Bytes left to download. `None` if unknown: absent, null, negative or not a number.
     pub left: Option<u64>,
-    /// Bytes it has sent since it started, by its own account.
+    /// Bytes uploaded since the client started, as the client reports.
     pub uploaded: u64,
-    /// Bytes it has received since it started, by its own account.
+    /// Bytes downloaded since the client started, as the client reports.
     pub downloaded: u64,
-    /// How many peers it asks for.
+    /// The number of peers requested.
     pub want: NumWant,
-    /// One offer for each peer it would like to know.
+    /// One offer for each peer that the client wants to connect to.
     pub offers: Offers<'a>,
 }
 
-/// Offers of one announce; those above the limit are cut.
+/// The offers of one announce. Offers over the limit are dropped.
 pub type Offers<'a> = ArrayVec<Offer<'a>, { limits::WEB_OFFERS_MAX }>;
 
-/// An offer to connect.
+/// An offer to connect (WebRTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer<'a> {
-    /// What the answer will name.
+    /// The id that the answer will repeat.
     pub id: OfferId,
-    /// The offer itself: a JSON object, byte for byte as it came.
+    /// The offer itself: a JSON object, unchanged.
     pub json: &'a str,
 }
 
-/// The answer to an offer.
+/// The answer to an offer (WebRTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
     /// The torrent.
     pub info_hash: InfoHash,
-    /// Who answers.
+    /// The peer that answers.
     pub peer_id: PeerId,
-    /// Who offered.
+    /// The peer that made the offer.
     pub to_peer_id: PeerId,
-    /// Which offer.
+    /// The id of the offer.
     pub offer_id: OfferId,
-    /// The answer itself: a JSON object, byte for byte as it came.
+    /// The answer itself: a JSON object, unchanged.
     pub json: &'a str,
 }
 
-/// A question for torrents' figures.
+/// A request for the counts of torrents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scrape<'a> {
     info_hash: JsonValue<'a>,
 }
 
-/// What a message is about, as far as that can be told.
+/// The `action` of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// An announce or an answer.
@@ -83,18 +80,18 @@ pub enum Action {
     Scrape,
 }
 
-/// A message that is refused, with what its [`super::failure`] needs.
+/// An error in a message, with the fields for [`super::failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageError {
-    /// What is wrong.
+    /// The reason.
     pub refusal: Refusal,
-    /// What it is about, if that is known.
+    /// The message's action, if known.
     pub action: Option<Action>,
-    /// The torrent, if one is named.
+    /// The message's torrent, if known.
     pub info_hash: Option<InfoHash>,
 }
 
-/// Reads a client's message.
+/// Parses a client's message.
 pub fn read(text: &str) -> Result<Message<'_>, MessageError> {
     let bad = |refusal| Err(MessageError { refusal, action: None, info_hash: None });
     let mut members = Members::new();
@@ -108,7 +105,7 @@ pub fn read(text: &str) -> Result<Message<'_>, MessageError> {
     }
 }
 
-/// Reads a client's message that came as bytes, which some clients send.
+/// Parses a client's message from a binary frame, which some clients send.
 //= webtorrent#json
 pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, MessageError> {
     let text = simdutf8::basic::from_utf8(bytes);
@@ -120,7 +117,7 @@ pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, MessageError> {
 }
 
 impl Announce<'_> {
-    /// An update that says nothing else.
+    /// Returns an announce with an unknown `left`, no event and no offers.
     pub fn new(info_hash: InfoHash, peer_id: PeerId) -> Self {
         Self {
             info_hash,
@@ -134,15 +131,16 @@ impl Announce<'_> {
         }
     }
 
-    /// The role that the announce claims.
+    /// Returns the role that the announce claims.
     pub fn role(&self) -> Role {
         Role::claimed(self.event, self.left)
     }
 }
 
 impl Scrape<'_> {
-    /// Puts the named torrents into `buffer`, in their order and without repeats, since they become the
-    /// keys of an object, and gives that slice. One that is malformed refuses the scrape.
+    /// Writes the requested info hashes to `buffer` and returns the filled part. Hashes keep their order
+    /// and are distinct, because they become the keys of an object. Returns a refusal if a hash is
+    /// malformed or if there is none.
     pub fn read_into<'b>(
         &self,
         buffer: &'b mut [InfoHash; limits::SCRAPE_HASHES_WEB_MAX],
@@ -162,7 +160,8 @@ impl Scrape<'_> {
             JsonValue::Null => {}
             JsonValue::Array(text) => {
                 let mut result = Ok(());
-                // It was read before, so it ends only where it ends, or at a bad member.
+                // Cannot fail by itself, because the text was validated before: it stops early only
+                // at a malformed hash.
                 let _ = Scanner::new(text).elements(|scanner| {
                     result = add(scanner.value()?);
                     result.ok()
@@ -178,7 +177,7 @@ impl Scrape<'_> {
     }
 }
 
-/// The members of a message that have a meaning; those that are absent are as if null.
+/// The known members of a message. Absent members are null.
 struct Members<'a> {
     action: JsonValue<'a>,
     info_hash: JsonValue<'a>,
@@ -192,7 +191,7 @@ struct Members<'a> {
     downloaded: JsonValue<'a>,
     numwant: JsonValue<'a>,
     offers: Offers<'a>,
-    /// Whether `offers` is something else than offers.
+    /// Whether `offers` has a value that is not an array of offers.
     offers_malformed: bool,
 }
 
@@ -240,7 +239,7 @@ impl<'a> Members<'a> {
         scanner.end()
     }
 
-    /// Takes the value of `offers`.
+    /// Parses the value of `offers`.
     //= webtorrent#offers
     fn take_offers(&mut self, scanner: &mut Scanner<'a>) -> Option<()> {
         self.offers.clear();
@@ -261,7 +260,7 @@ impl<'a> Members<'a> {
         })
     }
 
-    /// An announce, or the answer that clients send under the same name.
+    /// Returns the announce, or the answer, which has the same action.
     //= webtorrent#announce
     fn announce(self) -> Result<Message<'a>, MessageError> {
         let known = twenty_bytes(self.info_hash).map(InfoHash);
@@ -309,7 +308,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Takes a member of `offers`, and gives it if it is an offer.
+/// Parses an element of `offers`. Returns `Some(None)` if it is JSON, but not an offer.
 fn offer<'a>(scanner: &mut Scanner<'a>) -> Option<Option<Offer<'a>>> {
     if scanner.peek()? != b'{' {
         scanner.value()?;
@@ -343,7 +342,7 @@ pub(super) fn twenty_bytes(value: JsonValue<'_>) -> Option<[u8; 20]> {
     }
 }
 
-/// The word that a value is; empty if it is none of the protocol.
+/// Returns the keyword in a value, empty if it is not a short string.
 pub(super) fn word<'b>(value: JsonValue<'b>, buffer: &'b mut [u8; 16]) -> &'b [u8] {
     match value {
         JsonValue::String(text) => text.word(buffer),
@@ -362,14 +361,14 @@ fn event(value: JsonValue<'_>) -> Event {
     }
 }
 
-/// A number of bytes or peers. A fraction counts as a whole, so that only 0 is 0; what is negative or
-/// no number is unknown.
+/// Returns a number of bytes or peers. Fractions are rounded up, so that only 0 is 0. `None` if it is
+/// negative or not a number.
 pub(super) fn number(value: JsonValue<'_>) -> Option<u64> {
     let JsonValue::Number(text) = value else { return None };
     if let Ok(number) = text.parse() {
         return Some(number);
     }
     let number: f64 = text.parse().ok()?;
-    #[expect(clippy::cast_possible_truncation, reason = "it saturates, which is what is wanted")]
+    #[expect(clippy::cast_possible_truncation, reason = "saturates, as intended")]
     (number >= 0.0).then_some(number.ceil() as u64)
 }

@@ -32,21 +32,21 @@ fn scraped(text: &str) -> Result<Vec<InfoHash>, Refusal> {
     scrape.read_into(&mut [InfoHash::default(); _]).map(<[InfoHash]>::to_vec)
 }
 
-/// An announce of `HASH` by `PEER` with these members beside.
+/// An announce of `HASH` by `PEER` with these members added.
 fn with(members: &str) -> String {
     format!(
         r#"{{"action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa","peer_id":"-WW0205-abcdefghijkl",{members}}}"#
     )
 }
 
-/// What `write` appends behind what was there, as text.
+/// The text that `write` appends. Checks that it leaves the bytes before it.
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut out = b"before".to_vec();
     write(&mut out);
     String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned()
 }
 
-/// Every way to write a character up to U+00FF in a JSON string.
+/// All forms of a character up to U+00FF in a JSON string.
 fn forms(byte: u8) -> Vec<String> {
     let mut forms = vec![format!("\\u00{byte:02x}"), format!("\\u00{byte:02X}")];
     if byte >= 0x20 && byte != b'"' && byte != b'\\' {
@@ -67,7 +67,7 @@ fn forms(byte: u8) -> Vec<String> {
     forms
 }
 
-/// The same as `JSON.stringify` writes it.
+/// A JSON string as `JSON.stringify` writes it.
 fn stringified(bytes: &[u8; 20]) -> String {
     serde_json::to_string(&bytes.map(char::from).iter().collect::<String>()).unwrap()
 }
@@ -75,7 +75,7 @@ fn stringified(bytes: &[u8; 20]) -> String {
 //= webtorrent#binary-strings
 //= type=test
 #[test]
-fn every_byte_is_read_in_every_form() {
+fn reads_every_byte_in_every_form() {
     for byte in 0..=255 {
         for form in forms(byte) {
             let [all, first, last] =
@@ -99,7 +99,7 @@ fn every_byte_is_read_in_every_form() {
 //= webtorrent#binary-strings
 //= type=test
 #[test]
-fn every_byte_is_written_as_a_browser_would_and_read_again() {
+fn writes_bytes_like_a_browser() {
     for byte in 0..=255_u8 {
         let mut bytes = [byte; 20];
         bytes[3] = byte.wrapping_add(1);
@@ -130,7 +130,7 @@ fn every_byte_is_written_as_a_browser_would_and_read_again() {
 //= webtorrent#binary-strings
 //= type=test
 #[test]
-fn other_lengths_and_characters_are_refused() {
+fn rejects_strings_of_other_lengths_and_characters() {
     let strings = [
         "",
         "a",
@@ -138,7 +138,7 @@ fn other_lengths_and_characters_are_refused() {
         "aaaaaaaaaaaaaaaaaaaaa",
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
         "0123456789abcdef0123456789abcdef01234567",
-        // Twenty bytes that are ten characters, and ten bytes more for the twentieth.
+        // Twenty bytes that are only ten characters.
         "ääääääääää",
         "aaaaaaaaaaaaaaaaaaaĀ",
         "Āaaaaaaaaaaaaaaaaaaa",
@@ -167,7 +167,7 @@ fn other_lengths_and_characters_are_refused() {
             let text = with(&format!(r#""to_peer_id":"{to}","offer_id":"{of}","answer":{{}}"#));
             assert_eq!(refusal(&put(&text, "oo")), Refusal::AnswerMalformed, "{bad}");
         }
-        // A list of one is a scrape.
+        // An array of one hash is valid in a scrape only.
         let expected = match bad.as_str() {
             "[]" => Err(FULL),
             list if list.starts_with('[') => Ok(vec![HASH]),
@@ -177,7 +177,7 @@ fn other_lengths_and_characters_are_refused() {
     }
 }
 
-/// As Chromium describes a data channel, without its candidates.
+/// A data channel's description by Chromium, without candidates.
 const SDP: &str = r"v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\na=extmap-allow-mixed\r\na=msid-semantic: WMS\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\na=ice-ufrag:Xk7d\r\na=ice-pwd:0SxIs3QmVwqk4Q0Jt8pXyZ2b\r\na=setup:actpass\r\na=mid:0\r\na=sctp-port:5000\r\n";
 
 //= webtorrent#announce
@@ -185,8 +185,8 @@ const SDP: &str = r"v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\n
 //= webtorrent#offers
 //= type=test
 #[test]
-fn an_announce_is_read_as_clients_send_it() {
-    // bittorrent-tracker's client puts its figures first and the offer before its identifier.
+fn reads_announces_of_real_clients() {
+    // bittorrent-tracker's client sends the counters first, and each offer before its id.
     let offer = format!(r#"{{"type":"offer","sdp":"{SDP}"}}"#);
     let text = format!(
         r#"{{"numwant":5,"uploaded":1,"downloaded":2,"left":1048576,"event":"started","action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa","peer_id":"-WW0205-abcdefghijkl","offers":[{{"offer":{offer},"offer_id":"oooooooooooooooooooo"}},{{"offer":{offer},"offer_id":"\u0000\u0001\b\t\n\u000b\f\r\"\\ /é\u007fÿ     "}}],"trackerid":"x"}}"#
@@ -205,12 +205,12 @@ fn an_announce_is_read_as_clients_send_it() {
 //= webtorrent#events
 //= type=test
 #[test]
-fn events_and_roles() {
+fn reads_events_and_roles() {
     for (members, event, left, role) in [
         (r#""left":7"#, Event::None, Some(7), Role::Leecher),
         (r#""event":"started","left":7"#, Event::Started, Some(7), Role::Leecher),
         (r#""event":"started","left":0"#, Event::Started, Some(0), Role::Seeder),
-        // JSON.stringify makes null of the Infinity that WebTorrent has before the metadata.
+        // WebTorrent's `left` is Infinity before it has the metadata; JSON.stringify writes null.
         (r#""event":"started","left":null"#, Event::Started, None, Role::Leecher),
         (r#""event":"completed","left":0"#, Event::Completed, Some(0), Role::Seeder),
         (r#""event":"completed","left":null"#, Event::Completed, None, Role::Seeder),
@@ -236,14 +236,14 @@ fn events_and_roles() {
 //= webtorrent#left-unknown
 //= type=test
 #[test]
-fn numbers_of_every_kind() {
+fn reads_numbers_of_every_form() {
     for (number, expected) in [
         ("0", Some(0)),
         ("-0", Some(0)),
         ("0.0", Some(0)),
         ("0e9", Some(0)),
         ("1", Some(1)),
-        // Not yet complete.
+        // A fraction above 0 is not complete.
         ("0.25", Some(1)),
         ("1e-9", Some(1)),
         ("1e3", Some(1000)),
@@ -278,7 +278,7 @@ fn numbers_of_every_kind() {
 //= webtorrent#numwant
 //= type=test
 #[test]
-fn wanted_peers() {
+fn reads_num_want() {
     for (number, expected) in [
         ("0", NumWant::Peers(0)),
         ("5", NumWant::Peers(5)),
@@ -299,7 +299,7 @@ fn wanted_peers() {
 //= webtorrent#answer
 //= type=test
 #[test]
-fn an_answer_is_read_as_clients_send_it() {
+fn reads_answers_of_real_clients() {
     let json = format!(r#"{{"type":"answer","sdp":"{SDP}"}}"#);
     let text = with(&format!(
         r#""to_peer_id":"-WW0205-bcdefghijklm","answer":{json},"offer_id":"oooooooooooooooooooo""#
@@ -307,7 +307,7 @@ fn an_answer_is_read_as_clients_send_it() {
     let expected =
         Answer { info_hash: HASH, peer_id: PEER, to_peer_id: OTHER, offer_id: OFFER, json: &json };
     assert_eq!(read(&text), Ok(Message::Answer(expected)));
-    // What an announce may hold beside does not matter.
+    // Other members of an announce are ignored.
     let more = text.replace("\"answer\":", r#""event":"started","offers":7,"left":[],"answer":"#);
     assert_eq!(read(&more), Ok(Message::Answer(expected)));
     let none = text.replace(&json, "null");
@@ -323,7 +323,7 @@ fn an_answer_is_read_as_clients_send_it() {
 //= webtorrent#scrape
 //= type=test
 #[test]
-fn scrapes_of_one_several_repeated_and_none() {
+fn reads_scrapes_of_one_and_several_torrents() {
     let scrape =
         |info_hash: &str| scraped(&format!(r#"{{"action":"scrape","info_hash":{info_hash}}}"#));
     let [a, b] = [b'a', b'b'].map(|byte| InfoHash([byte; 20]));
@@ -344,14 +344,14 @@ fn scrapes_of_one_several_repeated_and_none() {
     let hashes = scrape(&format!("[{}]", many.join(","))).unwrap();
     assert_eq!(hashes.len(), limits::SCRAPE_HASHES_WEB_MAX);
     assert_eq!(hashes[127], InfoHash(*b"227aaaaaaaaaaaaaaaaa"));
-    // What is cut is read all the same.
+    // Hashes over the limit are still checked.
     assert_eq!(scrape(&format!("[{},1]", many.join(","))), bad);
 }
 
 //= webtorrent#unknown-keys
 //= type=test
 #[test]
-fn unknown_keys_are_passed_over_and_of_repeated_ones_the_last_counts() {
+fn skips_unknown_keys_and_takes_last_of_repeated() {
     let members = r#""left":1,"x":{"left":2,"y":[null,true,false,-1.5e-3,"\ud800\/"]},"":0,
         "offers":[1],"offers":[{"offer_id":"x","offer":{},"offer_id":"oooooooooooooooooooo","z":[]}],
         "\u006ceft":3,"peer_id":"-WW0205-bcdefghijklm","lefT":4,"left\u0000":5,"\u00ff":6,"ÿ":7"#;
@@ -370,7 +370,7 @@ fn unknown_keys_are_passed_over_and_of_repeated_ones_the_last_counts() {
 //= webtorrent#offers
 //= type=test
 #[test]
-fn malformed_offers_are_refused() {
+fn rejects_malformed_offers() {
     const ID: &str = "\"offer_id\":\"oooooooooooooooooooo\"";
     for offers in [
         "1",
@@ -410,7 +410,7 @@ fn malformed_offers_are_refused() {
 }
 
 #[test]
-fn offers_above_the_limit_are_cut() {
+fn truncates_offers_at_the_limit() {
     let offers = |count: usize| {
         let offer = |n| format!(r#"{{"offer_id":"{n:020}","offer":{{"n":{n}}}}}"#);
         (0..count).map(offer).collect::<Vec<String>>().join(",")
@@ -424,7 +424,7 @@ fn offers_above_the_limit_are_cut() {
             assert_eq!(offer.json, format!(r#"{{"n":{n}}}"#));
         }
     }
-    // What is cut must be JSON, and no more.
+    // Offers over the limit must be JSON; nothing else is checked.
     let many = offers(limits::WEB_OFFERS_MAX);
     assert_eq!(announce(&with(&format!("\"offers\":[{many},null]"))).offers.len(), 64);
     assert_eq!(refusal(&with(&format!("\"offers\":[{many},nul]"))), Refusal::NotJson);
@@ -433,7 +433,7 @@ fn offers_above_the_limit_are_cut() {
 //= webtorrent#opaque
 //= type=test
 #[test]
-fn offers_and_answers_pass_byte_for_byte() {
+fn relays_offers_and_answers_unchanged() {
     for json in [
         "{}",
         "{ \"sdp\" :\t\"v=0\\r\\n\",\n \"type\":\"offer\" }",
@@ -463,7 +463,7 @@ fn offers_and_answers_pass_byte_for_byte() {
     }
 }
 
-/// Messages of every kind, as our client writes them.
+/// Messages of every kind from our client.
 fn messages() -> Vec<String> {
     let json = format!(r#"{{"type":"offer","sdp":"{SDP}é"}}"#);
     let ids: Vec<OfferId> = (0..3).map(|n| OfferId([n * 80; 20])).collect();
@@ -501,7 +501,7 @@ fn messages() -> Vec<String> {
 //= webtorrent#json
 //= type=test
 #[test]
-fn what_a_client_writes_is_read_and_a_part_of_it_is_not() {
+fn client_messages_round_trip_and_prefixes_fail() {
     for text in messages() {
         let bytes = text.as_bytes();
         assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
@@ -520,7 +520,7 @@ fn what_a_client_writes_is_read_and_a_part_of_it_is_not() {
 }
 
 #[test]
-fn what_is_no_object_is_refused() {
+fn rejects_messages_that_are_not_objects() {
     for text in ["", " ", "null", "7", "\"\"", "[]", "[{}]", "\u{feff}{}", "{", "}", "{}{}", "{},"]
     {
         assert_eq!(refusal(text), Refusal::NotJson, "{text}");
@@ -560,7 +560,7 @@ fn what_is_no_object_is_refused() {
 //= webtorrent#failure
 //= type=test
 #[test]
-fn refusals_say_what_they_are_about() {
+fn refusals_name_action_and_torrent() {
     let bad = |refusal, action, info_hash| Err(MessageError { refusal, action, info_hash });
     let action = Some(Action::Announce);
     assert_eq!(read("{}"), bad(Refusal::UnknownAction, None, None));
@@ -582,7 +582,7 @@ fn refusals_say_what_they_are_about() {
 }
 
 #[test]
-fn nesting_has_a_limit() {
+fn limits_nesting() {
     let deepest = limits::JSON_DEPTH_MAX as usize - 1;
     for (open, close) in [("[", "]"), ("{\"x\":", "}")] {
         let nested = |depth: usize| {
@@ -591,7 +591,7 @@ fn nesting_has_a_limit() {
         };
         assert!(read(&nested(deepest)).is_ok());
         assert_eq!(refusal(&nested(deepest + 1)), Refusal::NotJson);
-        // As many beside each other as one likes.
+        // Siblings are not limited.
         let (one, other) = (nested(deepest), nested(deepest));
         let beside = one.replace("\"x\":", &format!("\"y\":[{other},{other}],\"x\":"));
         assert_eq!(refusal(&beside), Refusal::NotJson, "they are in a list in an object");
@@ -603,14 +603,14 @@ fn nesting_has_a_limit() {
         let json = format!("{{\"x\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
         with(&format!(r#""offers":[{{"offer_id":"oooooooooooooooooooo","offer":{json}}}]"#))
     };
-    // Within the message, its list, the list's object and the offer itself.
+    // Nested in the message, its array, the array's object and the offer itself.
     assert!(read(&offer(deepest - 3)).is_ok());
     assert_eq!(refusal(&offer(deepest - 2)), Refusal::NotJson);
 }
 
 #[test]
-fn every_byte_is_looked_at_but_a_few_times() {
-    // With a pass for every string, escape, digit or bracket these would take minutes.
+fn reads_hostile_messages_in_linear_time() {
+    // With one pass over the input for each string, escape, digit or bracket, this would take minutes.
     const TIMES: usize = 1 << 16;
     for inside in ["\"\",", "\"\\n\\u00e9\",", "1,", "[],", "{},", " "] {
         let text = with(&format!("\"x\":[{}0]", inside.repeat(TIMES)));
@@ -634,7 +634,7 @@ fn counts(seeders: u32, leechers: u32, downloads: u32) -> SwarmCounts {
 //= webtorrent#scrape-reply
 //= type=test
 #[test]
-fn what_the_tracker_says_is_what_clients_read() {
+fn tracker_messages_round_trip() {
     for (seeders, leechers, interval_s) in [(0, 0, 0), (1, 2, 120), (u32::MAX, 9, u32::MAX)] {
         let counts = counts(seeders, leechers, 1);
         let text = written(|out| announce_reply(out, &HASH, &counts, interval_s));
@@ -672,7 +672,7 @@ fn what_the_tracker_says_is_what_clients_read() {
 //= webtorrent#failure
 //= type=test
 #[test]
-fn every_refusal_is_a_sentence_without_escapes() {
+fn refusal_texts_need_no_escapes() {
     for refusal in Refusal::ALL {
         for action in [None, Some(Action::Announce), Some(Action::Scrape)] {
             for info_hash in [None, Some(HASH)] {
@@ -694,8 +694,8 @@ fn every_refusal_is_a_sentence_without_escapes() {
 }
 
 #[test]
-fn other_trackers_replies_are_read_and_nonsense_is_none() {
-    // bittorrent-tracker's server has the action last, and its counts may be floats elsewhere.
+fn reads_replies_of_other_trackers() {
+    // bittorrent-tracker's server sends the action last; other trackers' counts may be floats.
     let text = r#"{"complete":1,"incomplete":0,"action":"announce","interval":120,"info_hash":"aaaaaaaaaaaaaaaaaaaa","warning message":"w"}"#;
     let expected = TrackerMessage::AnnounceReply {
         info_hash: HASH,

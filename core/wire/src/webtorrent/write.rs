@@ -1,5 +1,5 @@
-//! What clients are told. Every function appends one JSON object; [`crate::ws::text_with`] makes a
-//! frame of it.
+//! Messages to clients. Every function appends one JSON object; [`crate::ws::text_with`] puts it into a
+//! frame.
 
 use arrayvec::ArrayVec;
 use types::{InfoHash, OfferId, PeerId, Refusal, Retry, SwarmCounts};
@@ -7,7 +7,7 @@ use types::{InfoHash, OfferId, PeerId, Refusal, Retry, SwarmCounts};
 use super::{Action, Offer};
 use crate::bencode::append_decimal;
 
-/// Appends the answer to an announce.
+/// Appends the reply to an announce.
 //= webtorrent#announce-reply
 pub fn announce_reply(
     out: &mut Vec<u8>,
@@ -26,17 +26,18 @@ pub fn announce_reply(
     out.push(b'}');
 }
 
-/// What passes from one client to others. All of its messages begin alike, so that is made once.
+/// Writes the messages that are relayed from one client to others. They all start alike, so the start
+/// is encoded once.
 #[derive(Clone, Debug)]
 pub struct Relay {
     start: ArrayVec<u8, START_MAX>,
 }
 
-/// Three texts, and two identifiers of which every byte is an escape.
+/// The length of three constant texts, and of two binary strings with an escape for every byte.
 const START_MAX: usize = 33 + BINARY_STRING_MAX + 11 + BINARY_STRING_MAX + 12;
 
 impl Relay {
-    /// For messages from the peer `from` of a torrent.
+    /// Returns a writer for messages from the peer `from` in a torrent.
     pub fn new(info_hash: &InfoHash, from: &PeerId) -> Self {
         let mut relay = Self { start: ArrayVec::new() };
         relay.append(b"{\"action\":\"announce\",\"info_hash\":");
@@ -53,7 +54,7 @@ impl Relay {
         self.finish(out, &offer.id, b",\"offer\":", offer.json);
     }
 
-    /// Appends the peer's answer to another one's offer. `json` is a JSON object.
+    /// Appends the peer's answer to an offer of another peer. `json` is a JSON object.
     #[inline]
     pub fn answer(&self, out: &mut Vec<u8>, offer_id: &OfferId, json: &str) {
         self.finish(out, offer_id, b",\"answer\":", json);
@@ -70,13 +71,13 @@ impl Relay {
     }
 
     fn append(&mut self, text: &[u8]) {
-        // Always fits: START_MAX is the sum of all that comes.
+        // Always fits: START_MAX is the sum of all parts.
         let fits = self.start.try_extend_from_slice(text);
         debug_assert!(fits.is_ok());
     }
 }
 
-/// Appends the answer to a scrape. `info_hashes` are distinct, and `counts` theirs.
+/// Appends the reply to a scrape. `info_hashes` must be distinct, and `counts` in the same order.
 //= webtorrent#scrape-reply
 pub fn scrape_reply(out: &mut Vec<u8>, info_hashes: &[InfoHash], counts: &[SwarmCounts]) {
     out.extend_from_slice(b"{\"action\":\"scrape\",\"files\":{");
@@ -96,8 +97,8 @@ pub fn scrape_reply(out: &mut Vec<u8>, info_hashes: &[InfoHash], counts: &[Swarm
     out.extend_from_slice(b"}}");
 }
 
-/// Appends a refusal. Clients close a connection over a message without an action they know, so what
-/// is known of the request is repeated.
+/// Appends a refusal. It repeats what is known of the request, because clients close the connection
+/// when a message has no known action.
 //= webtorrent#failure
 pub fn failure(
     out: &mut Vec<u8>,
@@ -117,10 +118,10 @@ pub fn failure(
         out.push(b',');
     }
     out.extend_from_slice(b"\"failure reason\":\"");
-    // Our own sentences need no escapes; a test reads them all.
+    // Refusal texts need no escapes; a test checks all of them.
     out.extend_from_slice(refusal.text().as_bytes());
     out.push(b'"');
-    // As BEP 31 has it over HTTP.
+    // As in BEP 31 for HTTP.
     match refusal.retry() {
         Retry::Never => out.extend_from_slice(b",\"retry in\":\"never\""),
         Retry::Minutes(minutes) => {
@@ -132,19 +133,19 @@ pub fn failure(
     out.push(b'}');
 }
 
-/// Appends 20 bytes as a string of 20 characters, with no escapes but those that must be.
+/// Appends 20 bytes as a string of 20 characters, escaping only what JSON requires.
 //= webtorrent#binary-strings
 #[inline]
 pub(super) fn binary(out: &mut Vec<u8>, bytes: &[u8; 20]) {
     out.extend_from_slice(BinaryString::of(bytes).text());
 }
 
-/// The longest string that stands for 20 bytes, with its quotes: all control characters.
+/// The length of the longest encoding of 20 bytes, all control characters, with quotes.
 const BINARY_STRING_MAX: usize = 20 * 6 + 2;
 
-/// A string that stands for 20 bytes.
+/// 20 bytes, encoded as a JSON string.
 struct BinaryString {
-    // Room for a whole entry of the table at the last byte.
+    // 8 bytes longer than needed, so that a whole table entry fits at the last byte.
     buffer: [u8; BINARY_STRING_MAX + 8],
     len: usize,
 }
@@ -154,7 +155,7 @@ impl BinaryString {
     fn of(bytes: &[u8; 20]) -> Self {
         let mut string = Self { buffer: [b'"'; _], len: 1 };
         for byte in bytes {
-            // Every byte has its entry.
+            // Every byte has an entry.
             let (text, len) = TABLE.get(usize::from(*byte)).unwrap_or(&([0; 8], 0));
             let buffer = string.buffer.get_mut(string.len..).unwrap_or_default();
             if let Some(buffer) = buffer.first_chunk_mut() {
@@ -175,11 +176,11 @@ impl BinaryString {
     }
 }
 
-/// Every byte as a character of a JSON string, and its length.
+/// The encoding of every byte as a character of a JSON string, and its length.
 #[expect(
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
-    reason = "the compiler does it, and would say so"
+    reason = "evaluated at compile time, where an error stops the build"
 )]
 static TABLE: [([u8; 8], usize); 256] = {
     let mut table = [([0; 8], 0); 256];
@@ -205,7 +206,7 @@ const fn character(byte: u8) -> ([u8; 8], usize) {
             return ([b'\\', b'u', b'0', b'0', b'0' + (byte >> 4), low, 0, 0], 6);
         }
         0x20..0x80 => return ([byte, 0, 0, 0, 0, 0, 0, 0], 1),
-        // In UTF-8.
+        // Two bytes of UTF-8.
         0x80.. => return ([0xc0 | byte >> 6, 0x80 | byte & 0x3f, 0, 0, 0, 0, 0, 0], 2),
     };
     ([b'\\', short, 0, 0, 0, 0, 0, 0], 2)

@@ -1,14 +1,13 @@
-//! The client's side: its handshake and its frames, for tests, load testers and trackers' clients.
-//! [`super::Reader::for_server_frames`] reads what comes back.
+//! The client's side: handshake and frames. For tests, load testers and tracker clients.
+//! [`super::Reader::for_server_frames`] reads the server's frames.
 //!
-//! Keys and masks are arguments: entropy is the caller's business.
+//! Keys and masks are arguments, because the caller owns the source of randomness.
 
 use super::frame::{Opcode, header, mask as apply};
 use super::write::{close_payload, text_frame, truncate};
 use super::{CloseCode, accept_key};
 
-/// Appends the request that asks `host` for a WebSocket. `target` is path and query, `key` 16 random
-/// bytes in base64.
+/// Appends the upgrade request. `target` is path and query, `key` is 16 random bytes in base64.
 pub fn request(out: &mut Vec<u8>, host: &str, target: &str, key: &[u8; 24]) {
     for part in [b"GET ", target.as_bytes(), b" HTTP/1.1\r\nHost: ", host.as_bytes()] {
         out.extend_from_slice(part);
@@ -21,23 +20,23 @@ pub fn request(out: &mut Vec<u8>, host: &str, target: &str, key: &[u8; 24]) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// What a server says to a request for a WebSocket.
+/// The result of [`read_handshake_reply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeReply {
-    /// More must come.
+    /// The start of a response. Read more bytes and try again.
     Partial,
-    /// Frames follow, so many bytes from the start.
+    /// The server accepts; frames follow.
     Accepted {
-        /// Bytes of the answer's head.
+        /// The length of the response in bytes. Frames start here.
         consumed: usize,
     },
-    /// It has this status.
+    /// The server refuses with this status.
     Refused(u16),
-    /// It is none, or one to another key.
+    /// Not a valid response, or the response to another key.
     Invalid,
 }
 
-/// Reads the answer at the start of `input`, which holds all that has come so far.
+/// Parses the server's response at the start of `input`, which holds all bytes received so far.
 pub fn read_handshake_reply(input: &[u8], key: &[u8; 24]) -> HandshakeReply {
     let mut headers = [httparse::EMPTY_HEADER; types::limits::HTTP_HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
@@ -62,8 +61,8 @@ pub fn text(out: &mut Vec<u8>, mask: [u8; 4], body: &str) {
     frame(out, mask, Opcode::Text, body.as_bytes());
 }
 
-/// Appends a text message, masked with `mask`, whose body `write` appends. It must be UTF-8, and
-/// `write` must leave what was there.
+/// Appends a text message, masked with `mask`. `write` appends the body, which must be UTF-8, and must
+/// not change the bytes before it.
 pub fn text_with(out: &mut Vec<u8>, mask: [u8; 4], write: impl FnOnce(&mut Vec<u8>)) {
     text_frame(out, Some(mask), write);
 }
@@ -73,7 +72,7 @@ pub fn binary(out: &mut Vec<u8>, mask: [u8; 4], body: &[u8]) {
     frame(out, mask, Opcode::Binary, body);
 }
 
-/// Appends a ping. Of the payload, at most 125 bytes go.
+/// Appends a ping. The payload is truncated to 125 bytes.
 pub fn ping(out: &mut Vec<u8>, mask: [u8; 4], payload: &[u8]) {
     frame(out, mask, Opcode::Ping, truncate(payload));
 }

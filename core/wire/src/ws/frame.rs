@@ -2,7 +2,7 @@
 
 use super::ProtocolError;
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opcode {
     Continuation = 0,
@@ -13,22 +13,22 @@ pub(super) enum Opcode {
     Pong = 10,
 }
 
-/// A frame without its payload.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) fin: bool,
     pub(super) opcode: Opcode,
     pub(super) mask: Option<[u8; 4]>,
-    /// Bytes of the header itself.
+    /// The length of the header in bytes.
     pub(super) len: usize,
-    /// Bytes that follow it.
+    /// The length of the payload in bytes.
     pub(super) payload: u64,
 }
 
-/// What stands at the start of a buffer.
+/// The result of [`parse`].
 pub(super) enum ParsedFrame {
     Complete(FrameHeader),
-    /// At least so many bytes are missing.
+    /// At least `missing` bytes are needed for the header.
     Partial {
         missing: usize,
     },
@@ -38,7 +38,7 @@ pub(super) enum ParsedFrame {
 /// The longest payload of a control frame (RFC 6455, 5.5).
 pub(super) const CONTROL_MAX: usize = 125;
 
-/// Reads a header; `masked` says whether the sender has to mask.
+/// Parses the header at the start of `input`. `masked` is whether the sender must mask.
 pub(super) fn parse(input: &[u8], masked: bool) -> ParsedFrame {
     let mask_len = if masked { 4 } else { 0 };
     let Some((&[first, second], rest)) = input.split_first_chunk() else {
@@ -74,7 +74,7 @@ pub(super) fn parse(input: &[u8], masked: bool) -> ParsedFrame {
     ParsedFrame::Complete(FrameHeader { fin: first & 0x80 != 0, opcode, mask, len, payload })
 }
 
-/// The opcode and the short length, if the first two bytes are as they may be.
+/// Checks the first two bytes. Returns the opcode and the 7-bit length.
 fn first_two(first: u8, second: u8, masked: bool) -> Result<(Opcode, u8), ProtocolError> {
     //= rfc6455#reserved-bits
     if first & 0x70 != 0 {
@@ -107,7 +107,7 @@ fn first_two(first: u8, second: u8, masked: bool) -> Result<(Opcode, u8), Protoc
     Ok((opcode, short))
 }
 
-/// Masks, or takes the mask off again. Eight bytes at a time, of which the compiler makes vectors.
+/// Masks or unmasks a payload, eight bytes at a time, which the compiler vectorizes.
 //= rfc6455#masking
 pub(super) fn mask(payload: &mut [u8], key: [u8; 4]) {
     let [a, b, c, d] = key;
@@ -121,7 +121,7 @@ pub(super) fn mask(payload: &mut [u8], key: [u8; 4]) {
     }
 }
 
-/// A header for `payload` bytes in one frame, as it is written: the first `len` bytes of the array.
+/// Encodes the header of a single-frame message of `payload` bytes. Returns an array and its length.
 pub(super) fn header(opcode: Opcode, payload: usize, masked: bool) -> ([u8; 10], usize) {
     let mut header = [0; 10];
     let bit = if masked { 0x80 } else { 0 };

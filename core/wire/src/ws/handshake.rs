@@ -1,11 +1,11 @@
-//! The server's half of the handshake (RFC 6455, 4.2.2).
+//! The server's response in the handshake (RFC 6455, 4.2.2).
 
 use sha1::{Digest, Sha1};
 
-/// What a server proves that it speaks WebSocket with (RFC 6455, 1.3).
+/// The constant with which a server proves that it speaks WebSocket (RFC 6455, 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The value of `Sec-WebSocket-Accept` for a request's `Sec-WebSocket-Key`: base64.
+/// Returns the value of `Sec-WebSocket-Accept` for a request's `Sec-WebSocket-Key`, in base64.
 //= rfc6455#accept
 pub fn accept_key(key: &[u8; 24]) -> [u8; 28] {
     let digest = Sha1::new().chain_update(key).chain_update(GUID).finalize();
@@ -13,7 +13,7 @@ pub fn accept_key(key: &[u8; 24]) -> [u8; 28] {
     for (three, four) in digest.chunks(3).zip(text.chunks_mut(4)) {
         let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
         let bits = bits << (24 - 8 * three.len());
-        // As many digits as bytes, and one: the rest stays padding.
+        // One digit more than bytes; the rest stays padding.
         for (at, digit) in four.iter_mut().enumerate().take(three.len() + 1) {
             *digit = base64_digit(bits >> (18 - 6 * at) & 63);
         }
@@ -21,14 +21,14 @@ pub fn accept_key(key: &[u8; 24]) -> [u8; 28] {
     text
 }
 
-/// RFC 4648, table 1.
+/// Returns a base64 digit (RFC 4648, table 1).
 fn base64_digit(value: u32) -> u8 {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     DIGITS.get(value as usize).copied().unwrap_or(b'=')
 }
 
-/// Appends the answer that makes a WebSocket of the connection. It names no subprotocol and no
-/// extension, which declines those that the client offers.
+/// Appends the response that accepts a WebSocket. It names no subprotocol and no extension, which
+/// declines those that the client offers.
 //= rfc6455#extensions
 pub fn switching_protocols(out: &mut Vec<u8>, key: &[u8; 24]) {
     out.extend_from_slice(

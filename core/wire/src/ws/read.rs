@@ -1,4 +1,4 @@
-//! Reading: bytes of a connection become messages and control frames.
+//! Reading: bytes of a connection to messages and control frames.
 
 use std::borrow::Cow;
 
@@ -7,76 +7,75 @@ use types::limits;
 use super::frame::{self, FrameHeader, Opcode, ParsedFrame};
 use super::{CloseCode, ProtocolError};
 
-/// What a connection has said so far, where that matters for what follows.
+/// The state of one direction of a connection between frames.
 #[derive(Debug)]
 pub struct Reader {
-    /// A message of which not all frames have come.
+    /// The message whose last frame has not arrived yet.
     fragments: Option<Box<FragmentedMessage>>,
-    /// Whether the other side has to mask: it is the client.
+    /// Whether the sender must mask its frames, as clients must.
     masked: bool,
     ended: bool,
 }
 
-/// What [`Reader::read`] found.
+/// The result of [`Reader::read`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct ReadEvent<'a> {
-    /// Bytes of the input that are done with, and not to be given again.
+    /// The number of bytes consumed. Remove them from the input before the next call.
     pub consumed: usize,
-    /// What they held.
+    /// The event in these bytes.
     pub event: Event<'a>,
 }
 
-/// What the other side says.
+/// An event from the sender.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Nothing more for now. A frame needs at least so many bytes behind those that were given and
-    /// are not consumed.
+    /// No event yet: the input ends within a frame. Read more bytes and try again.
     Partial {
-        /// Bytes, at least 1.
+        /// The minimum number of bytes that are missing, at least 1.
         missing: usize,
     },
-    /// A text message. It lies in the input if it came as one frame.
+    /// A text message, borrowed from the input if it came in one frame.
     Text(Cow<'a, str>),
-    /// A binary message. It lies in the input if it came as one frame.
+    /// A binary message, borrowed from the input if it came in one frame.
     Binary(Cow<'a, [u8]>),
-    /// To be answered by a [`super::pong`] with the same payload.
+    /// A ping. Answer with a [`super::pong`] with the same payload.
     Ping(&'a [u8]),
-    /// The answer to a ping, or a sign of life.
+    /// The answer to a ping, or an unsolicited sign of life.
     Pong(&'a [u8]),
-    /// To be answered by a [`super::close`], if none was sent yet. Nothing is read after it.
+    /// A close frame. Answer with [`super::close`], unless one was sent already. The last event.
     Close(Option<CloseCode>),
-    /// The other side broke the protocol: to be closed with the fault's code and text. Nothing is
-    /// read after it.
+    /// The sender broke the protocol. Close the connection with the error's code and text. The last
+    /// event.
     Error(ProtocolError),
 }
 
-/// The frames of a message that have come.
+/// The frames of an incomplete message.
 #[derive(Debug)]
 struct FragmentedMessage {
     text: bool,
     bytes: Vec<u8>,
-    /// Bytes from the start that are whole UTF-8 characters, if it is a text.
+    /// In a text message, the length of the prefix that is known to be valid UTF-8.
     valid: usize,
     frames: u32,
 }
 
 impl Reader {
-    /// Reads what a client says.
+    /// Returns a reader of frames from a client, which are masked.
     pub fn for_client_frames() -> Self {
         Self { fragments: None, masked: true, ended: false }
     }
 
-    /// Reads what a server says.
+    /// Returns a reader of frames from a server, which are not masked.
     pub fn for_server_frames() -> Self {
         Self { fragments: None, masked: false, ended: false }
     }
 
-    /// Takes one event from the start of `input`, which holds all that has come and was not consumed.
-    /// A message, in one frame or many, may have `message_max` bytes; a frame's header tells, so that
-    /// no more than that and 14 bytes need ever be kept for the next call.
+    /// Reads one event from the start of `input`, which holds all bytes received and not yet consumed.
+    /// A message may have `message_max` bytes, over all its frames. The limit is checked against the
+    /// frame's header, so the caller never has to buffer more than `message_max` + 14 bytes.
     ///
-    /// A whole frame is unmasked in place; what is not consumed stays as it is. After a close frame
-    /// or a fault, all that comes is consumed and says nothing.
+    /// A complete frame is unmasked in place; bytes that are not consumed are left unchanged. After
+    /// [`Event::Close`] or [`Event::Error`], all input is consumed without further events.
     pub fn read<'a>(&mut self, input: &'a mut [u8], message_max: usize) -> ReadEvent<'a> {
         let all = input.len();
         let mut rest = input;
@@ -93,7 +92,7 @@ impl Reader {
         ReadEvent { consumed: all, event: Event::Partial { missing: 1 } }
     }
 
-    /// Takes one frame from `rest`. There is no event if it was a fragment with others to follow.
+    /// Reads one frame from `rest`. Returns `None` for a fragment that is not the last.
     fn frame<'a>(
         &mut self,
         rest: &mut &'a mut [u8],
@@ -105,8 +104,8 @@ impl Reader {
             ParsedFrame::Invalid(fault) => return Err(fault),
         };
         let size = header.len + self.check_payload(&header, message_max)?;
-        // A frame is unmasked once it is whole, so that one that comes byte by byte costs its header
-        // each time and no more.
+        // Unmask only complete frames: a frame that arrives byte by byte then costs one header parse
+        // a byte, and no more.
         if let missing @ 1.. = size.saturating_sub(rest.len()) {
             return Ok(Some(Event::Partial { missing }));
         }
@@ -119,7 +118,8 @@ impl Reader {
         self.event(&header, payload)
     }
 
-    /// The payload's length, if the frame may stand here and the message is not too big with it.
+    /// Returns the payload's length. Fails if the frame is not allowed at this point, or if the
+    /// message exceeds its limits with it.
     fn check_payload(
         &self,
         header: &FrameHeader,
@@ -144,7 +144,7 @@ impl Reader {
         Ok(payload)
     }
 
-    /// What an admitted frame with this payload says.
+    /// Returns the event of a checked frame with this unmasked payload.
     fn event<'a>(
         &mut self,
         header: &FrameHeader,
@@ -183,7 +183,7 @@ impl Reader {
     }
 }
 
-/// The code in a close frame's payload, of which the rest is text for people.
+/// Parses the code in a close frame's payload. The rest is text for people.
 //= rfc6455#close-payload
 fn close_code(payload: &[u8]) -> Result<Option<CloseCode>, ProtocolError> {
     let Some((code, reason)) = payload.split_first_chunk() else {
@@ -198,8 +198,8 @@ fn close_code(payload: &[u8]) -> Result<Option<CloseCode>, ProtocolError> {
 }
 
 impl FragmentedMessage {
-    /// Adds a frame's payload. A text that can be no UTF-8 any more is noticed at once, a character
-    /// that ends in the next frame is waited for.
+    /// Appends a frame's payload. Invalid UTF-8 fails at once; a character may continue in the next
+    /// frame.
     fn append(&mut self, payload: &[u8]) -> Result<(), ProtocolError> {
         self.bytes.extend_from_slice(payload);
         self.frames += 1;
@@ -224,5 +224,5 @@ impl FragmentedMessage {
     }
 }
 
-// 10,000 idle connections have 10,000 of them.
+// Every idle connection has one.
 const _: () = assert!(size_of::<Reader>() <= 16);

@@ -11,49 +11,49 @@ const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 /// An event that keeps nothing borrowed.
 #[derive(Clone, Debug, PartialEq)]
-enum Said {
+enum OwnedEvent {
     Text(String),
     Binary(Vec<u8>),
     Ping(Vec<u8>),
     Pong(Vec<u8>),
     Close(Option<u16>),
-    ProtocolError(ProtocolError),
+    Error(ProtocolError),
 }
 
-/// Takes all events there are off the front of `input`, and says how many bytes are missing then.
-fn events(reader: &mut Reader, input: &mut Vec<u8>, said: &mut Vec<Said>) -> usize {
+/// Moves all complete events from `input` to `parsed`. Returns the number of missing bytes.
+fn events(reader: &mut Reader, input: &mut Vec<u8>, parsed: &mut Vec<OwnedEvent>) -> usize {
     loop {
         let ReadEvent { consumed, event } = reader.read(input, MAX);
-        said.push(match event {
+        parsed.push(match event {
             Event::Partial { missing } => {
                 input.drain(..consumed);
                 return missing;
             }
-            Event::Text(text) => Said::Text(text.into()),
-            Event::Binary(bytes) => Said::Binary(bytes.into()),
-            Event::Ping(payload) => Said::Ping(payload.into()),
-            Event::Pong(payload) => Said::Pong(payload.into()),
-            Event::Close(code) => Said::Close(code.map(|code| code.0)),
-            Event::Error(fault) => Said::ProtocolError(fault),
+            Event::Text(text) => OwnedEvent::Text(text.into()),
+            Event::Binary(bytes) => OwnedEvent::Binary(bytes.into()),
+            Event::Ping(payload) => OwnedEvent::Ping(payload.into()),
+            Event::Pong(payload) => OwnedEvent::Pong(payload.into()),
+            Event::Close(code) => OwnedEvent::Close(code.map(|code| code.0)),
+            Event::Error(error) => OwnedEvent::Error(error),
         });
         input.drain(..consumed);
     }
 }
 
-fn all(bytes: &[u8]) -> Vec<Said> {
-    let mut said = Vec::new();
-    events(&mut Reader::for_client_frames(), &mut bytes.to_vec(), &mut said);
-    said
+fn all(bytes: &[u8]) -> Vec<OwnedEvent> {
+    let mut parsed = Vec::new();
+    events(&mut Reader::for_client_frames(), &mut bytes.to_vec(), &mut parsed);
+    parsed
 }
 
-fn fault(bytes: &[u8]) -> ProtocolError {
+fn error_of(bytes: &[u8]) -> ProtocolError {
     match all(bytes).last() {
-        Some(Said::ProtocolError(fault)) => *fault,
+        Some(OwnedEvent::Error(error_of)) => *error_of,
         other => panic!("{other:?}"),
     }
 }
 
-/// A masked frame, byte by byte as the RFC has it, with any first byte and the shortest length.
+/// A masked frame, written byte by byte after the RFC, with any first byte and the shortest length.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match payload.len() {
@@ -81,7 +81,7 @@ const PING: u8 = FIN | Opcode::Ping as u8;
 const PONG: u8 = FIN | Opcode::Pong as u8;
 
 /// Frames of every kind, and what they say.
-fn conversation() -> (Vec<u8>, Vec<Said>) {
+fn conversation() -> (Vec<u8>, Vec<OwnedEvent>) {
     let long = "ä".repeat(200);
     let bytes = [
         frame(FIN | TEXT, b"hello"),
@@ -90,7 +90,7 @@ fn conversation() -> (Vec<u8>, Vec<Said>) {
         frame(FIN | BINARY, &[0xff, 0]),
         frame(TEXT, "grü".as_bytes()),
         frame(PING, b""),
-        // Within a character.
+        // Split within a character.
         frame(CONTINUED, &"ß ".as_bytes()[..1]),
         frame(CONTINUED, b""),
         frame(PONG, b"yes"),
@@ -99,22 +99,22 @@ fn conversation() -> (Vec<u8>, Vec<Said>) {
         frame(FIN | CONTINUED, &[0xfe]),
         frame(FIN | TEXT, long.as_bytes()),
         frame(CLOSE, &[&1001_u16.to_be_bytes()[..], b"bye"].concat()),
-        // Nobody looks at this.
+        // Data after a close frame is ignored.
         vec![0xff; 9],
     ];
-    let said = [
-        Said::Text("hello".into()),
-        Said::Text(String::new()),
-        Said::Ping(b"are you there".into()),
-        Said::Binary(vec![0xff, 0]),
-        Said::Ping(Vec::new()),
-        Said::Pong(b"yes".into()),
-        Said::Text("grüß €".into()),
-        Said::Binary(vec![0xff, 0xfe]),
-        Said::Text(long),
-        Said::Close(Some(1001)),
+    let parsed = [
+        OwnedEvent::Text("hello".into()),
+        OwnedEvent::Text(String::new()),
+        OwnedEvent::Ping(b"are you there".into()),
+        OwnedEvent::Binary(vec![0xff, 0]),
+        OwnedEvent::Ping(Vec::new()),
+        OwnedEvent::Pong(b"yes".into()),
+        OwnedEvent::Text("grüß €".into()),
+        OwnedEvent::Binary(vec![0xff, 0xfe]),
+        OwnedEvent::Text(long),
+        OwnedEvent::Close(Some(1001)),
     ];
-    (bytes.concat(), said.into())
+    (bytes.concat(), parsed.into())
 }
 
 //= rfc6455#masking
@@ -124,29 +124,29 @@ fn conversation() -> (Vec<u8>, Vec<Said>) {
 //= rfc6455#close-last
 //= type=test
 #[test]
-fn frames_say_the_same_wherever_the_stream_is_cut() {
+fn reads_same_events_from_any_fragmentation() {
     let (bytes, expected) = conversation();
     assert_eq!(all(&bytes), expected);
     for cut in 0..=bytes.len() {
-        let (mut reader, mut said) = (Reader::for_client_frames(), Vec::new());
+        let (mut reader, mut parsed) = (Reader::for_client_frames(), Vec::new());
         let mut input = bytes[..cut].to_vec();
-        events(&mut reader, &mut input, &mut said);
+        events(&mut reader, &mut input, &mut parsed);
         input.extend(&bytes[cut..]);
-        events(&mut reader, &mut input, &mut said);
-        assert_eq!((said, input.len()), (expected.clone(), 0), "{cut}");
+        events(&mut reader, &mut input, &mut parsed);
+        assert_eq!((parsed, input.len()), (expected.clone(), 0), "{cut}");
     }
 }
 
 #[test]
-fn what_is_missing_is_never_too_much_and_ends_a_frame() {
+fn missing_byte_count_never_passes_the_frames_end() {
     let (bytes, expected) = conversation();
-    let (mut reader, mut said, mut given, mut calls) =
+    let (mut reader, mut parsed, mut given, mut calls) =
         (Reader::for_client_frames(), Vec::new(), 0, 0);
     let mut input = Vec::new();
     loop {
-        let missing = events(&mut reader, &mut input, &mut said);
+        let missing = events(&mut reader, &mut input, &mut parsed);
         assert!(missing > 0);
-        if said.last() == Some(&Said::Close(Some(1001))) {
+        if parsed.last() == Some(&OwnedEvent::Close(Some(1001))) {
             break;
         }
         let upto = (given + missing).min(bytes.len());
@@ -154,13 +154,13 @@ fn what_is_missing_is_never_too_much_and_ends_a_frame() {
         given = upto;
         calls += 1;
     }
-    assert_eq!(said, expected);
+    assert_eq!(parsed, expected);
     assert_eq!(given, bytes.len() - 9, "asked for more than the frames");
     assert!(calls <= 3 * 14, "{calls} calls for 14 frames");
 }
 
 #[test]
-fn a_message_of_one_frame_is_lent_from_the_input() {
+fn borrows_single_frame_messages() {
     let mut bytes = frame(FIN | TEXT, b"hello");
     let place = bytes.as_ptr_range();
     let event = Reader::for_client_frames().read(&mut bytes, MAX).event;
@@ -169,7 +169,7 @@ fn a_message_of_one_frame_is_lent_from_the_input() {
 }
 
 #[test]
-fn random_conversations_say_what_was_written() {
+fn random_conversations_round_trip() {
     let mut state = 1_u64;
     let mut random = |below: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -184,39 +184,39 @@ fn random_conversations_say_what_was_written() {
                 0 => {
                     let payload = &text.as_bytes()[..text.len().min(125)];
                     bytes.extend(frame(PING, payload));
-                    expected.push(Said::Ping(payload.into()));
+                    expected.push(OwnedEvent::Ping(payload.into()));
                 }
                 1 => {
                     bytes.extend(frame(FIN | TEXT, text.as_bytes()));
-                    expected.push(Said::Text(text.into()));
+                    expected.push(OwnedEvent::Text(text.into()));
                 }
                 kind => {
-                    // In pieces that do not care for characters, with pongs between them.
+                    // In fragments that may split characters, with pongs between them.
                     let opcode = if kind == 2 { TEXT } else { BINARY };
                     bytes.extend(frame(opcode, b""));
                     let mut rest = text.as_bytes();
                     while let at @ 1.. = random(rest.len() + 1) {
                         bytes.extend(frame(CONTINUED, &rest[..at]));
                         bytes.extend(frame(PONG, b"!"));
-                        expected.push(Said::Pong(b"!".into()));
+                        expected.push(OwnedEvent::Pong(b"!".into()));
                         rest = &rest[at..];
                     }
                     bytes.extend(frame(FIN | CONTINUED, rest));
-                    let binary = Said::Binary(text.as_bytes().into());
-                    expected.push(if kind == 2 { Said::Text(text.into()) } else { binary });
+                    let binary = OwnedEvent::Binary(text.as_bytes().into());
+                    expected.push(if kind == 2 { OwnedEvent::Text(text.into()) } else { binary });
                 }
             }
         }
-        let (mut reader, mut said, mut input) =
+        let (mut reader, mut parsed, mut input) =
             (Reader::for_client_frames(), Vec::new(), Vec::new());
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             let (now, later) = rest.split_at(1 + random(rest.len()));
             input.extend(now);
             rest = later;
-            events(&mut reader, &mut input, &mut said);
+            events(&mut reader, &mut input, &mut parsed);
         }
-        assert_eq!(said, expected);
+        assert_eq!(parsed, expected);
     }
 }
 
@@ -229,7 +229,7 @@ fn random_conversations_say_what_was_written() {
 //= rfc6455#control-frames
 //= type=test
 #[test]
-fn broken_headers_are_protocol_errors_at_once() {
+fn rejects_invalid_headers_at_once() {
     for (bytes, expected) in [
         ([FIN | TEXT, 5], ProtocolError::Mask),
         ([FIN | 0x40 | TEXT, 0x80], ProtocolError::ReservedBits),
@@ -239,11 +239,11 @@ fn broken_headers_are_protocol_errors_at_once() {
         ([CLOSE, 0xfe], ProtocolError::ControlTooLong),
         ([PING, 0xff], ProtocolError::ControlTooLong),
     ] {
-        assert_eq!(fault(&bytes), expected, "{bytes:?}");
+        assert_eq!(error_of(&bytes), expected, "{bytes:?}");
         assert_eq!(expected.code(), CloseCode(1002));
     }
     for opcode in (3..=7).chain(11..=15) {
-        assert_eq!(fault(&[FIN | opcode, 0x80]), ProtocolError::ReservedOpcode, "{opcode}");
+        assert_eq!(error_of(&[FIN | opcode, 0x80]), ProtocolError::ReservedOpcode, "{opcode}");
     }
     let mut masked = frame(FIN | TEXT, b"hello");
     let event = Reader::for_server_frames().read(&mut masked, MAX).event;
@@ -253,77 +253,74 @@ fn broken_headers_are_protocol_errors_at_once() {
 //= rfc6455#length-minimal
 //= type=test
 #[test]
-fn lengths_have_one_form() {
+fn rejects_lengths_not_in_shortest_form() {
     let long = |length: &[u8]| {
         let second = if length.len() == 2 { 0xfe } else { 0xff };
         let bytes = [&[FIN | BINARY, second], length, &KEY].concat();
-        let mut said = Vec::new();
-        let missing = events(&mut Reader::for_client_frames(), &mut bytes.to_vec(), &mut said);
-        said.pop().ok_or(missing)
+        let mut parsed = Vec::new();
+        let missing = events(&mut Reader::for_client_frames(), &mut bytes.to_vec(), &mut parsed);
+        parsed.pop().ok_or(missing)
     };
-    assert_eq!(long(&125_u16.to_be_bytes()), Ok(Said::ProtocolError(ProtocolError::Length)));
+    assert_eq!(long(&125_u16.to_be_bytes()), Ok(OwnedEvent::Error(ProtocolError::Length)));
     assert_eq!(long(&126_u16.to_be_bytes()), Err(126));
-    assert_eq!(long(&0xffff_u64.to_be_bytes()), Ok(Said::ProtocolError(ProtocolError::Length)));
-    assert_eq!(long(&0x1_0000_u64.to_be_bytes()), Ok(Said::ProtocolError(ProtocolError::TooBig)));
-    assert_eq!(
-        long(&(u64::MAX >> 1).to_be_bytes()),
-        Ok(Said::ProtocolError(ProtocolError::TooBig))
-    );
-    assert_eq!(long(&(1_u64 << 63).to_be_bytes()), Ok(Said::ProtocolError(ProtocolError::Length)));
+    assert_eq!(long(&0xffff_u64.to_be_bytes()), Ok(OwnedEvent::Error(ProtocolError::Length)));
+    assert_eq!(long(&0x1_0000_u64.to_be_bytes()), Ok(OwnedEvent::Error(ProtocolError::TooBig)));
+    assert_eq!(long(&(u64::MAX >> 1).to_be_bytes()), Ok(OwnedEvent::Error(ProtocolError::TooBig)));
+    assert_eq!(long(&(1_u64 << 63).to_be_bytes()), Ok(OwnedEvent::Error(ProtocolError::Length)));
 }
 
 //= rfc6455#fragmentation
 //= type=test
 #[test]
-fn messages_do_not_mix() {
-    assert_eq!(fault(&frame(CONTINUED, b"x")), ProtocolError::Continuation);
-    assert_eq!(fault(&frame(FIN | CONTINUED, b"x")), ProtocolError::Continuation);
+fn rejects_interleaved_messages() {
+    assert_eq!(error_of(&frame(CONTINUED, b"x")), ProtocolError::Continuation);
+    assert_eq!(error_of(&frame(FIN | CONTINUED, b"x")), ProtocolError::Continuation);
     for second in [TEXT, FIN | TEXT, BINARY, FIN | BINARY] {
         assert_eq!(
-            fault(&[frame(TEXT, b"x"), frame(second, b"y")].concat()),
+            error_of(&[frame(TEXT, b"x"), frame(second, b"y")].concat()),
             ProtocolError::Interleaved
         );
     }
     let done = [frame(TEXT, b"x"), frame(FIN | CONTINUED, b"y"), frame(FIN | CONTINUED, b"z")];
-    assert_eq!(fault(&done.concat()), ProtocolError::Continuation);
+    assert_eq!(error_of(&done.concat()), ProtocolError::Continuation);
 }
 
 //= rfc6455#message-limit
 //= type=test
 #[test]
-fn messages_above_the_limit_are_known_by_a_header() {
+fn rejects_oversized_messages_by_their_header() {
     let most = vec![b'x'; MAX];
-    assert_eq!(all(&frame(FIN | BINARY, &most)), [Said::Binary(most.clone())]);
+    assert_eq!(all(&frame(FIN | BINARY, &most)), [OwnedEvent::Binary(most.clone())]);
     let more = frame(FIN | TEXT, &[b'x'; MAX + 1]);
-    assert_eq!(fault(&more[..8]), ProtocolError::TooBig);
+    assert_eq!(error_of(&more[..8]), ProtocolError::TooBig);
     let rest = frame(CONTINUED, b"yz");
     let bytes = [&frame(TEXT, &most[1..]), &rest[..6]].concat();
-    assert_eq!(fault(&bytes), ProtocolError::TooBig);
+    assert_eq!(error_of(&bytes), ProtocolError::TooBig);
     assert_eq!(ProtocolError::TooBig.code(), CloseCode(1009));
 }
 
 #[test]
-fn endless_fragments_end() {
+fn rejects_too_many_fragments() {
     let few =
         [frame(BINARY, b""), frame(CONTINUED, b"").repeat(limits::WS_FRAGMENTS_MAX as usize - 1)];
     assert_eq!(all(&few.concat()), []);
     let many = [few.concat(), frame(CONTINUED, b"")].concat();
-    assert_eq!(fault(&many), ProtocolError::Fragments);
+    assert_eq!(error_of(&many), ProtocolError::Fragments);
     assert_eq!(ProtocolError::Fragments.code(), CloseCode(1008));
 }
 
 //= rfc6455#text-utf8
 //= type=test
 #[test]
-fn text_is_utf8_and_what_cannot_become_it_is_noticed_early() {
+fn rejects_invalid_utf8_early() {
     for bad in [&b"\xc0\xaf"[..], b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\xff", b"\xe2\x82"] {
-        assert_eq!(fault(&frame(FIN | TEXT, bad)), ProtocolError::NotUtf8, "{bad:?}");
+        assert_eq!(error_of(&frame(FIN | TEXT, bad)), ProtocolError::NotUtf8, "{bad:?}");
         let halves = [frame(TEXT, &bad[..1]), frame(FIN | CONTINUED, &bad[1..])];
-        assert_eq!(fault(&halves.concat()), ProtocolError::NotUtf8, "{bad:?}");
+        assert_eq!(error_of(&halves.concat()), ProtocolError::NotUtf8, "{bad:?}");
     }
-    assert_eq!(fault(&frame(TEXT, b"\xed\xa0")), ProtocolError::NotUtf8);
+    assert_eq!(error_of(&frame(TEXT, b"\xed\xa0")), ProtocolError::NotUtf8);
     assert_eq!(
-        fault(&[frame(TEXT, b"\xed"), frame(CONTINUED, b"\xa0")].concat()),
+        error_of(&[frame(TEXT, b"\xed"), frame(CONTINUED, b"\xa0")].concat()),
         ProtocolError::NotUtf8
     );
     assert_eq!(all(&frame(TEXT, b"\xf0\x9f\x98")), []);
@@ -333,57 +330,57 @@ fn text_is_utf8_and_what_cannot_become_it_is_noticed_early() {
 //= rfc6455#close-payload
 //= type=test
 #[test]
-fn close_frames_hold_a_code_that_may_be_sent() {
+fn rejects_invalid_close_codes() {
     let close = |code: u16, reason: &[u8]| {
         let payload = [&code.to_be_bytes(), reason].concat();
         all(&frame(CLOSE, &payload)).pop()
     };
-    assert_eq!(all(&frame(CLOSE, b"")), [Said::Close(None)]);
-    assert_eq!(fault(&frame(CLOSE, b"\x03")), ProtocolError::CloseCode);
+    assert_eq!(all(&frame(CLOSE, b"")), [OwnedEvent::Close(None)]);
+    assert_eq!(error_of(&frame(CLOSE, b"\x03")), ProtocolError::CloseCode);
     for code in 0..=u16::MAX {
         let fine = matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999);
         let expected = if fine {
-            Said::Close(Some(code))
+            OwnedEvent::Close(Some(code))
         } else {
-            Said::ProtocolError(ProtocolError::CloseCode)
+            OwnedEvent::Error(ProtocolError::CloseCode)
         };
         assert_eq!(close(code, b""), Some(expected), "{code}");
     }
-    assert_eq!(close(1000, b"\xff"), Some(Said::ProtocolError(ProtocolError::NotUtf8)));
-    assert_eq!(close(1000, "grüß".as_bytes()), Some(Said::Close(Some(1000))));
+    assert_eq!(close(1000, b"\xff"), Some(OwnedEvent::Error(ProtocolError::NotUtf8)));
+    assert_eq!(close(1000, "grüß".as_bytes()), Some(OwnedEvent::Close(Some(1000))));
 }
 
 #[test]
-fn nothing_is_read_after_a_fault() {
+fn reads_nothing_after_an_error() {
     let mut reader = Reader::for_client_frames();
-    let mut said = Vec::new();
+    let mut parsed = Vec::new();
     let mut input = [frame(FIN | CONTINUED, b""), frame(FIN | TEXT, b"hello")].concat();
-    events(&mut reader, &mut input, &mut said);
-    assert_eq!((said, input), (vec![Said::ProtocolError(ProtocolError::Continuation)], Vec::new()));
+    events(&mut reader, &mut input, &mut parsed);
+    assert_eq!((parsed, input), (vec![OwnedEvent::Error(ProtocolError::Continuation)], Vec::new()));
 }
 
 /// What a client reads of what `write` appends to a buffer.
-fn server_says(write: impl Fn(&mut Vec<u8>)) -> Vec<Said> {
+fn server_says(write: impl Fn(&mut Vec<u8>)) -> Vec<OwnedEvent> {
     let mut out = b"before".to_vec();
     write(&mut out);
     assert_eq!(&out[..6], b"before");
     out.drain(..6);
-    let mut said = Vec::new();
+    let mut parsed = Vec::new();
     let mut reader = Reader::for_server_frames();
     loop {
         let len = out.len();
         let ReadEvent { consumed, event } = reader.read(&mut out, usize::MAX);
-        said.push(match event {
+        parsed.push(match event {
             Event::Partial { .. } => break,
-            Event::Text(text) => Said::Text(text.into()),
-            Event::Ping(payload) => Said::Ping(payload.into()),
-            Event::Pong(payload) => Said::Pong(payload.into()),
-            Event::Close(code) => Said::Close(code.map(|code| code.0)),
+            Event::Text(text) => OwnedEvent::Text(text.into()),
+            Event::Ping(payload) => OwnedEvent::Ping(payload.into()),
+            Event::Pong(payload) => OwnedEvent::Pong(payload.into()),
+            Event::Close(code) => OwnedEvent::Close(code.map(|code| code.0)),
             other => panic!("{other:?} of {len}"),
         });
         out.drain(..consumed);
     }
-    said
+    parsed
 }
 
 //= rfc6455#unmasked-server
@@ -393,25 +390,25 @@ fn server_says(write: impl Fn(&mut Vec<u8>)) -> Vec<Said> {
 //= rfc6455#close-answer
 //= type=test
 #[test]
-fn a_server_writes_what_a_client_reads() {
+fn server_frames_round_trip() {
     for len in [0, 1, 124, 125, 126, 127, 65_535, 65_536, 70_000] {
         let body = "x".repeat(len);
-        let text = [Said::Text(body.clone())];
+        let text = [OwnedEvent::Text(body.clone())];
         assert_eq!(server_says(|out| super::text(out, &body)), text, "{len}");
         let with = |out: &mut Vec<u8>| super::text_with(out, |out| out.extend(body.bytes()));
         assert_eq!(server_says(with), text, "{len}");
     }
-    assert_eq!(server_says(|out| super::ping(out, b"?")), [Said::Ping(b"?".into())]);
-    assert_eq!(server_says(|out| super::pong(out, &[7; 200])), [Said::Pong(vec![7; 125])]);
+    assert_eq!(server_says(|out| super::ping(out, b"?")), [OwnedEvent::Ping(b"?".into())]);
+    assert_eq!(server_says(|out| super::pong(out, &[7; 200])), [OwnedEvent::Pong(vec![7; 125])]);
     let close = |out: &mut Vec<u8>| super::close(out, CloseCode::GOING_AWAY, &"ß".repeat(100));
-    assert_eq!(server_says(close), [Said::Close(Some(1001))]);
+    assert_eq!(server_says(close), [OwnedEvent::Close(Some(1001))]);
     let mut out = Vec::new();
     close(&mut out);
     assert_eq!(out.len(), 2 + 2 + 122, "the reason is cut between characters");
 }
 
 #[test]
-fn a_client_writes_what_a_server_reads() {
+fn client_frames_round_trip() {
     let mut out = Vec::new();
     let body = "ö".repeat(300);
     client::text(&mut out, KEY, &body);
@@ -420,11 +417,11 @@ fn a_client_writes_what_a_server_reads() {
     client::pong(&mut out, KEY, b"!");
     client::close(&mut out, KEY, CloseCode::NORMAL, "done");
     let expected = [
-        Said::Text(body.clone()),
-        Said::Binary(vec![0xff, 0]),
-        Said::Ping(b"?".into()),
-        Said::Pong(b"!".into()),
-        Said::Close(Some(1000)),
+        OwnedEvent::Text(body.clone()),
+        OwnedEvent::Binary(vec![0xff, 0]),
+        OwnedEvent::Ping(b"?".into()),
+        OwnedEvent::Pong(b"!".into()),
+        OwnedEvent::Close(Some(1000)),
     ];
     assert_eq!(all(&out), expected);
     assert!(out.starts_with(&frame(FIN | TEXT, body.as_bytes())));
@@ -438,7 +435,7 @@ fn a_client_writes_what_a_server_reads() {
 }
 
 #[test]
-fn masks_of_any_length_are_as_byte_by_byte() {
+fn masks_like_a_bytewise_loop() {
     for len in 0..100 {
         let bytes: Vec<u8> = (0..len).collect();
         let naive: Vec<u8> = bytes.iter().zip(KEY.iter().cycle()).map(|(a, b)| a ^ b).collect();
@@ -466,7 +463,7 @@ fn upgrade(request: &str) -> Upgrade<'_> {
 //= rfc6455#origin
 //= type=test
 #[test]
-fn a_request_for_a_websocket_is_known_in_any_case_and_list() {
+fn accepts_upgrade_headers_in_any_case_and_list() {
     let ParsedRequest::Complete(request) = read_head(REQUEST.as_bytes()) else { panic!() };
     assert_eq!(request.path, b"/any/path");
     let plain = Upgrade::WebSocket { key: NONCE, origin: Some(b"http://example.com") };
@@ -491,7 +488,7 @@ fn a_request_for_a_websocket_is_known_in_any_case_and_list() {
 //= rfc6455#version
 //= type=test
 #[test]
-fn other_requests_are_plain_or_broken() {
+fn rejects_invalid_upgrade_requests() {
     use UpgradeError::{Connection, Key, Request, Version};
     for (from, to, expected) in [
         ("Upgrade: websocket", "Upgrade: h2c", Upgrade::None),
@@ -536,7 +533,7 @@ fn other_requests_are_plain_or_broken() {
 //= rfc6455#extensions
 //= type=test
 #[test]
-fn the_handshakes_halves_fit() {
+fn client_accepts_the_servers_handshake() {
     // The RFC's own example (1.3).
     assert_eq!(&accept_key(NONCE), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! A server's frames, appended to a buffer: unmasked, each message in one frame.
+//! The server's frames, appended to a buffer: unmasked, one frame for each message.
 
 use super::CloseCode;
 use super::frame::{CONTROL_MAX, Opcode, header, mask};
@@ -9,20 +9,20 @@ pub fn text(out: &mut Vec<u8>, body: &str) {
     frame(out, Opcode::Text, body.as_bytes());
 }
 
-/// Appends a text message whose body `write` appends. It must be UTF-8, and `write` must leave what
-/// was there.
+/// Appends a text message. `write` appends the body, which must be UTF-8, and must not change the
+/// bytes before it.
 pub fn text_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     text_frame(out, None, write);
 }
 
-/// A text message in one frame, either side's.
+/// Appends a text message in one frame, masked if there is a `key`.
 #[inline]
 pub(super) fn text_frame(
     out: &mut Vec<u8>,
     key: Option<[u8; 4]>,
     write: impl FnOnce(&mut Vec<u8>),
 ) {
-    // The header of most messages: those from 126 to 65535 bytes. For others the body is moved.
+    // Reserve the header of most messages, those from 126 to 65535 bytes. For others, move the body.
     const LEN: usize = 4;
     let key_len = key.map_or(0, |key| key.len());
     let start = out.len();
@@ -42,7 +42,7 @@ pub(super) fn text_frame(
     }
 }
 
-/// Appends a ping. Of the payload, at most 125 bytes go.
+/// Appends a ping. The payload is truncated to 125 bytes.
 pub fn ping(out: &mut Vec<u8>, payload: &[u8]) {
     frame(out, Opcode::Ping, truncate(payload));
 }
@@ -53,15 +53,15 @@ pub fn pong(out: &mut Vec<u8>, payload: &[u8]) {
     frame(out, Opcode::Pong, truncate(payload));
 }
 
-/// Appends a close frame: the last of a connection. The reason is for people; at most 123 bytes of
-/// it go.
+/// Appends a close frame, the last frame of a connection. The reason is text for people, truncated to
+/// 123 bytes.
 //= rfc6455#close-answer
 pub fn close(out: &mut Vec<u8>, code: CloseCode, reason: &str) {
     let (payload, len) = close_payload(code, reason);
     frame(out, Opcode::Close, payload.get(..len).unwrap_or_default());
 }
 
-/// A close frame's payload: the first bytes of the array.
+/// Returns a close frame's payload as an array and its length.
 pub(super) fn close_payload(code: CloseCode, reason: &str) -> ([u8; CONTROL_MAX], usize) {
     let mut payload = [0; CONTROL_MAX];
     let reason = reason.get(..reason.floor_char_boundary(CONTROL_MAX - 2)).unwrap_or_default();
@@ -70,7 +70,7 @@ pub(super) fn close_payload(code: CloseCode, reason: &str) -> ([u8; CONTROL_MAX]
     (payload, 2 + reason.len())
 }
 
-/// What of a control frame's payload fits.
+/// Truncates the payload of a control frame.
 pub(super) fn truncate(payload: &[u8]) -> &[u8] {
     payload.get(..CONTROL_MAX).unwrap_or(payload)
 }

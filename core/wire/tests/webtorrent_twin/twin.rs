@@ -1,9 +1,9 @@
-//! The slow twin of `webtorrent::read`: the same message by `serde_json` and in the obvious way. The
-//! fuzz target is made of this file, too.
+//! The slow twin of `webtorrent::read`: parses a message with `serde_json`, in the obvious way. The
+//! fuzz target includes this file, too.
 //!
-//! Where `serde_json` by itself says otherwise than we: it knows no limit to nesting when nothing of
-//! a value is kept, so depth is counted here; and it makes no `String` of a lone surrogate, which
-//! JSON allows and `JSON.parse` takes. As no word and no identifier holds one, that is no difference.
+//! `serde_json` alone differs in two points. It does not limit nesting in values that it skips, so
+//! depth is counted here. And it cannot make a `String` of a lone surrogate, which JSON allows and
+//! `JSON.parse` accepts; no keyword and no binary string contains one, so the results are the same.
 #![allow(clippy::unwrap_used, reason = "only tests are made of it")]
 
 use std::fmt;
@@ -16,39 +16,41 @@ use wire::webtorrent::{
     Action, Announce, Answer, Message, MessageError, Offer, Offers, Relay, failure, read_binary,
 };
 
-/// A message of which nothing is left to be read.
+/// A parsed message, scrapes included.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Said<'a> {
+pub(crate) enum Parsed<'a> {
     Announce(Box<Announce<'a>>),
     Answer(Answer<'a>),
     Scrape(Result<Vec<InfoHash>, Refusal>),
 }
 
-/// Both twins say the same of `bytes`; and what they say is read again from what is written of it, by
-/// a tracker and by a client. Gives what they say.
-pub(crate) fn check(bytes: &[u8]) -> Result<Said<'_>, MessageError> {
+/// Checks that both parsers agree about `bytes`, and that relays and refusals made from the message are
+/// readable by a client. Returns the result.
+pub(crate) fn check(bytes: &[u8]) -> Result<Parsed<'_>, MessageError> {
     let fast = read_fast(bytes);
-    assert_eq!(fast, read_slowly(bytes), "{}", bytes.escape_ascii());
+    assert_eq!(fast, read_with_serde(bytes), "{}", bytes.escape_ascii());
     let mut out = Vec::new();
     match &fast {
-        Ok(Said::Announce(announce)) => {
+        Ok(Parsed::Announce(announce)) => {
             client::announce(&mut out, announce);
             assert_eq!(read_fast(&out), fast);
-            announce.offers.iter().for_each(|offer| passes(announce, offer));
+            announce.offers.iter().for_each(|offer| check_offer_relay(announce, offer));
         }
-        Ok(Said::Answer(answer)) => {
+        Ok(Parsed::Answer(answer)) => {
             client::answer(&mut out, answer);
             assert_eq!(read_fast(&out), fast);
-            passes_back(answer);
+            check_answer_relay(answer);
         }
-        Ok(Said::Scrape(Ok(hashes))) => {
+        Ok(Parsed::Scrape(Ok(hashes))) => {
             client::scrape(&mut out, hashes);
             assert_eq!(read_fast(&out), fast);
         }
-        Ok(Said::Scrape(Err(refusal))) => refused(*refusal, Some(Action::Scrape), None),
-        Err(MessageError { refusal, action, info_hash }) => refused(*refusal, *action, *info_hash),
+        Ok(Parsed::Scrape(Err(refusal))) => check_refusal(*refusal, Some(Action::Scrape), None),
+        Err(MessageError { refusal, action, info_hash }) => {
+            check_refusal(*refusal, *action, *info_hash)
+        }
     }
-    // What a client takes is at least JSON.
+    // The client's parser accepts only JSON.
     if let Ok(text) = std::str::from_utf8(bytes)
         && client::read(text).is_some()
     {
@@ -57,7 +59,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Said<'_>, MessageError> {
     fast
 }
 
-fn passes(announce: &Announce<'_>, offer: &Offer<'_>) {
+fn check_offer_relay(announce: &Announce<'_>, offer: &Offer<'_>) {
     let (info_hash, peer_id) = (announce.info_hash, announce.peer_id);
     let mut out = Vec::new();
     Relay::new(&info_hash, &peer_id).offer(&mut out, offer);
@@ -65,7 +67,7 @@ fn passes(announce: &Announce<'_>, offer: &Offer<'_>) {
     assert_eq!(client::read(text(&out)), Some(expected));
 }
 
-fn passes_back(answer: &Answer<'_>) {
+fn check_answer_relay(answer: &Answer<'_>) {
     let Answer { info_hash, peer_id, offer_id, json, .. } = *answer;
     let mut out = Vec::new();
     Relay::new(&info_hash, &peer_id).answer(&mut out, &offer_id, json);
@@ -73,7 +75,7 @@ fn passes_back(answer: &Answer<'_>) {
     assert_eq!(client::read(text(&out)), Some(expected));
 }
 
-fn refused(refusal: Refusal, action: Option<Action>, info_hash: Option<InfoHash>) {
+fn check_refusal(refusal: Refusal, action: Option<Action>, info_hash: Option<InfoHash>) {
     let mut out = Vec::new();
     failure(&mut out, refusal, action, info_hash.as_ref());
     let expected = TrackerMessage::Failure { action, info_hash, reason: refusal.text() };
@@ -84,18 +86,18 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-fn read_fast(bytes: &[u8]) -> Result<Said<'_>, MessageError> {
+fn read_fast(bytes: &[u8]) -> Result<Parsed<'_>, MessageError> {
     Ok(match read_binary(bytes)? {
-        Message::Announce(announce) => Said::Announce(announce.into()),
-        Message::Answer(answer) => Said::Answer(answer),
+        Message::Announce(announce) => Parsed::Announce(announce.into()),
+        Message::Answer(answer) => Parsed::Answer(answer),
         Message::Scrape(scrape) => {
             let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
-            Said::Scrape(scrape.read_into(&mut room).map(<[InfoHash]>::to_vec))
+            Parsed::Scrape(scrape.read_into(&mut room).map(<[InfoHash]>::to_vec))
         }
     })
 }
 
-fn read_slowly(bytes: &[u8]) -> Result<Said<'_>, MessageError> {
+fn read_with_serde(bytes: &[u8]) -> Result<Parsed<'_>, MessageError> {
     let bad = |refusal, action, info_hash| MessageError { refusal, action, info_hash };
     let text = std::str::from_utf8(bytes).ok().filter(|text| is_object(text));
     let text = text.ok_or_else(|| bad(Refusal::NotJson, None, None))?;
@@ -105,7 +107,7 @@ fn read_slowly(bytes: &[u8]) -> Result<Said<'_>, MessageError> {
             let info_hash = twenty_bytes(named(&members, "info_hash")).map(InfoHash);
             announce(&members).map_err(|refusal| bad(refusal, Some(Action::Announce), info_hash))
         }
-        Some("scrape") => Ok(Said::Scrape(scrape(named(&members, "info_hash")))),
+        Some("scrape") => Ok(Parsed::Scrape(scrape(named(&members, "info_hash")))),
         _ => Err(bad(Refusal::UnknownAction, None, None)),
     }
 }
@@ -133,7 +135,7 @@ fn depth(text: &str) -> u32 {
     deepest
 }
 
-fn announce<'a>(members: &[Member<'a>]) -> Result<Said<'a>, Refusal> {
+fn announce<'a>(members: &[Member<'a>]) -> Result<Parsed<'a>, Refusal> {
     let id = |name| twenty_bytes(named(members, name));
     if kind(named(members, "info_hash")) == b'n' {
         return Err(Refusal::InfoHashMissing);
@@ -147,7 +149,13 @@ fn announce<'a>(members: &[Member<'a>]) -> Result<Said<'a>, Refusal> {
             return Err(Refusal::AnswerMalformed);
         };
         let (to_peer_id, offer_id) = (PeerId(to), OfferId(of));
-        return Ok(Said::Answer(Answer { info_hash, peer_id, to_peer_id, offer_id, json: answer }));
+        return Ok(Parsed::Answer(Answer {
+            info_hash,
+            peer_id,
+            to_peer_id,
+            offer_id,
+            json: answer,
+        }));
     }
     let mut announce = Announce::new(info_hash, peer_id);
     announce.event = match string(named(members, "event")).as_deref() {
@@ -164,10 +172,10 @@ fn announce<'a>(members: &[Member<'a>]) -> Result<Said<'a>, Refusal> {
         announce.want = NumWant::Peers(want.min(65_535) as u16);
     }
     announce.offers = offers(named(members, "offers")).ok_or(Refusal::OfferMalformed)?;
-    Ok(Said::Announce(announce.into()))
+    Ok(Parsed::Announce(announce.into()))
 }
 
-/// What is above the limit is cut, whatever it is.
+/// Parses offers. Elements over the limit are dropped unchecked.
 fn offers<'a>(text: &'a str) -> Option<Offers<'a>> {
     match kind(text) {
         b'n' => return Some(Offers::new()),
@@ -201,7 +209,7 @@ fn scrape(text: &str) -> Result<Vec<InfoHash>, Refusal> {
     if hashes.is_empty() { Err(Refusal::FullScrape) } else { Ok(hashes) }
 }
 
-/// A member of an object, and its place in it.
+/// A member of an object.
 type Member<'a> = (&'a RawValue, &'a RawValue);
 
 struct Members<'a>(Vec<Member<'a>>);
@@ -228,13 +236,13 @@ impl<'de> Deserialize<'de> for Members<'de> {
     }
 }
 
-/// The text of the last member of that name; null if there is none.
+/// Returns the text of the last member of that name, `null` if there is none.
 fn named<'a>(members: &[Member<'a>], name: &str) -> &'a str {
     let is_it = |(key, _): &&Member<'a>| string(key.get()).as_deref() == Some(name);
     members.iter().rev().find(is_it).map_or("null", |(_, value)| value.get())
 }
 
-/// The first byte, which tells null, numbers, strings, arrays and objects apart.
+/// Returns the first byte, which distinguishes null, numbers, strings, arrays and objects.
 fn kind(text: &str) -> u8 {
     text.as_bytes()[0]
 }
@@ -249,7 +257,7 @@ fn twenty_bytes(text: &str) -> Option<[u8; 20]> {
     chars?.try_into().ok()
 }
 
-/// The whole number at or above, if it is a number and not below 0.
+/// Returns the number rounded up, if it is a number of at least 0.
 fn number(text: &str) -> Option<u64> {
     if !matches!(kind(text), b'-' | b'0'..=b'9') {
         return None;

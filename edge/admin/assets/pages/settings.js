@@ -60,7 +60,7 @@ export default async function settings (main, { may, isHere }) {
         ['Key', one => h('span', { class: 'mono' }, one.name)],
         ['Value', one => h('span', { class: 'mono' }, JSON.stringify(one.value))],
         ['From', one => h('span', { class: one.origin === 'default' ? 'soft' : 'tag' }, one.origin), 'wide'],
-        ['', one => one.live && may('config:write') && h('button', { class: 'small', onclick: () => edit(one) }, 'Change'), 'actions']
+        ['', one => one.reloadable && may('config:write') && h('button', { class: 'small', onclick: () => edit(one) }, 'Change'), 'actions']
       ], settings, 'Settings')))
   }
   await load()

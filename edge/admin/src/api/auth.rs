@@ -38,7 +38,7 @@ const ADDRESSES_MAX: usize = 4096;
 
 /// Why a request was not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum AuthError {
     Missing,
     Malformed,
     Unknown,
@@ -48,7 +48,7 @@ pub(crate) enum Refused {
     Rate,
 }
 
-impl Refused {
+impl AuthError {
     /// Names in metrics.
     pub(crate) const LABELS: [&str; 7] = [
         "no_token",
@@ -97,7 +97,11 @@ impl FromRequestParts<Shared> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, Problem> {
         // It is there in all routes that have a scope.
-        parts.extensions.get::<Self>().cloned().ok_or_else(|| Refused::Missing.problem(Scope::All))
+        parts
+            .extensions
+            .get::<Self>()
+            .cloned()
+            .ok_or_else(|| AuthError::Missing.problem(Scope::All))
     }
 }
 
@@ -105,7 +109,7 @@ impl Input for Caller {}
 
 /// Says of an answer that it is to somebody who was let in, by that token.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Admitted(pub(crate) i64);
+pub(crate) struct AuthenticatedToken(pub(crate) i64);
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
@@ -113,27 +117,27 @@ pub(crate) struct From(pub(crate) SocketAddr);
 
 /// The tokens in force, and who has tried.
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct Authenticator {
     tokens: RwLock<Vec<TokenRow>>,
-    failures: Mutex<Buckets<IpAddr>>,
-    asked: Mutex<Buckets<i64>>,
+    failures: Mutex<RateLimiter<IpAddr>>,
+    asked: Mutex<RateLimiter<i64>>,
     /// Requests of one token in a second; 0 is no bound.
     requests_per_s: u32,
     /// Wrong tokens from one address.
-    failures_max: Pace,
-    /// Requests not let in, by [`Refused`].
-    pub(crate) refused: [AtomicU64; Refused::LABELS.len()],
+    failures_max: RateLimit,
+    /// Requests not let in, by [`AuthError`].
+    pub(crate) refused: [AtomicU64; AuthError::LABELS.len()],
     /// Requests let in.
     pub(crate) admitted: AtomicU64,
 }
 
-impl Gate {
+impl Authenticator {
     pub(super) fn new(tokens: Vec<TokenRow>, options: &ApiOptions) -> Self {
         let per_s = f64::from(options.wrong_tokens_per_min) / 60.0;
         Self {
             tokens: RwLock::new(tokens),
             requests_per_s: options.requests_per_s,
-            failures_max: Pace { burst: FAILURES_BURST, per_s },
+            failures_max: RateLimit { burst: FAILURES_BURST, per_s },
             ..Self::default()
         }
     }
@@ -161,9 +165,9 @@ impl Gate {
         from: IpAddr,
         scope: Scope,
         now: i64,
-    ) -> Result<Caller, Refused> {
+    ) -> Result<Caller, AuthError> {
         let caller = self.identify(header, from, now)?;
-        if caller.scopes.allow(scope) { Ok(caller) } else { Err(Refused::Scope) }
+        if caller.scopes.allow(scope) { Ok(caller) } else { Err(AuthError::Scope) }
     }
 
     /// Says who asks.
@@ -172,12 +176,12 @@ impl Gate {
         header: Option<&[u8]>,
         from: IpAddr,
         now: i64,
-    ) -> Result<Caller, Refused> {
+    ) -> Result<Caller, AuthError> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if !failures.has_left(from, self.failures_max) {
-            return Err(Refused::Failures);
+            return Err(AuthError::Failures);
         }
-        let found = header.ok_or(Refused::Missing).and_then(|header| self.find(header, now));
+        let found = header.ok_or(AuthError::Missing).and_then(|header| self.find(header, now));
         let token = match found {
             Ok(token) => token,
             Err(refused) => {
@@ -189,16 +193,16 @@ impl Gate {
         if self.requests_per_s > 0 {
             let per_s = f64::from(self.requests_per_s);
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            if !asked.take(token.id, Pace { burst: 2.0 * per_s, per_s }) {
-                return Err(Refused::Rate);
+            if !asked.take(token.id, RateLimit { burst: 2.0 * per_s, per_s }) {
+                return Err(AuthError::Rate);
             }
         }
         let scopes = Scopes::parse(&token.scopes);
         Ok(Caller { token: token.id, name: token.name, scopes, from })
     }
 
-    fn find(&self, header: &[u8], now: i64) -> Result<TokenRow, Refused> {
-        let token = read(header).ok_or(Refused::Malformed)?;
+    fn find(&self, header: &[u8], now: i64) -> Result<TokenRow, AuthError> {
+        let token = read(header).ok_or(AuthError::Malformed)?;
         let wanted = fingerprint(token);
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = None;
@@ -207,9 +211,9 @@ impl Gate {
                 found = Some(known);
             }
         }
-        let token = found.ok_or(Refused::Unknown)?;
+        let token = found.ok_or(AuthError::Unknown)?;
         if token.expires.is_some_and(|expires| expires <= now) {
-            return Err(Refused::Expired);
+            return Err(AuthError::Expired);
         }
         Ok(token.clone())
     }
@@ -236,12 +240,12 @@ pub(super) fn fingerprint(token: &str) -> [u8; 32] {
 }
 
 /// A new token.
-pub(super) fn draw() -> Result<String, getrandom::Error> {
-    Ok(format!("{PREFIX}{}", draw_text(LEN)?))
+pub(super) fn generate_token() -> Result<String, getrandom::Error> {
+    Ok(format!("{PREFIX}{}", random_text(LEN)?))
 }
 
 /// Random letters and digits.
-pub(super) fn draw_text(len: usize) -> Result<String, getrandom::Error> {
+pub(super) fn random_text(len: usize) -> Result<String, getrandom::Error> {
     let mut text = String::with_capacity(len);
     while text.len() < len {
         let mut bytes = [0; 64];
@@ -263,25 +267,25 @@ pub(super) async fn guard(
     let from = request.extensions().get::<ConnectInfo<From>>();
     let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.0.0.ip());
     let header = request.headers().get(AUTHORIZATION).map(|header| header.as_bytes());
-    let gate = &shared.gate;
+    let authenticator = &shared.authenticator;
     // The route's path, not the request's: what somebody puts there by mistake may be a secret.
     let path = request.extensions().get::<MatchedPath>();
     let path = path.map_or("", MatchedPath::as_str).to_owned();
     let method = request.method().clone();
-    match gate.admit(header, from, scope, shared.now()) {
+    match authenticator.admit(header, from, scope, shared.now()) {
         Ok(caller) => {
-            gate.admitted.fetch_add(1, Ordering::Relaxed);
+            authenticator.admitted.fetch_add(1, Ordering::Relaxed);
             let token = caller.token;
             request.extensions_mut().insert(caller);
             let mut answer = next.run(request).await;
-            answer.extensions_mut().insert(Admitted(token));
+            answer.extensions_mut().insert(AuthenticatedToken(token));
             let status = answer.status().as_u16();
             debug!("{method} {path} by token {token} at {from}: {status}");
             Ok(answer)
         }
         Err(refused) => {
             debug!("{method} {path} at {from}: {}", refused.label());
-            if let Some(count) = gate.refused.get(refused as usize) {
+            if let Some(count) = authenticator.refused.get(refused as usize) {
                 count.fetch_add(1, Ordering::Relaxed);
             }
             Err(refused.problem(scope))
@@ -291,33 +295,33 @@ pub(super) async fn guard(
 
 /// How much may come.
 #[derive(Clone, Copy, Default)]
-struct Pace {
+struct RateLimit {
     burst: f64,
     per_s: f64,
 }
 
 /// What is left of it, by who comes.
-struct Buckets<K>(HashMap<K, (f64, Instant)>);
+struct RateLimiter<K>(HashMap<K, (f64, Instant)>);
 
-impl<K> Default for Buckets<K> {
+impl<K> Default for RateLimiter<K> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<K: std::hash::Hash + Eq> Buckets<K> {
-    fn left(&self, key: &K, pace: Pace) -> f64 {
+impl<K: std::hash::Hash + Eq> RateLimiter<K> {
+    fn left(&self, key: &K, pace: RateLimit) -> f64 {
         self.0.get(key).map_or(pace.burst, |(left, at)| {
             (left + at.elapsed().as_secs_f64() * pace.per_s).min(pace.burst)
         })
     }
 
-    fn has_left(&self, key: K, pace: Pace) -> bool {
+    fn has_left(&self, key: K, pace: RateLimit) -> bool {
         self.left(&key, pace) >= 1.0
     }
 
     /// Takes one, if there is one.
-    fn take(&mut self, key: K, pace: Pace) -> bool {
+    fn take(&mut self, key: K, pace: RateLimit) -> bool {
         let left = self.left(&key, pace);
         if left < 1.0 {
             return false;
@@ -342,11 +346,16 @@ mod tests {
 
     const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    fn gate(token: &str, scopes: &str, expires: Option<i64>) -> Gate {
+    fn authenticator(token: &str, scopes: &str, expires: Option<i64>) -> Authenticator {
         gate_with(token, scopes, expires, 3)
     }
 
-    fn gate_with(token: &str, scopes: &str, expires: Option<i64>, requests_per_s: u32) -> Gate {
+    fn gate_with(
+        token: &str,
+        scopes: &str,
+        expires: Option<i64>,
+        requests_per_s: u32,
+    ) -> Authenticator {
         let row = TokenRow {
             id: 7,
             digest: fingerprint(token),
@@ -357,24 +366,26 @@ mod tests {
         };
         let options =
             ApiOptions { requests_per_s, wrong_tokens_per_min: 1, ..ApiOptions::default() };
-        Gate::new(vec![row], &options)
+        Authenticator::new(vec![row], &options)
     }
 
     #[test]
     fn tokens_are_let_in_by_what_they_are() {
-        let token = draw().unwrap();
-        assert!(is_token(&token) && token.len() == 35 && draw().unwrap() != token);
-        let gate = gate(&token, "keys:read", Some(100));
+        let token = generate_token().unwrap();
+        assert!(is_token(&token) && token.len() == 35 && generate_token().unwrap() != token);
+        let authenticator = authenticator(&token, "keys:read", Some(100));
         let ask = |header: &str, scope, now| {
-            gate.admit(Some(header.as_bytes()), HOME, scope, now).map(|caller| caller.token)
+            authenticator
+                .admit(Some(header.as_bytes()), HOME, scope, now)
+                .map(|caller| caller.token)
         };
         let good = format!("Bearer {token}");
         assert_eq!(ask(&good, Scope::KeysRead, 99), Ok(7));
         assert_eq!(ask(&good.replace("Bearer", "bearer"), Scope::KeysRead, 99), Ok(7));
-        assert_eq!(ask(&good, Scope::KeysWrite, 99), Err(Refused::Scope));
-        assert_eq!(ask(&good, Scope::KeysRead, 100), Err(Refused::Expired));
-        let other = format!("Bearer {}", draw().unwrap());
-        assert_eq!(ask(&other, Scope::KeysRead, 99), Err(Refused::Unknown));
+        assert_eq!(ask(&good, Scope::KeysWrite, 99), Err(AuthError::Scope));
+        assert_eq!(ask(&good, Scope::KeysRead, 100), Err(AuthError::Expired));
+        let other = format!("Bearer {}", generate_token().unwrap());
+        assert_eq!(ask(&other, Scope::KeysRead, 99), Err(AuthError::Unknown));
         for bad in [
             "",
             "Bearer",
@@ -386,48 +397,51 @@ mod tests {
             &good[..good.len() - 1],
             "Bearer tg_' OR 1=1 --aaaaaaaaaaaaaaaaa",
         ] {
-            assert_eq!(ask(bad, Scope::KeysRead, 99), Err(Refused::Malformed), "{bad}");
+            assert_eq!(ask(bad, Scope::KeysRead, 99), Err(AuthError::Malformed), "{bad}");
         }
-        gate.remove(7);
-        assert_eq!(ask(&good, Scope::KeysRead, 99), Err(Refused::Unknown));
-        assert_eq!(gate.admit(None, HOME, Scope::KeysRead, 0).map(drop), Err(Refused::Missing));
+        authenticator.remove(7);
+        assert_eq!(ask(&good, Scope::KeysRead, 99), Err(AuthError::Unknown));
+        assert_eq!(
+            authenticator.admit(None, HOME, Scope::KeysRead, 0).map(drop),
+            Err(AuthError::Missing)
+        );
     }
 
     #[test]
     fn who_guesses_is_not_looked_at_and_others_are() {
-        let token = draw().unwrap();
+        let token = generate_token().unwrap();
         // Whether requests are bounded or not.
         for requests_per_s in [3, 0] {
-            let gate = gate_with(&token, "*", None, requests_per_s);
+            let authenticator = gate_with(&token, "*", None, requests_per_s);
             let good = format!("Bearer {token}");
             let ask = |header: &str, from| {
-                gate.admit(Some(header.as_bytes()), from, Scope::All, 0).map(|_| ())
+                authenticator.admit(Some(header.as_bytes()), from, Scope::All, 0).map(|_| ())
             };
             let wrong: Vec<_> = (0..100).map(|_| ask("Bearer x", HOME)).collect();
-            assert_eq!(wrong.first(), Some(&Err(Refused::Malformed)));
-            assert!(wrong.contains(&Err(Refused::Failures)));
-            assert_eq!(ask(&good, HOME), Err(Refused::Failures));
+            assert_eq!(wrong.first(), Some(&Err(AuthError::Malformed)));
+            assert!(wrong.contains(&Err(AuthError::Failures)));
+            assert_eq!(ask(&good, HOME), Err(AuthError::Failures));
             assert_eq!(ask(&good, [10, 0, 0, 1].into()), Ok(()));
         }
     }
 
     #[test]
     fn a_token_asks_as_often_as_it_may() {
-        let token = draw().unwrap();
-        let gate = gate(&token, "*", None);
+        let token = generate_token().unwrap();
+        let authenticator = authenticator(&token, "*", None);
         let good = format!("Bearer {token}");
         let outcomes: Vec<_> = (0..20)
-            .map(|_| gate.admit(Some(good.as_bytes()), HOME, Scope::All, 0).map(|_| ()))
+            .map(|_| authenticator.admit(Some(good.as_bytes()), HOME, Scope::All, 0).map(|_| ()))
             .collect();
         assert!(outcomes[..6].iter().all(Result::is_ok));
-        assert_eq!(outcomes.last(), Some(&Err(Refused::Rate)));
+        assert_eq!(outcomes.last(), Some(&Err(AuthError::Rate)));
     }
 
     #[test]
     fn buckets_are_bounded() {
-        let mut buckets = Buckets::default();
+        let mut buckets = RateLimiter::default();
         for key in 0..3 * ADDRESSES_MAX {
-            buckets.take(key, Pace { burst: 20.0, per_s: 1.0 });
+            buckets.take(key, RateLimit { burst: 20.0, per_s: 1.0 });
         }
         assert!(buckets.0.len() <= ADDRESSES_MAX);
     }

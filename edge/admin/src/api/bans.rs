@@ -16,7 +16,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
 use super::auth::Caller;
-use super::input::{At, Body, Created, Done, Json, Query, Segment, check_end, check_name};
+use super::input::{
+    Body, Created, Json, NoContent, PathParam, PathSegment, Query, check_expiry, check_name,
+};
 use super::keys::limit;
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -69,7 +71,7 @@ struct BanPage {
 /// What shall be banned.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct BanWish {
+struct NewBan {
     /// An address, or a network in CIDR notation.
     #[schema(schema_with = network_schema)]
     network: String,
@@ -84,7 +86,7 @@ struct BanWish {
 /// What shall be banned, all of it or nothing.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct BanWishes {
+struct NewBans {
     /// Addresses, or networks in CIDR notation.
     #[schema(schema_with = networks_schema)]
     networks: Vec<String>,
@@ -98,7 +100,7 @@ struct BanWishes {
 
 /// What has come of it.
 #[derive(Serialize, ToSchema)]
-struct BanCount {
+struct BulkBanOutcome {
     /// Networks that were named, repeats counted once.
     named: u64,
     /// Bans that there are in all.
@@ -107,7 +109,7 @@ struct BanCount {
 
 /// Which page.
 #[derive(Deserialize, IntoParams)]
-struct Which {
+struct BanPageQuery {
     /// What the page before gave as `next`.
     #[param(nullable = false)]
     cursor: Option<String>,
@@ -122,7 +124,7 @@ impl From<BanRow> for Ban {
     }
 }
 
-impl Segment for IpPrefix {
+impl PathSegment for IpPrefix {
     const NAME: &'static str = "network";
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -170,11 +172,11 @@ pub(super) fn address_schema() -> Schema {
 
 async fn list(
     State(api): State<Shared>,
-    Query(which): Query<Which>,
+    Query(query): Query<BanPageQuery>,
 ) -> Result<Json<BanPage>, Problem> {
-    let limit = limit(which.limit, 100, PAGE_MAX)?;
-    let (after, now) = (which.cursor.unwrap_or_default(), api.now());
-    let rows = api.records().look(move |db| bans::page(db, now, &after, limit)).await?;
+    let limit = limit(query.limit, 100, PAGE_MAX)?;
+    let (after, now) = (query.cursor.unwrap_or_default(), api.now());
+    let rows = api.records().read(move |db| bans::page(db, now, &after, limit)).await?;
     let next = rows.last().filter(|_| rows.len() == limit as usize);
     let next = next.map(|row| row.network.clone());
     let total = api.tracker().bans().len() as u64;
@@ -184,20 +186,20 @@ async fn list(
 async fn create(
     State(api): State<Shared>,
     caller: Caller,
-    Body(wish): Body<BanWish>,
+    Body(new): Body<NewBan>,
 ) -> Result<Created<Ban>, Problem> {
-    check_name("reason", &wish.reason)?;
-    check_end(wish.expires)?;
-    let network = IpPrefix::parse(&wish.network)
+    check_name("reason", &new.reason)?;
+    check_expiry(new.expires)?;
+    let network = IpPrefix::parse(&new.network)
         .map_err(|due| Problem::bad_request(format!("network: {due}")))?;
     if api.tracker().bans().len() >= BANS_MAX {
         return Err(Problem::conflict(format!("{BANS_MAX} bans are the most")));
     }
-    let (reason, created, expires) = (wish.reason, api.now(), wish.expires);
+    let (reason, created, expires) = (new.reason, api.now(), new.expires);
     let row = BanRow { network: network.to_string(), reason, automatic: false, created, expires };
     let shared = Arc::clone(&api);
     let put = move |row: &BanRow| {
-        let until = row.expires.map(|time| shared.moment().tick_at(time));
+        let until = row.expires.map(|time| shared.clock_reading().tick_at(time));
         shared.tracker().bans().put(&[(network, until)]);
     };
     let insert = move |db: &rusqlite::Connection| {
@@ -207,7 +209,7 @@ async fn create(
     let row = api.records().change(insert, put).await?;
     api.audit(&caller, format_args!("banned {}", row.network));
     let data = json!({ "network": row.network, "reason": row.reason, "automatic": false, "expires": row.expires });
-    api.hub.tell(EventKind::Ban, data);
+    api.hub.publish(EventKind::Ban, data);
     Ok(Created(row.into()))
 }
 
@@ -215,47 +217,46 @@ async fn create(
 async fn create_many(
     State(api): State<Shared>,
     caller: Caller,
-    Body(wishes): Body<BanWishes>,
-) -> Result<Json<BanCount>, Problem> {
-    check_name("reason", &wishes.reason)?;
-    check_end(wishes.expires)?;
-    if wishes.networks.is_empty() || wishes.networks.len() > MANY_MAX {
+    Body(new): Body<NewBans>,
+) -> Result<Json<BulkBanOutcome>, Problem> {
+    check_name("reason", &new.reason)?;
+    check_expiry(new.expires)?;
+    if new.networks.is_empty() || new.networks.len() > MANY_MAX {
         return Err(Problem::bad_request(format!("networks: 1 to {MANY_MAX} are due")));
     }
     let parse = |text: &String| {
         IpPrefix::parse(text)
             .map_err(|due| Problem::bad_request(format!("networks: {text}: {due}")))
     };
-    let networks: BTreeSet<IpPrefix> =
-        wishes.networks.iter().map(parse).collect::<Result<_, _>>()?;
+    let networks: BTreeSet<IpPrefix> = new.networks.iter().map(parse).collect::<Result<_, _>>()?;
     if api.tracker().bans().len() + networks.len() > BANS_MAX {
         return Err(Problem::conflict(format!("{BANS_MAX} bans are the most")));
     }
     let (named, created) = (networks.len() as u64, api.now());
     let row = |network: &IpPrefix| BanRow {
         network: network.to_string(),
-        reason: wishes.reason.clone(),
+        reason: new.reason.clone(),
         automatic: false,
         created,
-        expires: wishes.expires,
+        expires: new.expires,
     };
     let rows: Vec<BanRow> = networks.iter().map(row).collect();
-    let (shared, expires) = (Arc::clone(&api), wishes.expires);
+    let (shared, expires) = (Arc::clone(&api), new.expires);
     let put = move |(): &()| {
-        let until = expires.map(|time| shared.moment().tick_at(time));
+        let until = expires.map(|time| shared.clock_reading().tick_at(time));
         let bans: Vec<_> = networks.into_iter().map(|network| (network, until)).collect();
         shared.tracker().bans().put(&bans);
     };
     api.records().change(move |db| bans::put(db, &rows), put).await?;
     api.audit(&caller, format_args!("banned {named} networks"));
-    Ok(Json(BanCount { named, total: api.tracker().bans().len() as u64 }))
+    Ok(Json(BulkBanOutcome { named, total: api.tracker().bans().len() as u64 }))
 }
 
 async fn remove(
     State(api): State<Shared>,
     caller: Caller,
-    At(network): At<IpPrefix>,
-) -> Result<Done, Problem> {
+    PathParam(network): PathParam<IpPrefix>,
+) -> Result<NoContent, Problem> {
     let shared = Arc::clone(&api);
     let text = network.to_string();
     let forget = move |_: &bool| {
@@ -265,5 +266,5 @@ async fn remove(
         return Err(Problem::not_found("just this network is not banned"));
     }
     api.audit(&caller, format_args!("ended the ban of {network}"));
-    Ok(Done)
+    Ok(NoContent)
 }

@@ -1,4 +1,4 @@
-//! `/config`, `/log/level`, `/certificates`: what the application decides.
+//! `/config`, `/log_lines/level`, `/certificates`: what the application decides.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,11 +10,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
 use super::auth::Caller;
-use super::input::{Body, Done, Json, Query};
+use super::input::{Body, Json, NoContent, Query};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use crate::control::{Command, Reloaded, Setting};
+use crate::control::{Command, ReloadOutcome, Setting};
 use crate::log_levels::LogLevels;
 use crate::log_tail::{LOG_TAIL, LogLine};
 use crate::records::tables::settings;
@@ -25,10 +25,10 @@ const KEYS_MAX: usize = 100;
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{CertificatesWrite, ConfigRead, ConfigWrite, StatsRead};
     vec![
-        route("GET /config", ConfigRead, "What is configured, and where that comes from", show),
+        route("GET /config", ConfigRead, "What is configured, and where that comes from", list),
         route("PATCH /config", ConfigWrite, "Set keys that can change while serving", change),
         route("POST /config/reload", ConfigWrite, "Read configuration and lists again", reload),
-        route("GET /log", ConfigRead, "The last lines of the log", log),
+        route("GET /log", ConfigRead, "The last lines of the log", log_lines),
         route("GET /log/level", ConfigRead, "How much is logged", level),
         route("PUT /log/level", ConfigWrite, "Log more, or less, until the next reload", set_level),
         route(
@@ -56,12 +56,12 @@ struct Settings {
 #[derive(Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(example = json!({ "tracker.interval_s": 900 }))]
-struct Wishes(BTreeMap<String, Value>);
+struct SettingChanges(BTreeMap<String, Value>);
 
 /// How much is logged: a level, and others for some areas, as in `info,front=debug`.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Level {
+struct LogLevel {
     #[schema(
         example = "info,front=debug",
         max_length = 1000,
@@ -77,7 +77,7 @@ const LINE_MAX: u64 = (1 << 53) - 1;
 
 /// From where on.
 #[derive(Deserialize, IntoParams)]
-struct After {
+struct LogQuery {
     /// Lines with larger numbers than this; absent: all that are kept.
     #[param(minimum = 0, maximum = 9007199254740991u64, nullable = false)]
     after: Option<u64>,
@@ -104,13 +104,13 @@ struct Certificates {
     certificates: Vec<Certificate>,
 }
 
-async fn show(State(api): State<Shared>) -> Result<Json<Settings>, Problem> {
-    let settings = api.order(Command::Settings).await?;
+async fn list(State(api): State<Shared>) -> Result<Json<Settings>, Problem> {
+    let settings = api.send_command(Command::Settings).await?;
     Ok(Json(Settings { settings }))
 }
 
-async fn reload(State(api): State<Shared>, caller: Caller) -> Result<Json<Reloaded>, Problem> {
-    let outcome = api.order(Command::Reload).await?;
+async fn reload(State(api): State<Shared>, caller: Caller) -> Result<Json<ReloadOutcome>, Problem> {
+    let outcome = api.send_command(Command::Reload).await?;
     let reloaded = outcome.map_err(|sentences| Problem::settings(&sentences))?;
     api.audit(&caller, format_args!("reloaded the configuration"));
     Ok(Json(reloaded))
@@ -119,18 +119,18 @@ async fn reload(State(api): State<Shared>, caller: Caller) -> Result<Json<Reload
 async fn change(
     State(api): State<Shared>,
     caller: Caller,
-    Body(Wishes(wishes)): Body<Wishes>,
-) -> Result<Json<Reloaded>, Problem> {
-    if wishes.len() > KEYS_MAX {
+    Body(SettingChanges(changes)): Body<SettingChanges>,
+) -> Result<Json<ReloadOutcome>, Problem> {
+    if changes.len() > KEYS_MAX {
         return Err(Problem::conflict(format!("{KEYS_MAX} keys at a time are the most")));
     }
     let _alone = api.settings.lock().await;
-    let recorded = api.records().look(settings::all).await?;
+    let recorded = api.records().read(settings::all).await?;
     let parse = |(name, text): (String, String)| Some((name, serde_json::from_str(&text).ok()?));
     let mut all: BTreeMap<String, Value> = recorded.into_iter().filter_map(parse).collect();
     let mut names = Vec::new();
     let mut rows = Vec::new();
-    for (name, value) in wishes {
+    for (name, value) in changes {
         names.push(name.clone());
         rows.push((name.clone(), (!value.is_null()).then(|| value.to_string())));
         match value {
@@ -139,20 +139,20 @@ async fn change(
         }
     }
     let values: Vec<_> = all.into_iter().collect();
-    let with = |try_only| {
+    let with = |dry_run| {
         let values = values.clone();
-        move |reply| Command::Override { values, try_only, reply }
+        move |reply| Command::SetOverrides { values, dry_run, reply }
     };
-    let tried = api.order(with(true)).await?;
+    let tried = api.send_command(with(true)).await?;
     tried.map_err(|sentences| Problem::settings(&sentences))?;
     api.records().change(move |db| settings::put(db, &rows), |()| ()).await?;
-    let done = api.order(with(false)).await?;
+    let done = api.send_command(with(false)).await?;
     let reloaded = done.map_err(|sentences| Problem::settings(&sentences))?;
     api.audit(&caller, format_args!("set {}", names.join(", ")));
     Ok(Json(reloaded))
 }
 
-async fn log(Query(After { after }): Query<After>) -> Result<Json<Log>, Problem> {
+async fn log_lines(Query(LogQuery { after }): Query<LogQuery>) -> Result<Json<Log>, Problem> {
     let after = after.unwrap_or(0);
     if after > LINE_MAX {
         return Err(Problem::bad_request(format!("after: {LINE_MAX} is the most")));
@@ -160,24 +160,24 @@ async fn log(Query(After { after }): Query<After>) -> Result<Json<Log>, Problem>
     Ok(Json(Log { lines: LOG_TAIL.after(after) }))
 }
 
-async fn level(State(api): State<Shared>) -> Result<Json<Level>, Problem> {
-    let levels = api.order(|reply| Command::LogLevels(None, reply)).await?;
-    Ok(Json(Level { level: levels.to_string() }))
+async fn level(State(api): State<Shared>) -> Result<Json<LogLevel>, Problem> {
+    let levels = api.send_command(|reply| Command::LogLevels(None, reply)).await?;
+    Ok(Json(LogLevel { level: levels.to_string() }))
 }
 
 async fn set_level(
     State(api): State<Shared>,
     caller: Caller,
-    Body(Level { level }): Body<Level>,
-) -> Result<Json<Level>, Problem> {
+    Body(LogLevel { level }): Body<LogLevel>,
+) -> Result<Json<LogLevel>, Problem> {
     if level.len() > LEVEL_MAX {
         return Err(Problem::bad_request(format!("level: {LEVEL_MAX} characters are the most")));
     }
     let levels: LogLevels =
         level.parse().map_err(|text| Problem::bad_request(format!("level: {text}")))?;
-    let levels = api.order(|reply| Command::LogLevels(Some(levels), reply)).await?;
+    let levels = api.send_command(|reply| Command::LogLevels(Some(levels), reply)).await?;
     api.audit(&caller, format_args!("set the level of the log to {levels}"));
-    Ok(Json(Level { level: levels.to_string() }))
+    Ok(Json(LogLevel { level: levels.to_string() }))
 }
 
 async fn certificates(State(api): State<Shared>) -> Result<Json<Certificates>, Problem> {
@@ -185,13 +185,13 @@ async fn certificates(State(api): State<Shared>) -> Result<Json<Certificates>, P
         let expires = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         Certificate { name, expires }
     };
-    let all = (api.means.figures.certificates)().into_iter().map(certificate);
+    let all = (api.deps.sources.certificates)().into_iter().map(certificate);
     Ok(Json(Certificates { certificates: all.collect() }))
 }
 
-async fn reload_files(State(api): State<Shared>, caller: Caller) -> Result<Done, Problem> {
-    let outcome = api.order(Command::ReloadFiles).await?;
+async fn reload_files(State(api): State<Shared>, caller: Caller) -> Result<NoContent, Problem> {
+    let outcome = api.send_command(Command::ReloadFiles).await?;
     outcome.map_err(|sentences| Problem::settings(&sentences))?;
     api.audit(&caller, format_args!("reloaded lists and certificates"));
-    Ok(Done)
+    Ok(NoContent)
 }

@@ -13,7 +13,11 @@ use axum::response::{IntoResponse, Response};
 
 /// Answers for pages of `origins` so that browsers let them see it; for others as if there were no
 /// such thing, whereupon browsers do not. There are no credentials but tokens, which pages bring.
-pub(super) async fn share(origins: Arc<[String]>, request: Request, next: Next) -> Response {
+pub(super) async fn allow_origins(
+    origins: Arc<[String]>,
+    request: Request,
+    next: Next,
+) -> Response {
     let origin = request.headers().get(ORIGIN).cloned();
     let known =
         origin.filter(|origin| origins.iter().any(|known| known.as_bytes() == origin.as_bytes()));

@@ -1,7 +1,7 @@
 //! The OpenAPI document, read off the handlers: what a handler takes and gives says what stands in it.
 //!
 //! A handler's arguments are [`Input`]s, what it gives is an [`Output`]; each adds its part to the
-//! [`Sheet`] of the operation. Schemas are those that the types derive.
+//! [`Operation`] of the operation. Schemas are those that the types derive.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::scope::Scope;
 
 /// What is said of one operation.
 #[derive(Default)]
-pub(super) struct Sheet {
+pub(super) struct Operation {
     parameters: Vec<Value>,
     body: Option<Value>,
     responses: Map<String, Value>,
@@ -24,33 +24,33 @@ pub(super) struct Sheet {
 /// Something that a handler takes.
 pub(super) trait Input {
     /// Adds what the client has to send for it.
-    fn describe(_sheet: &mut Sheet) {}
+    fn describe(_sheet: &mut Operation) {}
 }
 
 /// Something that a handler gives.
 pub(super) trait Output {
     /// Adds what the client gets.
-    fn describe(sheet: &mut Sheet);
+    fn describe(operation: &mut Operation);
 }
 
 /// A handler, by the tuple of its arguments.
-pub(super) trait Described<Arguments> {
+pub(super) trait DescribeHandler<Arguments> {
     /// Adds all that it takes and gives.
-    fn describe(sheet: &mut Sheet);
+    fn describe(operation: &mut Operation);
 }
 
 macro_rules! described {
     ($($argument:ident)*) => {
-        impl<Handler, Work, Given, $($argument,)*> Described<($($argument,)*)> for Handler
+        impl<Handler, Work, Given, $($argument,)*> DescribeHandler<($($argument,)*)> for Handler
         where
             Handler: Fn($($argument),*) -> Work,
             Work: Future<Output = Result<Given, Problem>>,
             Given: Output,
             $($argument: Input,)*
         {
-            fn describe(sheet: &mut Sheet) {
-                $($argument::describe(sheet);)*
-                Given::describe(sheet);
+            fn describe(operation: &mut Operation) {
+                $($argument::describe(operation);)*
+                Given::describe(operation);
             }
         }
     };
@@ -64,12 +64,12 @@ described!(A B C D);
 described!(A B C D E);
 
 impl<T: Input> Input for Option<T> {
-    fn describe(sheet: &mut Sheet) {
-        T::describe(sheet);
+    fn describe(operation: &mut Operation) {
+        T::describe(operation);
     }
 }
 
-impl Sheet {
+impl Operation {
     /// A parameter, as OpenAPI has it.
     pub(super) fn parameter(&mut self, parameter: Value) {
         self.parameters.push(parameter);
@@ -122,36 +122,33 @@ fn merge(all: &mut BTreeMap<String, Value>, more: &mut BTreeMap<String, Value>) 
 pub(super) fn document(routes: Vec<Route>, version: &str) -> Value {
     let mut schemas = BTreeMap::new();
     let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
-    let mut problems = Sheet::default();
+    let mut problems = Operation::default();
     let problem = problems.schema::<Problem>();
     merge(&mut schemas, &mut problems.schemas);
     for route in routes {
         let (name, tag) = (route.name(), route.tag());
-        let mut sheet = route.sheet;
-        merge(&mut schemas, &mut sheet.schemas);
-        let mut responses = sheet.responses;
+        let mut operation = route.operation;
+        merge(&mut schemas, &mut operation.schemas);
+        let mut responses = operation.responses;
         responses.extend(failures(route.scope, &problem));
-        let operation = json!({
+        let mut object = json!({
             "operationId": name,
             "summary": route.summary,
             "tags": [tag],
-            "parameters": sheet.parameters,
+            "parameters": operation.parameters,
             "responses": responses,
             "security": security(route.scope),
         });
-        let mut operation =
-            if let Value::Object(operation) = operation { operation } else { Map::new() };
-        if let Some(body) = sheet.body {
-            operation.insert("requestBody".into(), body);
+        if let Some(body) = operation.body {
+            object["requestBody"] = body;
         }
         if let Some(scope) = route.scope {
-            let description = format!("Scope: `{}`.", scope.label());
-            operation.insert("description".into(), description.into());
+            object["description"] = format!("Scope: `{}`.", scope.label()).into();
         }
         paths
             .entry(route.path.replace("{*", "{"))
             .or_default()
-            .insert(route.method.as_str().to_lowercase(), operation.into());
+            .insert(route.method.as_str().to_lowercase(), object);
     }
     json!({
         "openapi": "3.1.0",

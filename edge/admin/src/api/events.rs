@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 use tracker::events::Event as TorrentEvent;
 use utoipa::IntoParams;
 
-use super::describe::{Output, Sheet};
+use super::describe::{Operation, Output};
 use super::input::Query;
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -29,9 +29,9 @@ use crate::events::{Event, EventKind};
 /// Streams at once: they hold connections that others may need.
 const STREAMS_MAX: usize = 16;
 /// How long a stream is silent at most. Shorter than a silent connection lives.
-const BEAT: Duration = Duration::from_secs(15);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-static PLACES: Semaphore = Semaphore::const_new(STREAMS_MAX);
+static STREAM_PERMITS: Semaphore = Semaphore::const_new(STREAMS_MAX);
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route("GET /events", Scope::EventsRead, "What happens, as it happens", listen)]
@@ -39,31 +39,31 @@ pub(super) fn routes() -> Vec<Route> {
 
 /// Which events.
 #[derive(Deserialize, IntoParams)]
-struct Choice {
+struct EventsQuery {
     /// Kinds with commas between them; without it all.
     #[param(pattern = "^[a-z_]+(,[a-z_]+)*$", example = "completed,ban", nullable = false)]
     kinds: Option<String>,
 }
 
 /// A stream of events.
-struct Stream(Response);
+struct EventStream(Response);
 
-impl IntoResponse for Stream {
+impl IntoResponse for EventStream {
     fn into_response(self) -> Response {
         self.0
     }
 }
 
-impl Output for Stream {
-    fn describe(sheet: &mut Sheet) {
-        let event = sheet.schema::<Event>();
+impl Output for EventStream {
+    fn describe(operation: &mut Operation) {
+        let event = operation.schema::<Event>();
         let text = json!({
             "type": "string",
             "description": "Lines `id:`, `event:` and `data:`. The data is an Event in JSON. An event \
                 `missed` says how many were not taken in time.",
             "contentSchema": event,
         });
-        sheet.response(200, "Events, until the client leaves.", &[("text/event-stream", text)]);
+        operation.response(200, "Events, until the client leaves.", &[("text/event-stream", text)]);
     }
 }
 
@@ -83,29 +83,31 @@ pub(super) fn kinds<'a>(
 
 async fn listen(
     State(api): State<Shared>,
-    Query(Choice { kinds: names }): Query<Choice>,
-) -> Result<Stream, Problem> {
+    Query(EventsQuery { kinds: names }): Query<EventsQuery>,
+) -> Result<EventStream, Problem> {
     let wanted = match names {
         Some(names) => kinds(names.split(','))?,
         None => EventKind::ALL.into(),
     };
     // It is given back with the stream.
-    let place = PLACES
+    let permit = STREAM_PERMITS
         .try_acquire()
         .map_err(|_| Problem::too_many(format!("{STREAMS_MAX} streams are the most"), 10))?;
     let listener = api.hub.listen();
-    let lines = unfold((listener, wanted, place), |(mut listener, wanted, place)| async move {
+    let lines = unfold((listener, wanted, permit), |(mut listener, wanted, permit)| async move {
         let line = next(&mut listener, &wanted).await?;
-        Some((Ok::<_, Infallible>(line), (listener, wanted, place)))
+        Some((Ok::<_, Infallible>(line), (listener, wanted, permit)))
     });
-    Ok(Stream(Sse::new(lines).keep_alive(KeepAlive::new().interval(BEAT)).into_response()))
+    Ok(EventStream(
+        Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response(),
+    ))
 }
 
 /// How often what happened to torrents is fetched.
 const FETCH_PERIOD: Duration = Duration::from_millis(200);
 
 /// Tells what happens to torrents while somebody listens, and of trouble with the records; for ever.
-pub(super) async fn pump(api: &Api) {
+pub(super) async fn forward_tracker_events(api: &Api) {
     let mut turns = tokio::time::interval(FETCH_PERIOD);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut is_listening, mut failures) = (false, 0);
@@ -113,7 +115,7 @@ pub(super) async fn pump(api: &Api) {
     loop {
         turns.tick().await;
         let feed = api.tracker().feed();
-        let wanted = api.hub.has_listeners();
+        let wanted = api.hub.has_subscribers();
         if wanted != is_listening {
             is_listening = wanted;
             if wanted { feed.listen() } else { feed.stop() }
@@ -128,16 +130,16 @@ pub(super) async fn pump(api: &Api) {
                 TorrentEvent::Removed(hash) => (EventKind::TorrentRemoved, hash),
                 TorrentEvent::Completed(hash) => (EventKind::Completed, hash),
             };
-            api.hub.tell(kind, json!({ "info_hash": hash.to_string() }));
+            api.hub.publish(kind, json!({ "info_hash": hash.to_string() }));
         }
         if missed > 0 {
             let text = "more happened to torrents than could be told";
-            api.hub.tell(EventKind::Warning, json!({ "text": text, "missed": missed }));
+            api.hub.publish(EventKind::Warning, json!({ "text": text, "missed": missed }));
         }
-        let now = api.records().health().troubles();
+        let now = api.records().health().serious_failures();
         if std::mem::replace(&mut failures, now) < now {
             let text = "the records cannot be written";
-            api.hub.tell(EventKind::Warning, json!({ "text": text, "failures": now }));
+            api.hub.publish(EventKind::Warning, json!({ "text": text, "failures": now }));
         }
     }
 }

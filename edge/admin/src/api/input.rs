@@ -13,7 +13,7 @@ use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
-use super::describe::{Input, Output, Sheet};
+use super::describe::{Input, Operation, Output};
 use super::problem::Problem;
 
 /// The most that a body may have, but for lists of entries.
@@ -35,7 +35,7 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
         let bytes = axum::body::to_bytes(request.into_body(), BODY_MAX).await;
         let bytes = bytes.map_err(|_| Problem::too_large(BODY_MAX))?;
         let read = serde_json::from_slice(&bytes).and_then(|mut value| {
-            make_whole(&mut value);
+            floats_to_integers(&mut value);
             serde_json::from_value(value)
         });
         read.map(Self).map_err(|error| Problem::bad_request(format!("the body: {error}")))
@@ -43,7 +43,7 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
 }
 
 /// To JSON Schema 2.0 is a whole number, and some languages have no others.
-fn make_whole(value: &mut Value) {
+fn floats_to_integers(value: &mut Value) {
     match value {
         Value::Number(number) => {
             let whole = number.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < 9e15);
@@ -51,16 +51,16 @@ fn make_whole(value: &mut Value) {
                 *value = Value::from(whole as i64);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(make_whole),
-        Value::Object(members) => members.values_mut().for_each(make_whole),
+        Value::Array(items) => items.iter_mut().for_each(floats_to_integers),
+        Value::Object(members) => members.values_mut().for_each(floats_to_integers),
         _ => {}
     }
 }
 
 impl<T: ToSchema> Input for Body<T> {
-    fn describe(sheet: &mut Sheet) {
-        let schema = sheet.schema::<T>();
-        sheet.body(&[("application/json", schema)]);
+    fn describe(operation: &mut Operation) {
+        let schema = operation.schema::<T>();
+        operation.body(&[("application/json", schema)]);
     }
 }
 
@@ -86,15 +86,15 @@ impl<T: DeserializeOwned> FromRequestParts<Shared> for Query<T> {
 }
 
 impl<T: IntoParams> Input for Query<T> {
-    fn describe(sheet: &mut Sheet) {
+    fn describe(operation: &mut Operation) {
         for parameter in T::into_params(|| Some(ParameterIn::Query)) {
-            sheet.parameter(serde_json::to_value(parameter).unwrap_or_default());
+            operation.parameter(serde_json::to_value(parameter).unwrap_or_default());
         }
     }
 }
 
 /// A part of a path that varies.
-pub(super) trait Segment: Sized {
+pub(super) trait PathSegment: Sized {
     /// What it is called in the route.
     const NAME: &'static str;
     /// Reads it, or says what is due.
@@ -104,9 +104,9 @@ pub(super) trait Segment: Sized {
 }
 
 /// That part.
-pub(super) struct At<T>(pub(super) T);
+pub(super) struct PathParam<T>(pub(super) T);
 
-impl<T: Segment> FromRequestParts<Shared> for At<T> {
+impl<T: PathSegment> FromRequestParts<Shared> for PathParam<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Problem> {
@@ -118,15 +118,15 @@ impl<T: Segment> FromRequestParts<Shared> for At<T> {
     }
 }
 
-impl<T: Segment> Input for At<T> {
-    fn describe(sheet: &mut Sheet) {
-        sheet.parameter(json!({
+impl<T: PathSegment> Input for PathParam<T> {
+    fn describe(operation: &mut Operation) {
+        operation.parameter(json!({
             "name": T::NAME, "in": "path", "required": true, "schema": T::schema(),
         }));
     }
 }
 
-impl Segment for InfoHash {
+impl PathSegment for InfoHash {
     const NAME: &'static str = "hash";
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -141,9 +141,9 @@ impl Segment for InfoHash {
 
 /// The number of a key, token or webhook.
 #[derive(Clone, Copy)]
-pub(super) struct Number(pub(super) u32);
+pub(super) struct Id(pub(super) u32);
 
-impl Segment for Number {
+impl PathSegment for Id {
     const NAME: &'static str = "id";
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -162,14 +162,14 @@ pub(super) struct Json<T>(pub(super) T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
-        written(StatusCode::OK, &self.0)
+        json_response(StatusCode::OK, &self.0)
     }
 }
 
 impl<T: ToSchema> Output for Json<T> {
-    fn describe(sheet: &mut Sheet) {
-        let schema = sheet.schema::<T>();
-        sheet.response(200, "Here it is.", &[("application/json", schema)]);
+    fn describe(operation: &mut Operation) {
+        let schema = operation.schema::<T>();
+        operation.response(200, "Here it is.", &[("application/json", schema)]);
     }
 }
 
@@ -178,35 +178,35 @@ pub(super) struct Created<T>(pub(super) T);
 
 impl<T: Serialize> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
-        written(StatusCode::CREATED, &self.0)
+        json_response(StatusCode::CREATED, &self.0)
     }
 }
 
 impl<T: ToSchema> Output for Created<T> {
-    fn describe(sheet: &mut Sheet) {
-        let schema = sheet.schema::<T>();
-        sheet.response(201, "It is made, and in force.", &[("application/json", schema)]);
+    fn describe(operation: &mut Operation) {
+        let schema = operation.schema::<T>();
+        operation.response(201, "It is made, and in force.", &[("application/json", schema)]);
     }
 }
 
-fn written(status: StatusCode, value: &impl Serialize) -> Response {
+fn json_response(status: StatusCode, value: &impl Serialize) -> Response {
     // What the API gives always has a form in JSON.
     let body = serde_json::to_vec(value).unwrap_or_default();
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// 204: it is so now.
-pub(super) struct Done;
+pub(super) struct NoContent;
 
-impl IntoResponse for Done {
+impl IntoResponse for NoContent {
     fn into_response(self) -> Response {
         StatusCode::NO_CONTENT.into_response()
     }
 }
 
-impl Output for Done {
-    fn describe(sheet: &mut Sheet) {
-        sheet.response(204, "It is so now.", &[]);
+impl Output for NoContent {
+    fn describe(operation: &mut Operation) {
+        operation.response(204, "It is so now.", &[]);
     }
 }
 
@@ -222,12 +222,14 @@ pub(super) fn check_name(field: &str, text: &str) -> Result<(), Problem> {
 }
 
 /// The end of the year 9999: more seconds are nobody's intention.
-const END_MAX: i64 = 253_402_300_799;
+const EXPIRES_MAX: i64 = 253_402_300_799;
 
 /// Whether something may end then.
-pub(super) fn check_end(expires: Option<i64>) -> Result<(), Problem> {
-    if expires.is_some_and(|at| !(0..=END_MAX).contains(&at)) {
-        return Err(Problem::bad_request(format!("expires: seconds from 0 to {END_MAX} are due")));
+pub(super) fn check_expiry(expires: Option<i64>) -> Result<(), Problem> {
+    if expires.is_some_and(|at| !(0..=EXPIRES_MAX).contains(&at)) {
+        return Err(Problem::bad_request(format!(
+            "expires: seconds from 0 to {EXPIRES_MAX} are due"
+        )));
     }
     Ok(())
 }

@@ -9,13 +9,15 @@ use types::limits::USER_KEYS_MAX;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
-use super::auth::{Caller, draw_text};
-use super::input::{At, Body, Created, Done, Json, Number, Query, check_end, check_name};
+use super::auth::{Caller, random_text};
+use super::input::{
+    Body, Created, Id, Json, NoContent, PathParam, Query, check_expiry, check_name,
+};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use crate::images::put_key;
 use crate::records::tables::keys::{self, KeyRow, Rules};
+use crate::restore::apply_key;
 
 /// Keys on a page.
 const PAGE_MAX: u32 = 1000;
@@ -27,7 +29,7 @@ pub(super) fn routes() -> Vec<Route> {
     vec![
         route("GET /keys", KeysRead, "Keys, page by page", list),
         route("POST /keys", KeysWrite, "Make a key", create),
-        route("GET /keys/{id}", KeysRead, "A key, with what its holder has moved", one),
+        route("GET /keys/{id}", KeysRead, "A key, with what its holder has moved", get),
         route("PATCH /keys/{id}", KeysWrite, "Give a key another name or other rules", change),
         route("DELETE /keys/{id}", KeysWrite, "Revoke a key", revoke),
     ]
@@ -81,7 +83,7 @@ struct KeyPage {
 /// What a new key shall be.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct KeyWish {
+struct NewKey {
     /// The key itself; without it one is drawn.
     #[schema(pattern = "^[A-Za-z0-9_-]{16,64}$")]
     key: Option<String>,
@@ -111,7 +113,7 @@ struct KeyWish {
 /// What shall be otherwise; what is absent stays.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct KeyChange {
+struct KeyUpdate {
     #[schema(max_length = 100)]
     name: Option<String>,
     /// Seconds since 1970 at which it ends; null: never.
@@ -135,7 +137,7 @@ fn some<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Optio
 
 /// Which page.
 #[derive(Deserialize, IntoParams)]
-struct Which {
+struct KeyPageQuery {
     /// What the page before gave as `next`.
     #[param(minimum = 0, maximum = 4294967295u64, nullable = false)]
     cursor: Option<u32>,
@@ -174,54 +176,57 @@ pub(super) fn limit(asked: Option<u32>, default: u32, max: u32) -> Result<u32, P
 
 async fn list(
     State(api): State<Shared>,
-    Query(which): Query<Which>,
+    Query(query): Query<KeyPageQuery>,
 ) -> Result<Json<KeyPage>, Problem> {
-    let limit = limit(which.limit, 100, PAGE_MAX)?;
-    let after = which.cursor.unwrap_or(0);
-    let rows = api.records().look(move |db| keys::page(db, after, limit)).await?;
+    let limit = limit(query.limit, 100, PAGE_MAX)?;
+    let after = query.cursor.unwrap_or(0);
+    let rows = api.records().read(move |db| keys::page(db, after, limit)).await?;
     let next = rows.last().filter(|_| rows.len() == limit as usize).map(|row| row.id);
     let total = api.tracker().passkeys().len() as u64;
     Ok(Json(KeyPage { keys: rows.into_iter().map(Key::from).collect(), next, total }))
 }
 
-async fn one(State(api): State<Shared>, At(Number(id)): At<Number>) -> Result<Json<Key>, Problem> {
-    let row = api.records().look(move |db| keys::one(db, id)).await?;
-    row.map(|row| Json(row.into())).ok_or_else(unknown)
+async fn get(
+    State(api): State<Shared>,
+    PathParam(Id(id)): PathParam<Id>,
+) -> Result<Json<Key>, Problem> {
+    let row = api.records().read(move |db| keys::one(db, id)).await?;
+    row.map(|row| Json(row.into())).ok_or_else(not_found)
 }
 
 async fn create(
     State(api): State<Shared>,
     caller: Caller,
-    Body(wish): Body<KeyWish>,
+    Body(update): Body<NewKey>,
 ) -> Result<Created<Key>, Problem> {
-    check_name("name", &wish.name)?;
-    check_end(wish.expires)?;
+    check_name("name", &update.name)?;
+    check_expiry(update.expires)?;
     if api.tracker().passkeys().len() >= USER_KEYS_MAX {
         return Err(Problem::conflict(format!("{USER_KEYS_MAX} keys are the most")));
     }
-    let key = match wish.key {
+    let key = match update.key {
         Some(key) => key,
-        None => draw_text(LEN)
+        None => random_text(LEN)
             .map_err(|_| Problem::unavailable("the system gives no random numbers"))?,
     };
     UserKey::parse(&key).map_err(|error| Problem::bad_request(format!("key: {error}")))?;
     let row = KeyRow {
         id: 0,
         key,
-        name: wish.name,
+        name: update.name,
         created: api.now(),
         rules: Rules {
-            expires: wish.expires,
-            peers_per_torrent: wish.peers_per_torrent,
-            torrents: wish.torrents,
-            addresses: wish.addresses,
-            announces_per_minute: wish.announces_per_minute,
+            expires: update.expires,
+            peers_per_torrent: update.peers_per_torrent,
+            torrents: update.torrents,
+            addresses: update.addresses,
+            announces_per_minute: update.announces_per_minute,
         },
         totals: KeyTotals::default(),
         first_used: None,
     };
     let shared = Arc::clone(&api);
-    let put = move |row: &KeyRow| put_key(shared.tracker(), row, shared.moment());
+    let put = move |row: &KeyRow| apply_key(shared.tracker(), row, shared.clock_reading());
     let row = api.records().change(move |db| keys::insert(db, row), put).await?;
     api.audit(&caller, format_args!("made key {} ({:?})", row.id, row.name));
     Ok(Created(row.into()))
@@ -230,54 +235,54 @@ async fn create(
 async fn change(
     State(api): State<Shared>,
     caller: Caller,
-    At(Number(id)): At<Number>,
-    Body(wish): Body<KeyChange>,
+    PathParam(Id(id)): PathParam<Id>,
+    Body(update): Body<KeyUpdate>,
 ) -> Result<Json<Key>, Problem> {
-    check_name("name", wish.name.as_deref().unwrap_or_default())?;
-    check_end(wish.expires.flatten())?;
+    check_name("name", update.name.as_deref().unwrap_or_default())?;
+    check_expiry(update.expires.flatten())?;
     let shared = Arc::clone(&api);
     let put = move |row: &Option<KeyRow>| {
         if let Some(row) = row {
-            put_key(shared.tracker(), row, shared.moment());
+            apply_key(shared.tracker(), row, shared.clock_reading());
         }
     };
     let change = move |db: &rusqlite::Connection| {
         let Some(mut row) = keys::one(db, id)? else { return Ok(None) };
-        apply(wish, &mut row);
+        apply(update, &mut row);
         keys::update(db, id, &row.name, &row.rules)?;
         Ok(Some(row))
     };
-    let row = api.records().change(change, put).await?.ok_or_else(unknown)?;
+    let row = api.records().change(change, put).await?.ok_or_else(not_found)?;
     api.audit(&caller, format_args!("changed key {id}"));
     Ok(Json(row.into()))
 }
 
-fn apply(wish: KeyChange, row: &mut KeyRow) {
+fn apply(update: KeyUpdate, row: &mut KeyRow) {
     let rules = &mut row.rules;
-    row.name = wish.name.unwrap_or_else(|| std::mem::take(&mut row.name));
-    rules.expires = wish.expires.unwrap_or(rules.expires);
-    rules.peers_per_torrent = wish.peers_per_torrent.unwrap_or(rules.peers_per_torrent);
-    rules.torrents = wish.torrents.unwrap_or(rules.torrents);
-    rules.addresses = wish.addresses.unwrap_or(rules.addresses);
-    rules.announces_per_minute = wish.announces_per_minute.unwrap_or(rules.announces_per_minute);
+    row.name = update.name.unwrap_or_else(|| std::mem::take(&mut row.name));
+    rules.expires = update.expires.unwrap_or(rules.expires);
+    rules.peers_per_torrent = update.peers_per_torrent.unwrap_or(rules.peers_per_torrent);
+    rules.torrents = update.torrents.unwrap_or(rules.torrents);
+    rules.addresses = update.addresses.unwrap_or(rules.addresses);
+    rules.announces_per_minute = update.announces_per_minute.unwrap_or(rules.announces_per_minute);
 }
 
 async fn revoke(
     State(api): State<Shared>,
     caller: Caller,
-    At(Number(id)): At<Number>,
-) -> Result<Done, Problem> {
+    PathParam(Id(id)): PathParam<Id>,
+) -> Result<NoContent, Problem> {
     let shared = Arc::clone(&api);
     let forget = move |_: &bool| {
         shared.tracker().passkeys().remove(KeyId(id));
     };
     if !api.records().change(move |db| keys::remove(db, id), forget).await? {
-        return Err(unknown());
+        return Err(not_found());
     }
     api.audit(&caller, format_args!("revoked key {id}"));
-    Ok(Done)
+    Ok(NoContent)
 }
 
-fn unknown() -> Problem {
+fn not_found() -> Problem {
     Problem::not_found("there is no key of this number")
 }

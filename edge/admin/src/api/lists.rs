@@ -18,8 +18,8 @@ use types::limits::ACCESS_ENTRIES_MAX;
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Caller;
-use super::describe::{Input, Output, Sheet};
-use super::input::{At, Done, Json, Query, Segment, media_type};
+use super::describe::{Input, Operation, Output};
+use super::input::{Json, NoContent, PathParam, PathSegment, Query, media_type};
 use super::keys::limit;
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -48,19 +48,19 @@ pub(super) fn routes() -> Vec<Route> {
             "Entries, page by page, or all of them as text",
             read,
         ),
-        route("POST /lists/{list}", ListsWrite, "Add entries, as many as there are", add),
+        route("POST /lists/{list}", ListsWrite, "Add entries, as many as there are", add_many),
         route(
             "DELETE /lists/{list}",
             ListsWrite,
             "Remove the entries that the body names",
-            subtract,
+            remove_many,
         ),
         route("PUT /lists/{list}/{hash}", ListsWrite, "Add an entry", put),
         route("DELETE /lists/{list}/{hash}", ListsWrite, "Remove an entry", remove),
     ]
 }
 
-impl Segment for List {
+impl PathSegment for List {
     const NAME: &'static str = "list";
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -78,7 +78,7 @@ impl Segment for List {
 
 impl List {
     /// Its image.
-    fn of(self, tracker: &Tracker) -> &LiveList {
+    fn live_list(self, tracker: &Tracker) -> &LiveList {
         match self {
             Self::Allow => tracker.allowed(),
             _ => tracker.denied(),
@@ -107,7 +107,7 @@ struct EntryPage {
 
 /// What a change has come to.
 #[derive(Serialize, ToSchema)]
-struct Outcome {
+struct ListChange {
     /// Entries that were named.
     named: u64,
     /// Entries that were added, or removed.
@@ -118,7 +118,7 @@ struct Outcome {
 
 /// Which page.
 #[derive(Deserialize, IntoParams)]
-struct Which {
+struct EntryPageQuery {
     /// What the page before gave as `next`.
     #[param(pattern = "^[0-9a-f]{40}$", nullable = false)]
     cursor: Option<String>,
@@ -159,38 +159,42 @@ impl IntoResponse for Entries {
 }
 
 impl Output for Entries {
-    fn describe(sheet: &mut Sheet) {
-        let page = sheet.schema::<EntryPage>();
+    fn describe(operation: &mut Operation) {
+        let page = operation.schema::<EntryPage>();
         let text = json!({ "type": "string", "description": "All entries, one on a line" });
         let content = [("application/json", page), ("text/plain", text)];
-        sheet.response(200, "A page; with `Accept: text/plain` everything.", &content);
+        operation.response(200, "A page; with `Accept: text/plain` everything.", &content);
     }
 }
 
 async fn read(
     State(api): State<Shared>,
-    At(list): At<List>,
+    PathParam(list): PathParam<List>,
     WantsText(wants_text): WantsText,
-    Query(which): Query<Which>,
+    Query(query): Query<EntryPageQuery>,
 ) -> Result<Entries, Problem> {
-    let limit = limit(which.limit, 1000, PAGE_MAX)?;
-    let after = which.cursor.map(|hash| InfoHash::parse(&hash)).transpose();
+    let limit = limit(query.limit, 1000, PAGE_MAX)?;
+    let after = query.cursor.map(|hash| InfoHash::parse(&hash)).transpose();
     let after = after.map_err(|due| Problem::bad_request(format!("cursor: {due}")))?;
     if wants_text {
         return Ok(Entries::Text(export(api, list, after)));
     }
-    let hashes = api.records().look(move |db| lists::page(db, list, after, limit)).await?;
+    let hashes = api.records().read(move |db| lists::page(db, list, after, limit)).await?;
     let next = hashes.last().filter(|_| hashes.len() == limit as usize);
     let next = next.map(InfoHash::to_string);
     let entries = hashes.iter().map(InfoHash::to_string).collect();
-    Ok(Entries::Page(EntryPage { entries, next, total: list.of(api.tracker()).len() as u64 }))
+    Ok(Entries::Page(EntryPage {
+        entries,
+        next,
+        total: list.live_list(api.tracker()).len() as u64,
+    }))
 }
 
 /// All entries behind `after`, a page at a time: no look holds up what the writer tidies away.
 fn export(api: Shared, list: List, after: Option<InfoHash>) -> Response {
     let pages = try_unfold((api, Some(after)), move |(api, after)| async move {
         let Some(after) = after else { return Ok(None) };
-        let page = api.records().look(move |db| lists::page(db, list, after, PAGE_MAX)).await;
+        let page = api.records().read(move |db| lists::page(db, list, after, PAGE_MAX)).await;
         // The client sees a body that ends too soon.
         let page = page.map_err(|failure| std::io::Error::other(failure.to_string()))?;
         let mut text = String::with_capacity(page.len() * 41);
@@ -242,7 +246,7 @@ fn reader(headers: &HeaderMap) -> Result<Reader, Problem> {
 }
 
 impl Input for Hashes {
-    fn describe(sheet: &mut Sheet) {
+    fn describe(operation: &mut Operation) {
         let hash = InfoHash::schema();
         let array = json!({ "type": "array", "minItems": 1, "items": hash });
         let text = json!({
@@ -250,7 +254,7 @@ impl Input for Hashes {
             "description": "Info hashes, one on a line; # begins a comment",
             "pattern": "^([0-9a-f]{40}\\n)+$",
         });
-        sheet.body(&[("application/json", array), ("text/plain", text)]);
+        operation.body(&[("application/json", array), ("text/plain", text)]);
     }
 }
 
@@ -261,7 +265,7 @@ async fn edit(
     list: List,
     hashes: Vec<InfoHash>,
     adds: bool,
-) -> Result<Outcome, Problem> {
+) -> Result<ListChange, Problem> {
     let named = hashes.len() as u64;
     let mut changed = 0;
     for chunk in hashes.chunks(CHUNK) {
@@ -270,7 +274,7 @@ async fn edit(
             if adds { lists::insert(db, list, &hashes) } else { lists::remove(db, list, &hashes) }
         };
         let put = move |_: &usize| {
-            let entries = list.of(shared.tracker());
+            let entries = list.live_list(shared.tracker());
             let _ = if adds { entries.insert(&image) } else { entries.remove(&image) };
         };
         let made = api.records().change(change, put).await;
@@ -278,27 +282,27 @@ async fn edit(
             Problem::unavailable(format!("{failure}; {changed} entries were changed before that"))
         })? as u64;
     }
-    Ok(Outcome { named, changed, total: list.of(api.tracker()).len() as u64 })
+    Ok(ListChange { named, changed, total: list.live_list(api.tracker()).len() as u64 })
 }
 
-async fn add(
+async fn add_many(
     State(api): State<Shared>,
     caller: Caller,
-    At(list): At<List>,
+    PathParam(list): PathParam<List>,
     Hashes(hashes): Hashes,
-) -> Result<Json<Outcome>, Problem> {
+) -> Result<Json<ListChange>, Problem> {
     check_room(&api, list, hashes.len())?;
     let outcome = edit(&api, list, hashes, true).await?;
     audit(&api, &caller, list, "added", outcome.changed);
     Ok(Json(outcome))
 }
 
-async fn subtract(
+async fn remove_many(
     State(api): State<Shared>,
     caller: Caller,
-    At(list): At<List>,
+    PathParam(list): PathParam<List>,
     Hashes(hashes): Hashes,
-) -> Result<Json<Outcome>, Problem> {
+) -> Result<Json<ListChange>, Problem> {
     let outcome = edit(&api, list, hashes, false).await?;
     audit(&api, &caller, list, "removed", outcome.changed);
     Ok(Json(outcome))
@@ -307,30 +311,30 @@ async fn subtract(
 async fn put(
     State(api): State<Shared>,
     caller: Caller,
-    At(list): At<List>,
-    At(hash): At<InfoHash>,
-) -> Result<Done, Problem> {
+    PathParam(list): PathParam<List>,
+    PathParam(hash): PathParam<InfoHash>,
+) -> Result<NoContent, Problem> {
     check_room(&api, list, 1)?;
     edit(&api, list, vec![hash], true).await?;
     api.audit(&caller, format_args!("added {hash} to the {} list", list.label()));
-    Ok(Done)
+    Ok(NoContent)
 }
 
 async fn remove(
     State(api): State<Shared>,
     caller: Caller,
-    At(list): At<List>,
-    At(hash): At<InfoHash>,
-) -> Result<Done, Problem> {
+    PathParam(list): PathParam<List>,
+    PathParam(hash): PathParam<InfoHash>,
+) -> Result<NoContent, Problem> {
     if edit(&api, list, vec![hash], false).await?.changed == 0 {
         return Err(Problem::not_found("the API has not put this hash on the list"));
     }
     api.audit(&caller, format_args!("removed {hash} from the {} list", list.label()));
-    Ok(Done)
+    Ok(NoContent)
 }
 
 fn check_room(api: &Api, list: List, more: usize) -> Result<(), Problem> {
-    if list.of(api.tracker()).len() + more > ACCESS_ENTRIES_MAX {
+    if list.live_list(api.tracker()).len() + more > ACCESS_ENTRIES_MAX {
         return Err(Problem::conflict(format!("{ACCESS_ENTRIES_MAX} entries are the most")));
     }
     Ok(())

@@ -33,12 +33,12 @@ pub(super) fn routes() -> Vec<Route> {
 
 /// Where to look.
 #[derive(Deserialize)]
-struct Where {
+struct AddressQuery {
     /// An address, without a port.
     address: String,
 }
 
-impl IntoParams for Where {
+impl IntoParams for AddressQuery {
     fn into_params(place: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         let address = ParameterBuilder::new()
             .name("address")
@@ -52,7 +52,7 @@ impl IntoParams for Where {
 
 /// A peer and its torrent.
 #[derive(Serialize, ToSchema)]
-struct Found {
+struct TorrentPeer {
     /// 40 hex digits.
     info_hash: String,
     peer: Peer,
@@ -62,18 +62,18 @@ struct Found {
 #[derive(Serialize, ToSchema)]
 struct Peers {
     /// At most 1000.
-    peers: Vec<Found>,
+    peers: Vec<TorrentPeer>,
 }
 
 /// What was removed.
 #[derive(Serialize, ToSchema)]
-struct Removed {
+struct RemovedPeers {
     removed: u64,
 }
 
 /// Client software among the latest samples: one announce of 64.
 #[derive(Serialize, ToSchema)]
-struct Software {
+struct ClientSoftware {
     clients: Vec<Client>,
     /// Samples whose peer ids say nothing.
     others: u64,
@@ -108,30 +108,31 @@ async fn walk<T: Send + 'static>(
 
 async fn find(
     State(api): State<Shared>,
-    Query(place): Query<Where>,
+    Query(place): Query<AddressQuery>,
 ) -> Result<Json<Peers>, Problem> {
     let ip = address(&place.address)?;
     let found =
         walk(&api, move |api| api.tracker().peers_at(api.tick(), ip, LOOK_PEERS_MAX)).await?;
-    let found =
-        found.iter().map(|(hash, peer)| Found { info_hash: hash.to_string(), peer: peer.into() });
+    let found = found
+        .iter()
+        .map(|(hash, peer)| TorrentPeer { info_hash: hash.to_string(), peer: peer.into() });
     Ok(Json(Peers { peers: found.collect() }))
 }
 
 async fn remove(
     State(api): State<Shared>,
     caller: Caller,
-    Query(place): Query<Where>,
-) -> Result<Json<Removed>, Problem> {
+    Query(place): Query<AddressQuery>,
+) -> Result<Json<RemovedPeers>, Problem> {
     let ip = address(&place.address)?;
     let removed = walk(&api, move |api| api.tracker().remove_peers_at(api.tick(), ip)).await?;
     api.audit(&caller, format_args!("removed {removed} peers at {ip}"));
-    Ok(Json(Removed { removed }))
+    Ok(Json(RemovedPeers { removed }))
 }
 
-async fn clients(State(api): State<Shared>) -> Result<Json<Software>, Problem> {
+async fn clients(State(api): State<Shared>) -> Result<Json<ClientSoftware>, Problem> {
     let mut all = Clients::default();
-    for (_, counters) in api.means.figures.board.read() {
+    for (_, counters) in api.deps.sources.registry.read() {
         all.add(&counters.clients);
     }
     let (known, others) = all.counts();
@@ -148,5 +149,5 @@ async fn clients(State(api): State<Shared>) -> Result<Json<Software>, Problem> {
     };
     let mut clients: Vec<_> = known.into_iter().map(client).collect();
     clients.sort_by_key(|client| std::cmp::Reverse(client.samples));
-    Ok(Json(Software { clients, others: others.into() }))
+    Ok(Json(ClientSoftware { clients, others: others.into() }))
 }

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::records::Failure;
+use crate::records::RecordsError;
 
 /// Why a request was not carried out.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -105,10 +105,10 @@ impl Problem {
     }
 }
 
-impl From<Failure> for Problem {
-    fn from(failure: Failure) -> Self {
+impl From<RecordsError> for Problem {
+    fn from(failure: RecordsError) -> Self {
         match failure {
-            Failure::Conflict => Self::conflict(failure.to_string()),
+            RecordsError::Conflict => Self::conflict(failure.to_string()),
             _ => Self::unavailable(failure.to_string()),
         }
     }

@@ -5,7 +5,7 @@ use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::Shared;
-use super::describe::{Described, Sheet};
+use super::describe::{DescribeHandler, Operation};
 use super::scope::Scope;
 
 /// A handler in its place.
@@ -18,7 +18,7 @@ pub(super) struct Route {
     /// What it does, in a line.
     pub(super) summary: &'static str,
     pub(super) handler: MethodRouter<Shared>,
-    pub(super) sheet: Sheet,
+    pub(super) operation: Operation,
 }
 
 /// A handler for requests of `place`, as `GET /stats`.
@@ -29,7 +29,7 @@ pub(super) fn route<H, T, D>(
     handler: H,
 ) -> Route
 where
-    H: Handler<T, Shared> + Described<D>,
+    H: Handler<T, Shared> + DescribeHandler<D>,
     T: 'static,
 {
     let (method, path) = place.split_once(' ').unwrap_or_default();
@@ -40,9 +40,9 @@ where
         "PATCH" => (Method::PATCH, MethodFilter::PATCH),
         _ => (Method::DELETE, MethodFilter::DELETE),
     };
-    let mut sheet = Sheet::default();
-    <H as Described<D>>::describe(&mut sheet);
-    Route { method, path, scope: scope.into(), summary, handler: on(filter, handler), sheet }
+    let mut operation = Operation::default();
+    <H as DescribeHandler<D>>::describe(&mut operation);
+    Route { method, path, scope: scope.into(), summary, handler: on(filter, handler), operation }
 }
 
 impl Route {

@@ -20,7 +20,7 @@ use axum::routing::post;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
-use super::auth::{From, draw_text, fingerprint};
+use super::auth::{From, fingerprint, random_text};
 use super::input::{Body, Json};
 use super::problem::Problem;
 use super::scope::Scope;
@@ -91,7 +91,7 @@ struct Login {
 
 /// Whose session it is.
 #[derive(Serialize)]
-struct Whose {
+struct SessionInfo {
     name: String,
     scopes: Vec<Scope>,
 }
@@ -102,17 +102,17 @@ async fn open(
     headers: HeaderMap,
     Body(Login { token }): Body<Login>,
 ) -> Result<Response, Problem> {
-    if !is_own_page(&headers) {
-        return Err(foreign());
+    if !is_same_origin(&headers) {
+        return Err(cross_origin());
     }
-    let whose = whose(&api, format!("Bearer {token}").as_bytes(), from.ip())?;
+    let session_info = session_info(&api, format!("Bearer {token}").as_bytes(), from.ip())?;
     let id =
-        draw_text(LEN).map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
+        random_text(LEN).map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
     api.sessions.open(&id, &token);
     let secure = if is_over_tls(&headers) { "; Secure" } else { "" };
     let age_s = LIFETIME.as_secs();
     let cookie = format!("{NAME}={id}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}");
-    Ok(with_cookie(Json(whose).into_response(), &cookie))
+    Ok(with_cookie(Json(session_info).into_response(), &cookie))
 }
 
 async fn show(
@@ -124,7 +124,7 @@ async fn show(
     let Some(token) = headers.get(AUTHORIZATION) else {
         return Ok(StatusCode::NO_CONTENT.into_response());
     };
-    let mut response = Json(whose(&api, token.as_bytes(), from.ip())?).into_response();
+    let mut response = Json(session_info(&api, token.as_bytes(), from.ip())?).into_response();
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
@@ -135,10 +135,10 @@ async fn close(State(api): State<Shared>, headers: HeaderMap) -> Response {
     with_cookie(StatusCode::NO_CONTENT.into_response(), &gone)
 }
 
-fn whose(api: &Shared, header: &[u8], from: IpAddr) -> Result<Whose, Problem> {
-    let caller = api.gate.identify(Some(header), from, api.now());
+fn session_info(api: &Shared, header: &[u8], from: IpAddr) -> Result<SessionInfo, Problem> {
+    let caller = api.authenticator.identify(Some(header), from, api.now());
     let caller = caller.map_err(|refused| refused.problem(Scope::All))?;
-    Ok(Whose { name: caller.name, scopes: caller.scopes.list() })
+    Ok(SessionInfo { name: caller.name, scopes: caller.scopes.list() })
 }
 
 fn with_cookie(mut response: Response, cookie: &str) -> Response {
@@ -152,7 +152,7 @@ fn with_cookie(mut response: Response, cookie: &str) -> Response {
 }
 
 /// Goes before everything: puts the token of a session where a token is looked for.
-pub(super) async fn carry(
+pub(super) async fn apply_session(
     State(api): State<Shared>,
     mut request: Request,
     next: Next,
@@ -163,8 +163,8 @@ pub(super) async fn carry(
         _ => None,
     };
     let Some(token) = token else { return Ok(next.run(request).await) };
-    if !request.method().is_safe() && !is_own_page(headers) {
-        return Err(foreign());
+    if !request.method().is_safe() && !is_same_origin(headers) {
+        return Err(cross_origin());
     }
     if let Ok(header) = HeaderValue::try_from(format!("Bearer {token}")) {
         request.headers_mut().insert(AUTHORIZATION, header);
@@ -172,7 +172,7 @@ pub(super) async fn carry(
     Ok(next.run(request).await)
 }
 
-fn foreign() -> Problem {
+fn cross_origin() -> Problem {
     Problem::forbidden(
         "this is for pages of the dashboard itself: X-Tidegate: 1, and its own Origin",
     )
@@ -186,7 +186,7 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Whether a script of the page that was served here has sent it.
-fn is_own_page(headers: &HeaderMap) -> bool {
+fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let origin = text(ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
     let host = text(HOST.as_str());
@@ -231,14 +231,14 @@ mod tests {
     #[test]
     fn other_sites_pages_are_no_own_ones() {
         let own = [("host", "t:1"), ("origin", "http://t:1"), ("x-tidegate", "1")];
-        assert!(is_own_page(&headers(&own)));
+        assert!(is_same_origin(&headers(&own)));
         for at in 0..own.len() {
             let mut less = own.to_vec();
             less.remove(at);
-            assert!(!is_own_page(&headers(&less)), "without {}", own[at].0);
+            assert!(!is_same_origin(&headers(&less)), "without {}", own[at].0);
         }
         for origin in ["http://t:2", "http://x.t:1", "null", "t:1", "http://t:1/"] {
-            assert!(!is_own_page(&headers(&[own[0], ("origin", origin), own[2]])), "{origin}");
+            assert!(!is_same_origin(&headers(&[own[0], ("origin", origin), own[2]])), "{origin}");
         }
     }
 }

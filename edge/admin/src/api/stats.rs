@@ -9,18 +9,18 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tracker::access::Mode;
-use tracker::counters::{Counters, DropReason, Listener as Known};
+use tracker::counters::{Counters, DropReason, Listener as ListenerKey};
 use tracker::{ListenerPolicyId, RequestKind};
 use types::Refusal;
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::describe::{Output, Sheet};
+use super::describe::{Operation, Output};
 use super::input::Json;
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use crate::records::Health as RecordsHealth;
+use crate::records::RecordsHealth;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -63,14 +63,14 @@ struct Stats {
 /// PeerCounts known now.
 #[derive(Serialize, ToSchema)]
 struct PeerCounts {
-    v4: Roles,
-    v6: Roles,
+    v4: RoleTotals,
+    v6: RoleTotals,
     /// WebTorrent.
-    web: Roles,
+    web: RoleTotals,
 }
 
 #[derive(Serialize, ToSchema)]
-struct Roles {
+struct RoleTotals {
     seeders: u64,
     leechers: u64,
 }
@@ -109,11 +109,11 @@ struct Records {
     /// Changes acknowledged.
     changes: u64,
     /// Changes that wait.
-    waiting: u64,
+    changes_pending: u64,
     /// Counts written.
     counts_written: u64,
     /// Counts that could not be written yet.
-    counts_waiting: u64,
+    counts_pending: u64,
     /// For how long, seconds.
     lag_s: u64,
     /// Failures, by kind.
@@ -125,7 +125,7 @@ struct Records {
 struct Process {
     cpu_s: f64,
     resident_bytes: u64,
-    descriptors: u64,
+    open_fds: u64,
 }
 
 /// What listens somewhere.
@@ -147,22 +147,22 @@ struct Listeners {
 }
 
 async fn stats(State(api): State<Shared>) -> Result<Json<Stats>, Problem> {
-    let figures = &api.means.figures;
-    let totals = figures.tracker.totals();
-    let process = (figures.process)();
+    let sources = &api.deps.sources;
+    let totals = sources.tracker.totals();
+    let process = (sources.process)();
     let mut traffic: BTreeMap<String, Traffic> = BTreeMap::new();
-    for (Known { protocol, .. }, counters) in figures.board.read() {
+    for (ListenerKey { protocol, .. }, counters) in sources.registry.read() {
         traffic.entry(protocol.label().into()).or_default().add(&counters);
     }
     Ok(Json(Stats {
-        version: figures.version.into(),
+        version: sources.version.into(),
         uptime_s: process.uptime_s,
-        ready: figures.status.ready.load(Ordering::Relaxed),
+        ready: sources.status.ready.load(Ordering::Relaxed),
         torrents: totals.torrents,
         peers: PeerCounts {
-            v4: Roles { seeders: totals.v4.seeders, leechers: totals.v4.leechers },
-            v6: Roles { seeders: totals.v6.seeders, leechers: totals.v6.leechers },
-            web: Roles { seeders: totals.web.seeders, leechers: totals.web.leechers },
+            v4: RoleTotals { seeders: totals.v4.seeders, leechers: totals.v4.leechers },
+            v6: RoleTotals { seeders: totals.v6.seeders, leechers: totals.v6.leechers },
+            web: RoleTotals { seeders: totals.web.seeders, leechers: totals.web.leechers },
         },
         partial_seeds: totals.partial_seeds,
         downloads: totals.downloads,
@@ -177,22 +177,22 @@ async fn stats(State(api): State<Shared>) -> Result<Json<Stats>, Problem> {
         process: Process {
             cpu_s: process.cpu_s,
             resident_bytes: process.resident_bytes,
-            descriptors: process.descriptors,
+            open_fds: process.open_fds,
         },
-        events: api.hub.told(),
+        events: api.hub.published(),
     }))
 }
 
 fn records(durable: bool, health: &RecordsHealth) -> Records {
-    let labels = crate::records::Failure::LABELS.into_iter().zip(&health.failures);
+    let labels = crate::records::RecordsError::LABELS.into_iter().zip(&health.failures);
     let load = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
     Records {
         durable,
         commits: load(&health.commits),
         changes: load(&health.changes),
-        waiting: load(&health.waiting),
-        counts_written: load(&health.flushed),
-        counts_waiting: load(&health.unflushed),
+        changes_pending: load(&health.changes_pending),
+        counts_written: load(&health.counts_written),
+        counts_pending: load(&health.counts_pending),
         lag_s: load(&health.lag_s),
         failures: labels.map(|(label, count)| (label.into(), load(count))).collect(),
     }
@@ -228,8 +228,8 @@ impl Traffic {
 }
 
 async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem> {
-    let figures = &api.means.figures;
-    let listener_policies = figures.tracker.listener_policies().load();
+    let sources = &api.deps.sources;
+    let listener_policies = sources.tracker.listener_policies().load();
     let mode = |ListenerPolicyId(listener_policy)| match listener_policies
         .get(usize::from(listener_policy))
         .map(|listener_policy| listener_policy.lists.mode)
@@ -239,7 +239,7 @@ async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem
         Some(Mode::Both) => "both",
         Some(Mode::Open) | None => "open",
     };
-    let listener = |(known, counters): (Known, Counters)| {
+    let listener = |(known, counters): (ListenerKey, Counters)| {
         let mut traffic = Traffic::default();
         traffic.add(&counters);
         Listener {
@@ -249,7 +249,7 @@ async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem
             traffic,
         }
     };
-    Ok(Json(Listeners { listeners: figures.board.read().into_iter().map(listener).collect() }))
+    Ok(Json(Listeners { listeners: sources.registry.read().into_iter().map(listener).collect() }))
 }
 
 /// Whether it serves.
@@ -262,9 +262,9 @@ struct Health {
 }
 
 /// 200 if all is well, 503 if not.
-struct Wellness(Health);
+struct HealthResponse(Health);
 
-impl IntoResponse for Wellness {
+impl IntoResponse for HealthResponse {
     fn into_response(self) -> Response {
         let is_well = self.0.ready && self.0.records;
         let mut response = Json(self.0).into_response();
@@ -275,18 +275,18 @@ impl IntoResponse for Wellness {
     }
 }
 
-impl Output for Wellness {
-    fn describe(sheet: &mut Sheet) {
-        let schema = sheet.schema::<Health>();
-        sheet.response(200, "All is well.", &[("application/json", schema.clone())]);
-        sheet.response(503, "Something is not.", &[("application/json", schema)]);
+impl Output for HealthResponse {
+    fn describe(operation: &mut Operation) {
+        let schema = operation.schema::<Health>();
+        operation.response(200, "All is well.", &[("application/json", schema.clone())]);
+        operation.response(503, "Something is not.", &[("application/json", schema)]);
     }
 }
 
-async fn health(State(api): State<Shared>) -> Result<Wellness, Problem> {
-    let ready = api.means.figures.status.ready.load(Ordering::Relaxed);
+async fn health(State(api): State<Shared>) -> Result<HealthResponse, Problem> {
+    let ready = api.deps.sources.status.ready.load(Ordering::Relaxed);
     let begun = Instant::now();
-    let looked = api.records().look(|db| db.query_row("SELECT 1", [], |_| Ok(()))).await;
+    let looked = api.records().read(|db| db.query_row("SELECT 1", [], |_| Ok(()))).await;
     let records = looked.is_ok() && begun.elapsed().as_secs() < 1;
-    Ok(Wellness(Health { ready, records }))
+    Ok(HealthResponse(Health { ready, records }))
 }

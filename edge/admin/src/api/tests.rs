@@ -61,7 +61,7 @@ fn the_document_names_every_area_of_the_log() {
     let areas: Vec<_> = crate::log_levels::AREAS.iter().map(|area| area.name).collect();
     let document = document("0.0.0");
     let pattern =
-        document["components"]["schemas"]["Level"]["properties"]["level"]["pattern"].as_str();
+        document["components"]["schemas"]["LogLevel"]["properties"]["level"]["pattern"].as_str();
     let due = format!("(({})=)?(error|warn|info|debug|trace)", areas.join("|"));
     assert_eq!(pattern.unwrap(), format!("^{due}(,{due})*$"));
 }

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::auth::{self, Caller, TOKENS_MAX};
-use super::input::{At, Body, Created, Done, Json, Number, check_end, check_name};
+use super::input::{Body, Created, Id, Json, NoContent, PathParam, check_expiry, check_name};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::{Scope, Scopes};
@@ -44,7 +44,7 @@ struct Tokens {
 
 /// A token that has just been made.
 #[derive(Serialize, ToSchema)]
-struct NewToken {
+struct CreatedToken {
     #[serde(flatten)]
     token: Token,
     /// The token itself: shown now, and never again.
@@ -93,65 +93,65 @@ pub(super) fn seed(
     if !known.is_empty() {
         return Ok(None);
     }
-    let Ok(token) = auth::draw() else { return Ok(None) };
+    let Ok(token) = auth::generate_token() else { return Ok(None) };
     known.push(tokens::insert(connection, row(&token, "first"))?);
     Ok(Some(token))
 }
 
 async fn list(State(api): State<Shared>) -> Result<Json<Tokens>, Problem> {
-    let tokens = api.gate.tokens().into_iter().map(Token::from).collect();
+    let tokens = api.authenticator.tokens().into_iter().map(Token::from).collect();
     Ok(Json(Tokens { tokens }))
 }
 
 async fn create(
     State(api): State<Shared>,
     caller: Caller,
-    Body(wish): Body<TokenWish>,
-) -> Result<Created<NewToken>, Problem> {
-    check_name("name", &wish.name)?;
-    check_end(wish.expires)?;
-    let scopes = Scopes::of(&wish.scopes);
-    if wish.scopes.is_empty() || wish.scopes.len() > Scope::COUNT {
+    Body(new): Body<TokenWish>,
+) -> Result<Created<CreatedToken>, Problem> {
+    check_name("name", &new.name)?;
+    check_expiry(new.expires)?;
+    let scopes = Scopes::of(&new.scopes);
+    if new.scopes.is_empty() || new.scopes.len() > Scope::COUNT {
         return Err(Problem::bad_request(format!("scopes: 1 to {} are due", Scope::COUNT)));
     }
     if !caller.scopes.cover(scopes) {
         return Err(Problem::forbidden("a token can give no scope that it lacks itself"));
     }
-    if api.gate.tokens().len() >= TOKENS_MAX {
+    if api.authenticator.tokens().len() >= TOKENS_MAX {
         return Err(Problem::conflict(format!("{TOKENS_MAX} tokens are the most: revoke some")));
     }
-    let secret =
-        auth::draw().map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
+    let secret = auth::generate_token()
+        .map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
     let row = TokenRow {
         id: 0,
         digest: auth::fingerprint(&secret),
-        name: wish.name,
+        name: new.name,
         scopes: scopes.to_string(),
         created: api.now(),
-        expires: wish.expires,
+        expires: new.expires,
     };
     let shared = Shared::clone(&api);
-    let put = move |row: &TokenRow| shared.gate.add(row.clone());
+    let put = move |row: &TokenRow| shared.authenticator.add(row.clone());
     let row = api.records().change(move |db| tokens::insert(db, row), put).await?;
     api.audit(&caller, format_args!("made token {} ({:?}) for {}", row.id, row.name, row.scopes));
-    Ok(Created(NewToken { token: row.into(), secret }))
+    Ok(Created(CreatedToken { token: row.into(), secret }))
 }
 
 async fn revoke(
     State(api): State<Shared>,
     caller: Caller,
-    At(Number(id)): At<Number>,
-) -> Result<Done, Problem> {
+    PathParam(Id(id)): PathParam<Id>,
+) -> Result<NoContent, Problem> {
     let shared = Shared::clone(&api);
     let id = i64::from(id);
     let forget = move |was_there: &bool| {
         if *was_there {
-            shared.gate.remove(id);
+            shared.authenticator.remove(id);
         }
     };
     if !api.records().change(move |db| tokens::remove(db, id), forget).await? {
         return Err(Problem::not_found("there is no token of this number"));
     }
     api.audit(&caller, format_args!("revoked token {id}"));
-    Ok(Done)
+    Ok(NoContent)
 }

@@ -11,22 +11,24 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
 use super::auth::Caller;
-use super::input::{At, Done, Json, Query};
+use super::input::{Json, NoContent, PathParam, Query};
 use super::keys::limit;
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use crate::overview::{Cursor, PageAsk, Prefix, ROWS_PER_PAGE_MAX, Row, Sort};
 use crate::records::tables::lists::{self, List};
+use crate::torrent_list::{
+    Cursor, HashPrefix, PageRequest, ROWS_PER_PAGE_MAX, SortKey, TorrentRow,
+};
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{TorrentsRead, TorrentsWrite};
     vec![
         route("GET /torrents", TorrentsRead, "Torrents, in an order, page by page", list),
-        route("GET /torrents/{hash}", TorrentsRead, "A torrent with its peers", one),
+        route("GET /torrents/{hash}", TorrentsRead, "A torrent with its peers", get),
         route("DELETE /torrents/{hash}", TorrentsWrite, "Remove a torrent with its peers", remove),
         route("PUT /torrents/{hash}/freeze", TorrentsWrite, "Refuse a torrent's announces", freeze),
-        route("DELETE /torrents/{hash}/freeze", TorrentsWrite, "Take them again", thaw),
+        route("DELETE /torrents/{hash}/freeze", TorrentsWrite, "Take them again", unfreeze),
     ]
 }
 
@@ -60,7 +62,7 @@ struct TorrentPage {
 
 /// A torrent.
 #[derive(Serialize, ToSchema)]
-struct Detail {
+struct TorrentDetail {
     /// 40 hex digits.
     info_hash: String,
     seeders: u32,
@@ -73,16 +75,16 @@ struct Detail {
     age_s: u32,
     /// Whether its announces are refused.
     frozen: bool,
-    v4: Counts,
-    v6: Counts,
+    v4: RoleCounts,
+    v6: RoleCounts,
     /// WebTorrent.
-    web: Counts,
+    web: RoleCounts,
     /// Its peers; if there are more than were asked for, a share of each kind.
     peers: Vec<Peer>,
 }
 
 #[derive(Serialize, ToSchema)]
-struct Counts {
+struct RoleCounts {
     seeders: u32,
     leechers: u32,
 }
@@ -111,7 +113,7 @@ enum PeerRole {
 
 /// Which page.
 #[derive(Deserialize, IntoParams)]
-struct Which {
+struct TorrentPageQuery {
     /// What the page before gave as `next`.
     #[param(pattern = "^[0-9a-f]{48}$", nullable = false)]
     cursor: Option<String>,
@@ -149,13 +151,13 @@ enum Order {
 
 /// How many peers.
 #[derive(Deserialize, IntoParams)]
-struct HowMany {
+struct PeerLimitQuery {
     /// Peers to be shown, at most.
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     peers: Option<u32>,
 }
 
-impl From<SortName> for Sort {
+impl From<SortName> for SortKey {
     fn from(name: SortName) -> Self {
         match name {
             SortName::Seeders => Self::Seeders,
@@ -167,7 +169,7 @@ impl From<SortName> for Sort {
     }
 }
 
-impl From<FamilyCounts> for Counts {
+impl From<FamilyCounts> for RoleCounts {
     fn from(FamilyCounts { seeders, leechers }: FamilyCounts) -> Self {
         Self { seeders, leechers }
     }
@@ -188,28 +190,28 @@ impl From<&PeerInfo> for Peer {
     }
 }
 
-fn torrent(now: Tick, row: &Row) -> Torrent {
-    let Row { info_hash, seeders, leechers, downloads, first_seen } = *row;
+fn torrent(now: Tick, row: &TorrentRow) -> Torrent {
+    let TorrentRow { info_hash, seeders, leechers, downloads, first_seen } = *row;
     let age_s = now.since(first_seen);
     Torrent { info_hash: info_hash.to_string(), seeders, leechers, downloads, age_s }
 }
 
 async fn list(
     State(api): State<Shared>,
-    Query(which): Query<Which>,
+    Query(query): Query<TorrentPageQuery>,
 ) -> Result<Json<TorrentPage>, Problem> {
     let due = |name: &str, what: &str| Problem::bad_request(format!("{name}: {what}"));
     let parse =
         |text: String| text.parse::<Cursor>().map_err(|_| due("cursor", "a page's `next` is due"));
-    let prefix = which.filter.unwrap_or_default().parse::<Prefix>();
-    let ask = PageAsk {
-        sort: which.sort.unwrap_or_default().into(),
-        ascending: which.order == Some(Order::Asc),
+    let prefix = query.filter.unwrap_or_default().parse::<HashPrefix>();
+    let ask = PageRequest {
+        sort: query.sort.unwrap_or_default().into(),
+        ascending: query.order == Some(Order::Asc),
         prefix: prefix.map_err(|_| due("filter", "up to 40 hex digits are due"))?,
-        after: which.cursor.map(parse).transpose()?,
-        limit: limit(which.limit, 100, ROWS_PER_PAGE_MAX as u32)? as usize,
+        after: query.cursor.map(parse).transpose()?,
+        limit: limit(query.limit, 100, ROWS_PER_PAGE_MAX as u32)? as usize,
     };
-    let page = api.overview.page(&ask).await;
+    let page = api.torrent_list.page(&ask).await;
     let now = api.tick();
     Ok(Json(TorrentPage {
         torrents: page.rows.iter().map(|row| torrent(now, row)).collect(),
@@ -220,20 +222,20 @@ async fn list(
     }))
 }
 
-async fn one(
+async fn get(
     State(api): State<Shared>,
-    At(hash): At<InfoHash>,
-    Query(HowMany { peers }): Query<HowMany>,
-) -> Result<Json<Detail>, Problem> {
+    PathParam(hash): PathParam<InfoHash>,
+    Query(PeerLimitQuery { peers }): Query<PeerLimitQuery>,
+) -> Result<Json<TorrentDetail>, Problem> {
     let peers = limit(peers, 100, LOOK_PEERS_MAX as u32)?;
     let now = api.tick();
-    let look = api.tracker().torrent(now, &hash, peers as usize).ok_or_else(unknown)?;
+    let look = api.tracker().torrent(now, &hash, peers as usize).ok_or_else(not_found)?;
     Ok(Json(detail(now, &look)))
 }
 
-fn detail(now: Tick, look: &TorrentDetails) -> Detail {
+fn detail(now: Tick, look: &TorrentDetails) -> TorrentDetail {
     let counts = look.figures.counts;
-    Detail {
+    TorrentDetail {
         info_hash: look.figures.info_hash.to_string(),
         seeders: counts.seeders(),
         leechers: counts.leechers(),
@@ -251,43 +253,43 @@ fn detail(now: Tick, look: &TorrentDetails) -> Detail {
 async fn remove(
     State(api): State<Shared>,
     caller: Caller,
-    At(hash): At<InfoHash>,
-) -> Result<Done, Problem> {
+    PathParam(hash): PathParam<InfoHash>,
+) -> Result<NoContent, Problem> {
     // A torrent of millions takes some time.
     let shared = Arc::clone(&api);
     let removed = tokio::task::spawn_blocking(move || shared.tracker().remove_torrent(&hash)).await;
     if !removed.unwrap_or_default() {
-        return Err(unknown());
+        return Err(not_found());
     }
     api.audit(&caller, format_args!("removed torrent {hash}"));
-    Ok(Done)
+    Ok(NoContent)
 }
 
 async fn freeze(
     State(api): State<Shared>,
     caller: Caller,
-    At(hash): At<InfoHash>,
-) -> Result<Done, Problem> {
+    PathParam(hash): PathParam<InfoHash>,
+) -> Result<NoContent, Problem> {
     let frozen = api.tracker().frozen();
     if frozen.len() >= FROZEN_MAX && frozen.binary_search(&hash).is_err() {
         return Err(Problem::conflict(format!("{FROZEN_MAX} frozen torrents are the most")));
     }
     set_frozen(&api, hash, true).await?;
     api.audit(&caller, format_args!("froze torrent {hash}"));
-    Ok(Done)
+    Ok(NoContent)
 }
 
-async fn thaw(
+async fn unfreeze(
     State(api): State<Shared>,
     caller: Caller,
-    At(hash): At<InfoHash>,
-) -> Result<Done, Problem> {
+    PathParam(hash): PathParam<InfoHash>,
+) -> Result<NoContent, Problem> {
     if api.tracker().frozen().binary_search(&hash).is_err() {
         return Err(Problem::not_found("this torrent is not frozen"));
     }
     set_frozen(&api, hash, false).await?;
     api.audit(&caller, format_args!("thawed torrent {hash}"));
-    Ok(Done)
+    Ok(NoContent)
 }
 
 async fn set_frozen(api: &Shared, hash: InfoHash, frozen: bool) -> Result<(), Problem> {
@@ -306,6 +308,6 @@ async fn set_frozen(api: &Shared, hash: InfoHash, frozen: bool) -> Result<(), Pr
     Ok(())
 }
 
-fn unknown() -> Problem {
+fn not_found() -> Problem {
     Problem::not_found("no such torrent is known now")
 }

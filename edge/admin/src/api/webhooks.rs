@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 use utoipa::ToSchema;
 
-use super::auth::{Caller, draw_text};
+use super::auth::{Caller, random_text};
 use super::events::kinds;
-use super::input::{At, Body, Created, Done, Json, Number};
+use super::input::{Body, Created, Id, Json, NoContent, PathParam};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -45,7 +45,7 @@ pub(super) fn routes() -> Vec<Route> {
 
 /// Something to be posted.
 #[derive(Clone, Debug)]
-pub struct Post {
+pub struct PostRequest {
     /// Where to; of a webhook, its port is among [`super::ApiOptions::webhook_ports`].
     pub url: String,
     /// JSON.
@@ -56,8 +56,9 @@ pub struct Post {
 }
 
 /// Posts, and gives the status of the answer, or why there is none.
-pub type Deliver =
-    Arc<dyn Fn(Post) -> Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> + Send + Sync>;
+pub type SendPost = Arc<
+    dyn Fn(PostRequest) -> Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> + Send + Sync,
+>;
 
 /// The webhooks in force, and how they fare.
 #[derive(Default)]
@@ -107,7 +108,7 @@ struct WebhookList {
 
 /// A webhook that has just been made.
 #[derive(Serialize, ToSchema)]
-struct NewWebhook {
+struct CreatedWebhook {
     #[serde(flatten)]
     webhook: Webhook,
     /// What posts are signed with: shown now, and never again.
@@ -145,10 +146,10 @@ async fn list(State(api): State<Shared>) -> Result<Json<WebhookList>, Problem> {
 async fn create(
     State(api): State<Shared>,
     caller: Caller,
-    Body(wish): Body<WebhookWish>,
-) -> Result<Created<NewWebhook>, Problem> {
-    check_url(&wish.url, &api.options.webhook_ports)?;
-    if wish.events.is_empty() || wish.events.len() > EventKind::ALL.len() {
+    Body(new): Body<WebhookWish>,
+) -> Result<Created<CreatedWebhook>, Problem> {
+    check_url(&new.url, &api.options.webhook_ports)?;
+    if new.events.is_empty() || new.events.len() > EventKind::ALL.len() {
         let all = EventKind::ALL.len();
         return Err(Problem::bad_request(format!("events: 1 to {all} are due")));
     }
@@ -156,11 +157,11 @@ async fn create(
         return Err(Problem::conflict(format!("{WEBHOOKS_MAX} webhooks are the most")));
     }
     let secret =
-        draw_text(32).map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
-    let events: Vec<_> = wish.events.iter().map(|kind| kind.label()).collect();
+        random_text(32).map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
+    let events: Vec<_> = new.events.iter().map(|kind| kind.label()).collect();
     let row = WebhookRow {
         id: 0,
-        url: wish.url,
+        url: new.url,
         events: events.join(" "),
         secret: secret.clone(),
         created: api.now(),
@@ -172,14 +173,14 @@ async fn create(
     };
     let row = api.records().change(move |db| webhooks::insert(db, row), put).await?;
     api.audit(&caller, format_args!("made webhook {} to {}", row.id, row.url));
-    Ok(Created(NewWebhook { webhook: row.into(), secret }))
+    Ok(Created(CreatedWebhook { webhook: row.into(), secret }))
 }
 
 async fn remove(
     State(api): State<Shared>,
     caller: Caller,
-    At(Number(id)): At<Number>,
-) -> Result<Done, Problem> {
+    PathParam(Id(id)): PathParam<Id>,
+) -> Result<NoContent, Problem> {
     let shared = Shared::clone(&api);
     let id = i64::from(id);
     let forget = move |_: &bool| {
@@ -190,7 +191,7 @@ async fn remove(
         return Err(Problem::not_found("there is no webhook of this number"));
     }
     api.audit(&caller, format_args!("removed webhook {id}"));
-    Ok(Done)
+    Ok(NoContent)
 }
 
 /// Whether events may be posted there.
@@ -228,7 +229,7 @@ pub(super) async fn work(api: &Arc<Api>) {
 /// Posts what happens until there are no webhooks.
 async fn serve(api: &Arc<Api>) {
     let mut listener = api.hub.listen();
-    let mut couriers: HashMap<i64, Courier> = HashMap::new();
+    let mut deliveries: HashMap<i64, DeliveryTask> = HashMap::new();
     loop {
         let event = match listener.recv().await {
             Ok(event) => event,
@@ -243,12 +244,13 @@ async fn serve(api: &Arc<Api>) {
             return;
         }
         // With a webhook goes what waits for it.
-        couriers.retain(|id, _| rows.iter().any(|row| row.id == *id));
+        deliveries.retain(|id, _| rows.iter().any(|row| row.id == *id));
         for row in rows {
-            let courier =
-                couriers.entry(row.id).or_insert_with(|| Courier::start(Arc::clone(api), row));
-            if courier.kinds.contains(&event.kind)
-                && courier.queue.try_send(Arc::clone(&event)).is_err()
+            let delivery = deliveries
+                .entry(row.id)
+                .or_insert_with(|| DeliveryTask::start(Arc::clone(api), row));
+            if delivery.kinds.contains(&event.kind)
+                && delivery.queue.try_send(Arc::clone(&event)).is_err()
             {
                 api.webhooks.dropped.fetch_add(1, Ordering::Relaxed);
             }
@@ -257,33 +259,33 @@ async fn serve(api: &Arc<Api>) {
 }
 
 /// Carries events to one webhook, one after the other.
-struct Courier {
+struct DeliveryTask {
     kinds: HashSet<EventKind>,
     queue: Sender<Arc<Event>>,
     task: JoinHandle<()>,
 }
 
-impl Courier {
+impl DeliveryTask {
     fn start(api: Arc<Api>, row: WebhookRow) -> Self {
         let kinds = kinds(row.events.split(' ')).unwrap_or_default();
         let (queue, mut events) = channel::<Arc<Event>>(QUEUE_MAX);
         let task = tokio::spawn(async move {
             while let Some(event) = events.recv().await {
-                carry(&api, &row, &event).await;
+                deliver(&api, &row, &event).await;
             }
         });
         Self { kinds, queue, task }
     }
 }
 
-impl Drop for Courier {
+impl Drop for DeliveryTask {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// Posts an event until it is taken, or not worth it any more.
-async fn carry(api: &Api, row: &WebhookRow, event: &Event) {
+async fn deliver(api: &Api, row: &WebhookRow, event: &Event) {
     let counts = &api.webhooks;
     let body = serde_json::to_string(event).unwrap_or_default();
     for pause_s in PAUSES_S.into_iter().map(Some).chain([None]) {
@@ -292,8 +294,8 @@ async fn carry(api: &Api, row: &WebhookRow, event: &Event) {
             return;
         }
         let signature = Some(sign(&row.secret, api.time(), &body));
-        let post = Post { url: row.url.clone(), body: body.clone(), signature };
-        let why = match (api.means.deliver)(post).await {
+        let post = PostRequest { url: row.url.clone(), body: body.clone(), signature };
+        let why = match (api.deps.send_post)(post).await {
             Ok(200..=299) => {
                 counts.delivered.fetch_add(1, Ordering::Relaxed);
                 return;

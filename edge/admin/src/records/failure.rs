@@ -7,13 +7,13 @@ use rusqlite::ErrorCode;
 
 /// Why a change was not made, or nothing could be looked up. What failed has left no trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum RecordsError {
     /// The disk is full.
-    Full,
+    DiskFull,
     /// Another process holds the file.
     Locked,
     /// Too many changes wait already.
-    Busy,
+    QueueFull,
     /// Something of that name is there already.
     Conflict,
     /// The writer has ended.
@@ -24,15 +24,15 @@ pub enum Failure {
     Other(String),
 }
 
-impl Failure {
-    /// Names in metrics, by [`Failure::index`].
+impl RecordsError {
+    /// Names in metrics, by [`RecordsError::index`].
     pub const LABELS: [&str; 7] =
         ["full", "locked", "busy", "conflict", "stopped", "upgrading", "other"];
 
     /// Reads SQLite's error.
     pub(crate) fn new(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => Self::Full,
+            Some(ErrorCode::DiskFull) => Self::DiskFull,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked,
             Some(ErrorCode::ConstraintViolation) => Self::Conflict,
             _ => Self::Other(error.to_string()),
@@ -42,9 +42,9 @@ impl Failure {
     /// The place in tables.
     pub fn index(&self) -> usize {
         match self {
-            Self::Full => 0,
+            Self::DiskFull => 0,
             Self::Locked => 1,
-            Self::Busy => 2,
+            Self::QueueFull => 2,
             Self::Conflict => 3,
             Self::Stopped => 4,
             Self::Upgrading => 5,
@@ -53,12 +53,12 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RecordsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "the disk of the records is full: make room and try again",
+            Self::DiskFull => "the disk of the records is full: make room and try again",
             Self::Locked => "another process holds the records' file: end it and try again",
-            Self::Busy => "too many changes wait for the records: try again in a moment",
+            Self::QueueFull => "too many changes wait for the records: try again in a moment",
             Self::Conflict => "it is there already",
             Self::Stopped => "the tracker is stopping",
             Self::Upgrading => "another process is taking over: try again in a moment",

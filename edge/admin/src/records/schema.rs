@@ -80,7 +80,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<Connection, OpenError> {
 }
 
 /// Opens records that are there to look at them.
-pub(super) fn open_to_look(file: &Path) -> Result<Connection, rusqlite::Error> {
+pub(super) fn open_read_only(file: &Path) -> Result<Connection, rusqlite::Error> {
     let connection = connect(file)?;
     connection.execute_batch("PRAGMA query_only = ON")?;
     Ok(connection)

@@ -39,9 +39,9 @@ impl Drop for Folder {
 #[derive(Clone, Default)]
 struct Counted(Arc<Mutex<Vec<(InfoHash, u32)>>>);
 
-impl Counts for Counted {
-    fn collect(&mut self, unflushed: &mut Unflushed) {
-        unflushed.downloads.append(&mut self.0.lock().unwrap());
+impl CountSource for Counted {
+    fn collect(&mut self, pending: &mut PendingCounts) {
+        pending.downloads.append(&mut self.0.lock().unwrap());
     }
 }
 
@@ -68,15 +68,15 @@ impl Running {
     fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RecordsError> {
         wait(self.records.change(change, |_| ()))
     }
 
-    fn look<T: Send + 'static>(
+    fn read<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+        read: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
     ) -> T {
-        wait(self.records.look(look)).unwrap()
+        wait(self.records.read(read)).unwrap()
     }
 
     fn count(&self, hash: InfoHash, count: u32) {
@@ -132,14 +132,14 @@ fn what_is_recorded_is_there_the_next_time() {
         assert!(running.records.is_durable());
         let added = running.change(move |db| tokens::insert(db, token(round))).unwrap();
         assert_eq!(added.id, i64::from(round));
-        assert_eq!(running.look(tokens::all).len(), usize::from(round));
+        assert_eq!(running.read(tokens::all).len(), usize::from(round));
         running.count(hash(round), 3);
         running.count(hash(round), 7);
         running.count(hash(round), 5);
         running.end();
     }
     let running = Running::start(Some(&folder));
-    let counts = running.look(downloads);
+    let counts = running.read(downloads);
     assert_eq!(counts, [(hash(1), 7), (hash(2), 7), (hash(3), 7)]);
     running.end();
     let mode = std::os::unix::fs::PermissionsExt::mode(
@@ -153,9 +153,9 @@ fn without_a_folder_they_are_in_memory() {
     let running = Running::start(None);
     assert!(!running.records.is_durable());
     running.change(|db| lists::insert(db, List::Deny, &[hash(1), hash(2), hash(1)])).unwrap();
-    assert_eq!(running.look(|db| lists::page(db, List::Deny, None, 9)), [hash(1), hash(2)]);
-    assert!(running.look(|db| lists::page(db, List::Allow, None, 9)).is_empty());
-    assert_eq!(running.look(|db| lists::page(db, List::Deny, Some(hash(1)), 9)), [hash(2)]);
+    assert_eq!(running.read(|db| lists::page(db, List::Deny, None, 9)), [hash(1), hash(2)]);
+    assert!(running.read(|db| lists::page(db, List::Allow, None, 9)).is_empty());
+    assert_eq!(running.read(|db| lists::page(db, List::Deny, Some(hash(1)), 9)), [hash(2)]);
     running.end();
 }
 
@@ -180,12 +180,12 @@ fn a_change_that_fails_leaves_no_trace_and_takes_no_other_with_it() {
     let thread = thread::spawn(move || writer.run(&mut Counted::default(), Duration::from_secs(9)));
     let outcomes = wait(async { tokio::join!(one, two, three) });
     assert!(outcomes.0.is_ok() && outcomes.2.is_ok());
-    assert_eq!(outcomes.1, Err(Failure::Conflict));
+    assert_eq!(outcomes.1, Err(RecordsError::Conflict));
     assert_eq!(applied.load(Relaxed), 2);
-    let digests = wait(records.look(tokens::all)).unwrap();
+    let digests = wait(records.read(tokens::all)).unwrap();
     assert_eq!(digests.iter().map(|row| row.digest[0]).collect::<Vec<_>>(), [1, 2, 4, 5]);
     assert_eq!(records.health().changes.load(Relaxed), 2);
-    assert_eq!(records.health().waiting.load(Relaxed), 0);
+    assert_eq!(records.health().changes_pending.load(Relaxed), 0);
     records.close().blocking_recv().unwrap();
     thread.join().unwrap();
 }
@@ -207,18 +207,18 @@ fn a_full_disk_is_told_of_and_counts_wait_for_room() {
         }
         assert!(kept < 200, "the disk is never full");
     };
-    assert_eq!(failure, Failure::Full);
+    assert_eq!(failure, RecordsError::DiskFull);
     assert!(kept > 0);
     let many = (0..=255).map(|byte| (InfoHash([byte; 20]), 1));
     many.for_each(|(hash, count)| running.count(hash, count));
     let health = running.records.health();
-    until(|| health.unflushed.load(Relaxed) == 256);
+    until(|| health.counts_pending.load(Relaxed) == 256);
     // What was there is still served, and what needs no room is still taken.
-    assert!(running.look(|db| lists::page(db, List::Allow, None, 9)).len() == 9);
+    assert!(running.read(|db| lists::page(db, List::Allow, None, 9)).len() == 9);
     running.change(|db| db.execute("DELETE FROM allowed", []).map(drop)).unwrap();
-    until(|| health.unflushed.load(Relaxed) == 0);
-    assert_eq!(running.look(downloads).len(), 256);
-    assert!(health.failures[Failure::Full.index()].load(Relaxed) >= 2);
+    until(|| health.counts_pending.load(Relaxed) == 0);
+    assert_eq!(running.read(downloads).len(), 256);
+    assert!(health.failures[RecordsError::DiskFull.index()].load(Relaxed) >= 2);
     running.end();
 }
 
@@ -228,14 +228,14 @@ fn a_file_that_another_process_holds_is_told_of_and_counts_wait() {
     let running = Running::start(Some(&folder));
     let other = Connection::open(folder.file()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert_eq!(running.change(|db| tokens::insert(db, token(1))), Err(Failure::Locked));
+    assert_eq!(running.change(|db| tokens::insert(db, token(1))), Err(RecordsError::Locked));
     running.count(hash(9), 9);
     let health = running.records.health();
-    until(|| health.unflushed.load(Relaxed) == 1);
-    assert!(running.look(tokens::all).is_empty(), "it can still be looked at");
+    until(|| health.counts_pending.load(Relaxed) == 1);
+    assert!(running.read(tokens::all).is_empty(), "it can still be looked at");
     other.execute_batch("COMMIT").unwrap();
-    until(|| health.unflushed.load(Relaxed) == 0);
-    assert_eq!(running.look(downloads), [(hash(9), 9)]);
+    until(|| health.counts_pending.load(Relaxed) == 0);
+    assert_eq!(running.read(downloads), [(hash(9), 9)]);
     running.end();
 }
 
@@ -292,16 +292,16 @@ fn totals_add_up_and_stay_below_the_bound() {
     let id = running.change(move |db| keys::insert(db, row)).unwrap().id;
     assert_eq!(
         running.change(move |db| keys::insert(db, again)).map(|_| ()),
-        Err(Failure::Conflict)
+        Err(RecordsError::Conflict)
     );
-    let mut unflushed = Unflushed::default();
-    unflushed.add(id, Totals { uploaded: 5, seeding_s: 1, ..Totals::default() });
-    unflushed.add(id, Totals { uploaded: u64::MAX, seeding_s: 2, ..Totals::default() });
-    unflushed.first_uses = vec![(id, 77), (id, 78)];
+    let mut pending = PendingCounts::default();
+    pending.add(id, Totals { uploaded: 5, seeding_s: 1, ..Totals::default() });
+    pending.add(id, Totals { uploaded: u64::MAX, seeding_s: 2, ..Totals::default() });
+    pending.first_uses = vec![(id, 77), (id, 78)];
     running
-        .change(move |db| counts::write(db, &unflushed).and_then(|_| counts::write(db, &unflushed)))
+        .change(move |db| counts::write(db, &pending).and_then(|_| counts::write(db, &pending)))
         .unwrap();
-    let found = running.look(move |db| keys::one(db, id)).unwrap();
+    let found = running.read(move |db| keys::one(db, id)).unwrap();
     assert_eq!(found.totals.seeding_s, 6);
     assert_eq!(found.totals.uploaded, i64::MAX as u64 / 2);
     assert_eq!(found.first_used, Some(77));

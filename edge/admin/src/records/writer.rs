@@ -13,8 +13,8 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
-use super::tables::counts::{self, Unflushed};
-use super::{Failure, Health};
+use super::tables::counts::{self, PendingCounts};
+use super::{RecordsError, RecordsHealth};
 
 /// Changes in one commit.
 const BATCH_MAX: usize = 256;
@@ -22,60 +22,64 @@ const BATCH_MAX: usize = 256;
 const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
 
 /// Where counts come from.
-pub trait Counts: Send {
-    /// Adds what has changed since the last call to `unflushed`. They are gone from where they were.
-    fn collect(&mut self, unflushed: &mut Unflushed);
+pub trait CountSource: Send {
+    /// Adds what has changed since the last call to `pending`. They are gone from where they were.
+    fn collect(&mut self, pending: &mut PendingCounts);
     /// Hears that all of it is on the disk now, and which keys have been used for the first time ever.
-    fn written(&mut self, _first_uses: &[u32]) {}
+    fn on_written(&mut self, _first_uses: &[u32]) {}
 }
 
 /// What the writer is asked for.
-pub(super) enum Job {
+pub(super) enum WriterRequest {
     Change(Box<dyn Task>),
-    Look(Box<dyn Task>),
+    Read(Box<dyn Task>),
     Close(oneshot::Sender<()>),
 }
 
 /// A change, or a look, whose types are forgotten.
 pub(super) trait Task: Send {
-    fn run(&mut self, connection: &Connection) -> Result<(), Failure>;
+    fn run(&mut self, connection: &Connection) -> Result<(), RecordsError>;
     /// Puts it in force and says so to whoever waits; or says why not.
-    fn settle(self: Box<Self>, outcome: Result<(), Failure>);
+    fn complete(self: Box<Self>, outcome: Result<(), RecordsError>);
 }
 
 /// A change with what comes after it.
-pub(super) struct Pending<T, C, A> {
+pub(super) struct TypedTask<T, C, A> {
     change: Option<C>,
     apply: A,
     made: Option<T>,
-    reply: oneshot::Sender<Result<T, Failure>>,
+    reply: oneshot::Sender<Result<T, RecordsError>>,
 }
 
-impl<T, C, A> Pending<T, C, A> {
-    pub(super) fn new(change: C, apply: A, reply: oneshot::Sender<Result<T, Failure>>) -> Self {
+impl<T, C, A> TypedTask<T, C, A> {
+    pub(super) fn new(
+        change: C,
+        apply: A,
+        reply: oneshot::Sender<Result<T, RecordsError>>,
+    ) -> Self {
         Self { change: Some(change), apply, made: None, reply }
     }
 }
 
-impl<T, C, A> Task for Pending<T, C, A>
+impl<T, C, A> Task for TypedTask<T, C, A>
 where
     T: Send,
     C: FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send,
     A: FnOnce(&T) + Send,
 {
-    fn run(&mut self, connection: &Connection) -> Result<(), Failure> {
-        let change = self.change.take().ok_or(Failure::Stopped)?;
-        self.made = Some(change(connection).map_err(Failure::new)?);
+    fn run(&mut self, connection: &Connection) -> Result<(), RecordsError> {
+        let change = self.change.take().ok_or(RecordsError::Stopped)?;
+        self.made = Some(change(connection).map_err(RecordsError::new)?);
         Ok(())
     }
 
-    fn settle(self: Box<Self>, outcome: Result<(), Failure>) {
+    fn complete(self: Box<Self>, outcome: Result<(), RecordsError>) {
         let answer = match (outcome, self.made) {
             (Ok(()), Some(made)) => {
                 (self.apply)(&made);
                 Ok(made)
             }
-            (Ok(()), None) => Err(Failure::Stopped),
+            (Ok(()), None) => Err(RecordsError::Stopped),
             (Err(failure), _) => Err(failure),
         };
         // Whoever asked may have gone. What is done is done.
@@ -86,15 +90,19 @@ where
 /// The only one that writes.
 pub struct Writer {
     connection: Connection,
-    queue: Receiver<Job>,
-    health: Arc<Health>,
+    queue: Receiver<WriterRequest>,
+    health: Arc<RecordsHealth>,
     complained: Option<Instant>,
     /// Whether something was committed since the last checkpoint.
     is_dirty: bool,
 }
 
 impl Writer {
-    pub(super) fn new(connection: Connection, queue: Receiver<Job>, health: Arc<Health>) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        queue: Receiver<WriterRequest>,
+        health: Arc<RecordsHealth>,
+    ) -> Self {
         Self { connection, queue, health, complained: None, is_dirty: false }
     }
 
@@ -111,8 +119,8 @@ impl Writer {
     }
 
     /// Writes until told to end: changes as they come, counts every `period`.
-    pub fn run(mut self, counts: &mut dyn Counts, period: Duration) {
-        let mut unflushed = Unflushed::default();
+    pub fn run(mut self, counts: &mut dyn CountSource, period: Duration) {
+        let mut pending = PendingCounts::default();
         let mut due = Instant::now() + period;
         let mut closed = None;
         while closed.is_none() {
@@ -123,12 +131,12 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() >= due {
-                self.flush(counts, &mut unflushed);
+                self.flush(counts, &mut pending);
                 self.checkpoint();
                 due = Instant::now() + period;
             }
         }
-        self.flush(counts, &mut unflushed);
+        self.flush(counts, &mut pending);
         self.checkpoint();
         if let Some(closed) = closed {
             let _ = closed.send(());
@@ -136,21 +144,21 @@ impl Writer {
     }
 
     /// Serves a job and those that wait behind it. Gives whom to tell of the end, if it is one.
-    fn serve(&mut self, first: Job) -> Option<oneshot::Sender<()>> {
+    fn serve(&mut self, first: WriterRequest) -> Option<oneshot::Sender<()>> {
         let mut tasks = Vec::new();
         let mut next = Some(first);
         let mut closed = None;
-        while let Some(job) = next {
-            match job {
-                Job::Change(task) => tasks.push(task),
-                Job::Look(mut task) => {
+        while let Some(request) = next {
+            match request {
+                WriterRequest::Change(task) => tasks.push(task),
+                WriterRequest::Read(mut task) => {
                     // In memory nobody else looks: it sees what is committed, as elsewhere.
                     self.commit(std::mem::take(&mut tasks));
-                    self.health.waiting.fetch_sub(1, Ordering::Relaxed);
+                    self.health.changes_pending.fetch_sub(1, Ordering::Relaxed);
                     let looked = task.run(&self.connection);
-                    task.settle(looked);
+                    task.complete(looked);
                 }
-                Job::Close(reply) => closed = Some(reply),
+                WriterRequest::Close(reply) => closed = Some(reply),
             }
             next = if tasks.len() < BATCH_MAX { self.queue.try_recv().ok() } else { None };
         }
@@ -171,19 +179,22 @@ impl Writer {
             Err(failure) => vec![Err(failure); tasks.len()],
         };
         // Whoever sees that nothing waits sees it on the disk.
-        self.health.waiting.fetch_sub(count, Ordering::Release);
+        self.health.changes_pending.fetch_sub(count, Ordering::Release);
         for (task, outcome) in tasks.into_iter().zip(outcomes) {
             match &outcome {
                 Ok(()) => drop(self.health.changes.fetch_add(1, Ordering::Relaxed)),
                 Err(failure) => self.report(failure, "a change was not recorded"),
             }
-            task.settle(outcome);
+            task.complete(outcome);
         }
     }
 
     /// What became of each; or why nothing of all came to be.
-    fn transact(&self, tasks: &mut [Box<dyn Task>]) -> Result<Vec<Result<(), Failure>>, Failure> {
-        let say = |sql| self.connection.execute_batch(sql).map_err(Failure::new);
+    fn transact(
+        &self,
+        tasks: &mut [Box<dyn Task>],
+    ) -> Result<Vec<Result<(), RecordsError>>, RecordsError> {
+        let say = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
         say("BEGIN IMMEDIATE")?;
         let mut outcomes = Vec::with_capacity(tasks.len());
         for task in tasks {
@@ -191,7 +202,7 @@ impl Writer {
             let outcome = task.run(&self.connection);
             // Some failures, as that of a full disk, end the whole transaction.
             if self.connection.is_autocommit() {
-                return Err(outcome.err().unwrap_or(Failure::Stopped));
+                return Err(outcome.err().unwrap_or(RecordsError::Stopped));
             }
             let end =
                 if outcome.is_ok() { "RELEASE task" } else { "ROLLBACK TO task; RELEASE task" };
@@ -203,7 +214,7 @@ impl Writer {
         Ok(outcomes)
     }
 
-    fn or_roll_back(&self, done: Result<(), Failure>) -> Result<(), Failure> {
+    fn or_roll_back(&self, done: Result<(), RecordsError>) -> Result<(), RecordsError> {
         if done.is_err() && !self.connection.is_autocommit() {
             // It fails only where there is nothing left to take back.
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -212,40 +223,42 @@ impl Writer {
     }
 
     /// Writes counts, or keeps them for the next time.
-    fn flush(&mut self, counts: &mut dyn Counts, unflushed: &mut Unflushed) {
-        counts.collect(unflushed);
-        if unflushed.is_empty() {
+    fn flush(&mut self, counts: &mut dyn CountSource, pending: &mut PendingCounts) {
+        counts.collect(pending);
+        if pending.is_empty() {
             self.health.lag_s.store(0, Ordering::Relaxed);
             return;
         }
-        let waiting_since = unflushed.tidy();
+        let waiting_since = pending.tidy();
         let begun = Instant::now();
-        let written = self.write_counts(unflushed);
+        let written = self.write_counts(pending);
         match written {
             Ok(first_uses) => {
-                self.health.flush_us.store(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
-                self.health.flushed.fetch_add(unflushed.len() as u64, Ordering::Relaxed);
-                self.health.unflushed.store(0, Ordering::Relaxed);
+                self.health
+                    .last_flush_us
+                    .store(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+                self.health.counts_written.fetch_add(pending.len() as u64, Ordering::Relaxed);
+                self.health.counts_pending.store(0, Ordering::Relaxed);
                 self.health.lag_s.store(0, Ordering::Relaxed);
-                counts.written(&first_uses);
-                *unflushed = Unflushed::default();
+                counts.on_written(&first_uses);
+                *pending = PendingCounts::default();
                 self.is_dirty = true;
             }
             Err(failure) => {
-                self.health.unflushed.store(unflushed.len() as u64, Ordering::Relaxed);
+                self.health.counts_pending.store(pending.len() as u64, Ordering::Relaxed);
                 self.health.lag_s.store(waiting_since.elapsed().as_secs(), Ordering::Relaxed);
                 self.report(&failure, "counts are kept for the next try");
             }
         }
     }
 
-    fn write_counts(&self, unflushed: &Unflushed) -> Result<Vec<u32>, Failure> {
-        let say = |sql| self.connection.execute_batch(sql).map_err(Failure::new);
+    fn write_counts(&self, pending: &PendingCounts) -> Result<Vec<u32>, RecordsError> {
+        let say = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
         // Nobody was told of these. The next change that is acknowledged syncs them, too.
         say("PRAGMA synchronous = NORMAL")?;
         let write = || {
             say("BEGIN IMMEDIATE")?;
-            let written = counts::write(&self.connection, unflushed).map_err(Failure::new);
+            let written = counts::write(&self.connection, pending).map_err(RecordsError::new);
             let first_uses = written.inspect_err(|_| {
                 let _ = say("ROLLBACK");
             })?;
@@ -266,10 +279,10 @@ impl Writer {
     }
 
     /// Counts a failure, and speaks of it now and then.
-    fn report(&mut self, failure: &Failure, consequence: &str) {
+    fn report(&mut self, failure: &RecordsError, consequence: &str) {
         self.health.count(failure);
         // Who asks for what is there already is told so; it is nobody else's business.
-        if *failure == Failure::Conflict {
+        if *failure == RecordsError::Conflict {
             return;
         }
         if self.complained.is_none_or(|last| last.elapsed() >= COMPLAINT_PERIOD) {

@@ -1,4 +1,4 @@
-//! What a line of the log says, and how it is written.
+//! A line of the log, as text or JSON.
 
 use std::fmt::{Debug, Write};
 
@@ -10,7 +10,7 @@ use tracing::{Event, Level, Metadata};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// A message, and fields behind it.
+/// A message with fields.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     message: String,
@@ -22,20 +22,20 @@ impl Line {
         Self { message, fields: Map::new() }
     }
 
-    /// What an event says.
-    pub(super) fn of(event: &Event<'_>) -> Self {
+    /// Returns the line for an event.
+    pub(super) fn from_event(event: &Event<'_>) -> Self {
         let mut line = Self::default();
         event.record(&mut line);
         line
     }
 
-    /// The same with one more field.
+    /// Adds a field.
     pub(super) fn with(mut self, name: &str, value: Value) -> Self {
         self.fields.insert(name.into(), value);
         self
     }
 
-    /// All of it, for people.
+    /// Returns message and fields as text.
     pub(super) fn text(&self) -> String {
         let mut text = self.message.clone();
         for (name, value) in &self.fields {
@@ -99,7 +99,7 @@ struct Fields<'a> {
 }
 
 impl Form {
-    /// Writes a line, with its end.
+    /// Writes a line and its line feed.
     pub(super) fn write(self, out: &mut String, metadata: &Metadata<'_>, line: &Line) {
         let mut timestamp = String::new();
         // Writing to a `String` cannot fail, here and below.
@@ -110,7 +110,10 @@ impl Form {
                 let fields = Fields { message: &line.message, more: &line.fields };
                 let (timestamp, target) = (timestamp.as_str(), metadata.target());
                 let json = Json { timestamp, level: level.as_str(), area, target, fields };
-                *out += &serde_json::to_string(&json).unwrap_or_default();
+                // Strings and maps with string keys always serialize.
+                let text = serde_json::to_string(&json);
+                debug_assert!(text.is_ok());
+                *out += &text.unwrap_or_default();
             }
             Self::Text { has_colours } => {
                 let (on, off) = if has_colours { (colour(*level), "\x1b[0m") } else { ("", "") };
@@ -122,7 +125,7 @@ impl Form {
     }
 }
 
-/// What comes from outside neither begins lines nor speaks to the terminal.
+/// Escapes control characters: text from outside can neither start a line nor control the terminal.
 fn write_printable(out: &mut String, text: &str) {
     for char in text.chars() {
         if char.is_control() {
@@ -148,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// Somebody's description of an event, as the macros make it.
+    /// Returns metadata as the macros create it.
     fn metadata() -> &'static Metadata<'static> {
         let place = tracing::callsite! {
             name: "x",
@@ -167,18 +170,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_text_are_lines() {
-        let line = Line::new("a\nb\u{1b}[31mc é".into()).with("left_out", 7.into());
+    fn escapes_control_characters_in_text() {
+        let line = Line::new("a\nb\u{1b}[31mc é".into()).with("omitted", 7.into());
         let text = written(Form::Text { has_colours: false }, &line);
         let (_, rest) = text.split_once(' ').unwrap();
-        assert_eq!(rest, " INFO records: a\\nb\\u{1b}[31mc é left_out=7\n");
+        assert_eq!(rest, " INFO records: a\\nb\\u{1b}[31mc é omitted=7\n");
         let text = written(Form::Text { has_colours: true }, &line);
         assert!(text.contains(" \u{1b}[32m INFO\u{1b}[0m records: a"), "{text}");
     }
 
     #[test]
-    fn lines_of_json_are_json() {
-        let line = Line::new("a \"b\"\n".into()).with("left_out", 7.into());
+    fn writes_one_json_object_per_line() {
+        let line = Line::new("a \"b\"\n".into()).with("omitted", 7.into());
         let text = written(Form::Json, &line);
         assert_eq!(text.matches('\n').count(), 1);
         let json: Value = serde_json::from_str(&text).unwrap();
@@ -186,6 +189,6 @@ mod tests {
         assert!(time.ends_with('Z') && time.contains('T'), "{time}");
         assert_eq!((&json["level"], &json["area"]), (&"INFO".into(), &"records".into()));
         assert_eq!(json["target"], "tidegate_admin::records");
-        assert_eq!(json["fields"], serde_json::json!({ "message": "a \"b\"\n", "left_out": 7 }));
+        assert_eq!(json["fields"], serde_json::json!({ "message": "a \"b\"\n", "omitted": 7 }));
     }
 }

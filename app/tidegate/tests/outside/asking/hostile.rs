@@ -230,11 +230,7 @@ fn websockets_that_are_none() {
         (closed, "lost", "has closed the WebSocket with code 1008"),
         (vec![0x88, 0], "lost", "has closed the WebSocket with no code"),
         (vec![0xff; 20], "garbled", "a broken frame: a reserved bit"),
-        (
-            vec![0x81, 127, 0, 0, 0, 1, 0, 0, 0, 0],
-            "garbled",
-            "a broken frame: the message is too big",
-        ),
+        (vec![0x81, 127, 0, 0, 0, 1, 0, 0, 0, 0], "garbled", "a broken frame: message too big"),
         (text("<html>"), "garbled", "\"<html>\", which is no message of a tracker"),
         (text("{}"), "garbled", "no message of a tracker"),
         (text(r#"{"failure reason":"not \"you\""}"#), "refused", "refused: not \"you\""),

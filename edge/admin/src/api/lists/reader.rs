@@ -8,7 +8,7 @@ pub(super) struct Reader {
     format: Format,
     hashes: Vec<InfoHash>,
     /// A hash, or a line, that goes on in the next piece.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
     /// From 1.
     line: usize,
 }
@@ -18,12 +18,12 @@ enum Format {
     Text,
     /// Within a comment.
     Comment,
-    Json(Place),
+    Json(JsonState),
 }
 
 /// What may come next in the array.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum JsonState {
     Start,
     /// The first string, or the end.
     First,
@@ -45,11 +45,11 @@ fn line_len(text: &[u8]) -> usize {
 
 impl Reader {
     pub(super) fn text() -> Self {
-        Self { format: Format::Text, hashes: Vec::new(), begun: Vec::new(), line: 1 }
+        Self { format: Format::Text, hashes: Vec::new(), partial: Vec::new(), line: 1 }
     }
 
     pub(super) fn json() -> Self {
-        Self { format: Format::Json(Place::Start), ..Self::text() }
+        Self { format: Format::Json(JsonState::Start), ..Self::text() }
     }
 
     /// How many hashes there are.
@@ -75,7 +75,7 @@ impl Reader {
 
     /// Takes a line that is a v1 hash and nothing else, as most are; gives what is behind it.
     fn plain_line<'a>(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
-        if self.format != Format::Text || !self.begun.is_empty() {
+        if self.format != Format::Text || !self.partial.is_empty() {
             return None;
         }
         let (line, rest) = text.split_first_chunk::<40>()?;
@@ -88,7 +88,7 @@ impl Reader {
     /// All hashes, if the body may end here.
     pub(super) fn end(mut self) -> Result<Vec<InfoHash>, String> {
         match self.format {
-            Format::Json(Place::End) => {}
+            Format::Json(JsonState::End) => {}
             Format::Json(_) => return Err("the array does not end".into()),
             Format::Text | Format::Comment => self.end_line()?,
         }
@@ -107,7 +107,7 @@ impl Reader {
             (Format::Text, byte) => {
                 // Blanks around a hash do not count; those within it make it none.
                 let is_blank = byte.is_ascii_whitespace();
-                if !is_blank || !self.begun.is_empty() {
+                if !is_blank || !self.partial.is_empty() {
                     self.keep(byte)?;
                 }
             }
@@ -116,21 +116,21 @@ impl Reader {
         Ok(())
     }
 
-    fn json_byte(&mut self, place: Place, byte: u8) -> Result<Place, String> {
+    fn json_byte(&mut self, place: JsonState, byte: u8) -> Result<JsonState, String> {
         Ok(match (place, byte) {
-            (Place::Inside, b'"') => {
+            (JsonState::Inside, b'"') => {
                 self.take()?;
-                Place::Behind
+                JsonState::Behind
             }
-            (Place::Inside, byte) => {
+            (JsonState::Inside, byte) => {
                 self.keep(byte)?;
-                Place::Inside
+                JsonState::Inside
             }
             (place, b' ' | b'\t' | b'\r' | b'\n') => place,
-            (Place::Start, b'[') => Place::First,
-            (Place::First | Place::Next, b'"') => Place::Inside,
-            (Place::First | Place::Behind, b']') => Place::End,
-            (Place::Behind, b',') => Place::Next,
+            (JsonState::Start, b'[') => JsonState::First,
+            (JsonState::First | JsonState::Next, b'"') => JsonState::Inside,
+            (JsonState::First | JsonState::Behind, b']') => JsonState::End,
+            (JsonState::Behind, b',') => JsonState::Next,
             _ => {
                 let at = self.hashes.len() + 1;
                 return Err(format!("an array of strings is due, but not so at item {at}"));
@@ -140,23 +140,23 @@ impl Reader {
 
     fn keep(&mut self, byte: u8) -> Result<(), String> {
         // Room for blanks behind a hash.
-        if self.begun.len() > 4 * HASH_MAX {
+        if self.partial.len() > 4 * HASH_MAX {
             return Err(format!("{}: too long for an info hash", self.place()));
         }
-        self.begun.push(byte);
+        self.partial.push(byte);
         Ok(())
     }
 
     fn end_line(&mut self) -> Result<(), String> {
-        let len = self.begun.trim_ascii_end().len();
-        self.begun.truncate(len);
-        if self.begun.is_empty() { Ok(()) } else { self.take() }
+        let len = self.partial.trim_ascii_end().len();
+        self.partial.truncate(len);
+        if self.partial.is_empty() { Ok(()) } else { self.take() }
     }
 
     fn take(&mut self) -> Result<(), String> {
-        let hash = InfoHash::from_hex(&self.begun);
+        let hash = InfoHash::from_hex(&self.partial);
         self.hashes.push(hash.map_err(|error| format!("{}: {error}", self.place()))?);
-        self.begun.clear();
+        self.partial.clear();
         Ok(())
     }
 

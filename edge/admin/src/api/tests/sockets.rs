@@ -11,9 +11,9 @@ use tracker::{ListenerPolicy, ListenerPolicyId, RequestKind};
 use types::Refusal;
 
 use super::super::*;
-use crate::bounded::Bounds;
 use crate::events::EventKind;
-use crate::images::Collector;
+use crate::listener::ConnectionLimits;
+use crate::restore::CountCollector;
 use crate::{Service, metrics, serve_within};
 
 const TOKEN: &str = "tg_0123456789abcdefghijABCDEFGHIJ01";
@@ -28,9 +28,9 @@ struct Clocks {
 }
 
 impl Clocks {
-    fn moment(&self) -> Moment {
+    fn clock_reading(&self) -> ClockReading {
         let tick = Tick(self.tick.load(Ordering::SeqCst));
-        Moment { time: self.time.load(Ordering::SeqCst), tick }
+        ClockReading { time: self.time.load(Ordering::SeqCst), tick }
     }
 
     fn pass(&self, seconds: u32) {
@@ -49,30 +49,30 @@ struct World {
 }
 
 impl World {
-    fn start(silence: Duration) -> Self {
+    fn start(idle_timeout: Duration) -> Self {
         let clocks = Arc::new(Clocks::default());
         clocks.time.store(1_000_000, Ordering::SeqCst);
         clocks.tick.store(100, Ordering::SeqCst);
         let (records, writer) = Records::open(None).unwrap();
-        let figures = Arc::new(metrics::tests::figures());
+        let sources = Arc::new(metrics::tests::sources());
         let (ticks, times, moments) = (clocks.clone(), clocks.clone(), clocks.clone());
-        let means = Means {
-            figures: Arc::clone(&figures),
+        let deps = ApiDeps {
+            sources: Arc::clone(&sources),
             records: Arc::new(records),
             control: Box::new(drop),
-            clock: Box::new(move || ticks.moment().tick),
-            time: Box::new(move || times.moment().time),
-            deliver: Arc::new(|_| Box::pin(async { Ok(204) })),
+            clock: Box::new(move || ticks.clock_reading().tick),
+            time: Box::new(move || times.clock_reading().time),
+            send_post: Arc::new(|_| Box::pin(async { Ok(204) })),
             traces: None,
         };
         let token = Some(TOKEN.into());
         let options = ApiOptions { token, wrong_tokens_per_min: 60_000, ..ApiOptions::default() };
-        let (api, _) = Api::new(means, options, &writer).unwrap();
+        let (api, _) = Api::new(deps, options, &writer).unwrap();
         let api = Arc::new(api);
         let hub = Arc::clone(api.hub());
-        let tracker = Arc::clone(&figures.tracker);
+        let tracker = Arc::clone(&sources.tracker);
         thread::spawn(move || {
-            let mut collector = Collector::new(tracker, hub, move || moments.moment());
+            let mut collector = CountCollector::new(tracker, hub, move || moments.clock_reading());
             writer.run(&mut collector, Duration::from_millis(20));
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -80,10 +80,10 @@ impl World {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let api_of = Some(Arc::clone(&api));
-        let service = Service { figures, api: api_of, tls: None, lower_priority: || {} };
-        let bounds = Bounds { connections: 16, silence };
+        let service = Service { sources, api: api_of, tls: None, lower_priority: || {} };
+        let limits = ConnectionLimits { connections: 16, idle_timeout };
         let server = thread::spawn(move || {
-            serve_within(bounds, vec![listener], &service, stopped).unwrap();
+            serve_within(limits, vec![listener], &service, stopped).unwrap();
         });
         Self { clocks, api, address, stop, server: Some(server) }
     }
@@ -117,7 +117,7 @@ impl World {
 
     /// What an announce by that key comes to.
     fn admit(&self, key: &str) -> Result<(), Refusal> {
-        let (tracker, tick) = (self.api.tracker(), self.clocks.moment().tick);
+        let (tracker, tick) = (self.api.tracker(), self.clocks.clock_reading().tick);
         let (kind, key) = (RequestKind::Announce, Some(key.as_bytes()));
         tracker.view(tick).authorize(ListenerPolicyId(0), HOME, kind, key).map(drop)
     }
@@ -151,7 +151,7 @@ fn nothing_that_has_ended_comes_back_with_the_clock() {
     let bans = || world.expect(200, "GET /bans", None)["bans"].clone();
     let is_banned = || {
         let ip = [192, 0, 2, 1].into();
-        world.api.tracker().bans().contains(world.clocks.moment().tick, ip)
+        world.api.tracker().bans().contains(world.clocks.clock_reading().tick, ip)
     };
     // Set back while all of it is good: it stays good, for as long as it has left.
     world.clocks.time.store(400_000, Ordering::SeqCst);
@@ -213,7 +213,7 @@ fn who_listens_but_never_reads_holds_nobody_up_and_is_closed() {
     for at in 0..EVENTS / STEP {
         for number in 0..STEP {
             let data = json!({ "text": padding, "number": number });
-            world.api.hub().tell(EventKind::Warning, data);
+            world.api.hub().publish(EventKind::Warning, data);
         }
         // Whoever reads misses nothing.
         read.extend(numbers_up_to(&mut reader, (at + 1) * STEP));

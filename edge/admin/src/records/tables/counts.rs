@@ -11,7 +11,7 @@ use super::bans::{self, BanRow};
 
 /// Counts on their way to the disk.
 #[derive(Debug, Default)]
-pub struct Unflushed {
+pub struct PendingCounts {
     /// Download counts as they are now. Of several for one torrent the highest counts.
     pub downloads: Vec<(InfoHash, u32)>,
     /// What is to be added to keys, by their numbers.
@@ -23,7 +23,7 @@ pub struct Unflushed {
     since: Option<Instant>,
 }
 
-impl Unflushed {
+impl PendingCounts {
     /// Adds to a key's totals.
     pub fn add(&mut self, key: u32, delta: Totals) {
         let totals = self.totals.entry(key).or_default();
@@ -55,21 +55,21 @@ impl Unflushed {
 /// Writes all. Gives the keys that were used for the first time ever.
 pub(in super::super) fn write(
     connection: &Connection,
-    unflushed: &Unflushed,
+    pending: &PendingCounts,
 ) -> Result<Vec<u32>, rusqlite::Error> {
     // Another process, from which this one took over, may have counted further.
     let mut download = connection.prepare(
         "INSERT INTO downloads (hash, count) VALUES (?1, ?2)
          ON CONFLICT (hash) DO UPDATE SET count = max(count, excluded.count)",
     )?;
-    for (hash, count) in &unflushed.downloads {
+    for (hash, count) in &pending.downloads {
         download.execute(params![hash.0, count])?;
     }
     let mut total = connection.prepare(
         "UPDATE keys SET uploaded = min(uploaded + ?2, ?6), downloaded = min(downloaded + ?3, ?6),
              seeding_s = min(seeding_s + ?4, ?6), announces = min(announces + ?5, ?6) WHERE id = ?1",
     )?;
-    for (key, totals) in &unflushed.totals {
+    for (key, totals) in &pending.totals {
         let Totals { uploaded, downloaded, seeding_s, announces } = *totals;
         let [up, down, seeding, announces] =
             [uploaded, downloaded, seeding_s, announces].map(bounded);
@@ -78,12 +78,12 @@ pub(in super::super) fn write(
     let mut first = connection
         .prepare("UPDATE keys SET first_used = ?2 WHERE id = ?1 AND first_used IS NULL")?;
     let mut firsts = Vec::new();
-    for (key, at) in &unflushed.first_uses {
+    for (key, at) in &pending.first_uses {
         if first.execute(params![key, at])? > 0 {
             firsts.push(*key);
         }
     }
-    bans::put(connection, &unflushed.bans)?;
+    bans::put(connection, &pending.bans)?;
     Ok(firsts)
 }
 

@@ -17,7 +17,7 @@ use types::{Family, InfoHash};
 
 /// How trackers are reached.
 #[derive(Args)]
-pub(crate) struct Way {
+pub(crate) struct ConnectArgs {
     /// How long each answer is waited for.
     #[arg(long, value_name = "SECONDS", default_value_t = 20,
           value_parser = value_parser!(u32).range(1..=3600))]
@@ -39,24 +39,24 @@ pub(crate) struct Way {
     pub(crate) json: bool,
 }
 
-impl Way {
+impl ConnectArgs {
     /// The same for sessions.
-    pub(crate) fn manner(&self) -> Result<Manner, WrongUse> {
+    pub(crate) fn manner(&self) -> Result<Manner, UsageError> {
         let trust = match self.authorities()? {
             Some(authorities) => Trust::Authorities(authorities),
             None => Trust::KeyHolder,
         };
-        let tls = tls::config(&trust).map_err(|error| WrongUse(error.to_string()))?;
+        let tls = tls::config(&trust).map_err(|error| UsageError(error.to_string()))?;
         Ok(Manner::new(self.timeout(), Arc::new(tls)))
     }
 
     /// Who is believed; nothing: everybody.
-    pub(crate) fn authorities(&self) -> Result<Option<Arc<RootCertStore>>, WrongUse> {
+    pub(crate) fn authorities(&self) -> Result<Option<Arc<RootCertStore>>, UsageError> {
         if self.no_verify {
             return Ok(None);
         }
         let authorities = tls::authorities(self.ca.as_deref());
-        authorities.map(|it| Some(Arc::new(it))).map_err(|bad| WrongUse(format!("--ca: {bad}")))
+        authorities.map(|it| Some(Arc::new(it))).map_err(|bad| UsageError(format!("--ca: {bad}")))
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -74,38 +74,38 @@ impl Way {
 
 /// The command makes no sense as it was given: a sentence.
 #[derive(Debug)]
-pub(crate) struct WrongUse(pub(crate) String);
+pub(crate) struct UsageError(pub(crate) String);
 
 /// How a command ends: 0 if all was well, 1 if something was not, 2 if it was not understood.
-pub(crate) fn exit(done: Result<bool, WrongUse>) -> ExitCode {
+pub(crate) fn exit(done: Result<bool, UsageError>) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(WrongUse(text)) => {
-            complain(text);
+        Err(UsageError(text)) => {
+            print_error(text);
             ExitCode::from(2)
         }
     }
 }
 
 /// Says what is wrong. Standard error is the last resort; if it is closed, the exit code still tells.
-pub(crate) fn complain(text: impl fmt::Display) {
+pub(crate) fn print_error(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "tidegate: {text}");
 }
 
 /// Prints, and says whether anybody still reads: `head` may have seen enough.
-pub(crate) fn print(text: &dyn fmt::Display) -> Result<bool, WrongUse> {
+pub(crate) fn print(text: &dyn fmt::Display) -> Result<bool, UsageError> {
     let mut out = io::stdout();
     match write!(out, "{text}").and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(WrongUse(format!("cannot print: {error}"))),
+        Err(error) => Err(UsageError(format!("cannot print: {error}"))),
     }
 }
 
 /// A tracker, and the torrents that it is asked about.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct Target {
     pub(crate) url: Url,
     pub(crate) hashes: Vec<InfoHash>,
     /// Bytes of the torrent, if there is only one and they are known.
@@ -113,7 +113,7 @@ pub(crate) struct Question {
 }
 
 /// Reads `[URL|-] TORRENT…`. Without a URL, each torrent's own trackers are meant.
-pub(crate) fn questions(words: &[String]) -> Result<Vec<Question>, WrongUse> {
+pub(crate) fn targets(words: &[String]) -> Result<Vec<Target>, UsageError> {
     let (url, torrents) = match words {
         [dash, torrents @ ..] if dash == "-" => (None, torrents),
         [url, torrents @ ..] if url.contains("://") && !url.starts_with("magnet:") => {
@@ -122,37 +122,37 @@ pub(crate) fn questions(words: &[String]) -> Result<Vec<Question>, WrongUse> {
         torrents => (None, torrents),
     };
     let url =
-        url.map(|url| Url::parse(url)).transpose().map_err(|bad| WrongUse(bad.to_string()))?;
+        url.map(|url| Url::parse(url)).transpose().map_err(|bad| UsageError(bad.to_string()))?;
     if torrents.is_empty() {
-        return Err(WrongUse(
+        return Err(UsageError(
             "which torrent? A hash, a .torrent file or a magnet link is due".into(),
         ));
     }
-    let read = |text: &String| Torrent::read(text).map_err(|bad| WrongUse(bad.to_string()));
+    let read = |text: &String| Torrent::read(text).map_err(|bad| UsageError(bad.to_string()));
     let read: Vec<Torrent> = torrents.iter().map(read).collect::<Result<_, _>>()?;
     if let Some(url) = url {
         let hashes = read.iter().flat_map(|it| it.hashes.iter().copied()).collect();
         let length = if let [only] = read.as_slice() { only.length } else { None };
-        return Ok(vec![Question { url, hashes, length }]);
+        return Ok(vec![Target { url, hashes, length }]);
     }
-    let mut questions = Vec::new();
+    let mut targets = Vec::new();
     for (text, torrent) in torrents.iter().zip(read) {
-        let before = questions.len();
+        let before = targets.len();
         for url in &torrent.trackers {
             match Url::parse(url) {
-                Ok(url) => questions.push(Question {
+                Ok(url) => targets.push(Target {
                     url,
                     hashes: torrent.hashes.clone(),
                     length: torrent.length,
                 }),
-                Err(bad) => complain(format_args!("{text}: a tracker is passed over: {bad}")),
+                Err(bad) => print_error(format_args!("{text}: a tracker is passed over: {bad}")),
             }
         }
-        if questions.len() == before {
-            return Err(WrongUse(format!("{text}: it names no tracker: say which")));
+        if targets.len() == before {
+            return Err(UsageError(format!("{text}: it names no tracker: say which")));
         }
     }
-    Ok(questions)
+    Ok(targets)
 }
 
 /// A fault, for programs.
@@ -197,9 +197,9 @@ pub(crate) fn milliseconds(duration: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    fn asked(words: &[&str]) -> Result<Vec<(String, usize, Option<u64>)>, String> {
+    fn parsed(words: &[&str]) -> Result<Vec<(String, usize, Option<u64>)>, String> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let all = questions(&words).map_err(|WrongUse(text)| text)?;
+        let all = targets(&words).map_err(|UsageError(text)| text)?;
         Ok(all.into_iter().map(|it| (it.url.to_string(), it.hashes.len(), it.length)).collect())
     }
 
@@ -209,17 +209,17 @@ mod tests {
     fn a_url_goes_before_the_torrents() {
         let url = "udp://127.0.0.1:1/a";
         let one = |hashes, length| Ok(vec![(url.to_owned(), hashes, length)]);
-        assert_eq!(asked(&[url, HASH]), one(1, None));
-        assert_eq!(asked(&[url, HASH, HASH]), one(2, None));
+        assert_eq!(parsed(&[url, HASH]), one(1, None));
+        assert_eq!(parsed(&[url, HASH, HASH]), one(2, None));
         let magnet =
             format!("magnet:?xt=urn:btih:{HASH}&xl=7&tr=ws://h&tr=udp%3A%2F%2F127.0.0.1%3A1%2Fa");
-        assert_eq!(asked(&[url, &magnet]), one(1, Some(7)));
-        assert_eq!(asked(&[url, &magnet, HASH]), one(2, None));
+        assert_eq!(parsed(&[url, &magnet]), one(1, Some(7)));
+        assert_eq!(parsed(&[url, &magnet, HASH]), one(2, None));
         let own =
             [("ws://h/", 1, Some(7)), (url, 1, Some(7))].map(|(a, b, c)| (a.to_owned(), b, c));
         let plain = magnet.replace("ws://h", "ws%3A//h");
-        assert_eq!(asked(&["-", &magnet]), Ok(own.to_vec()));
-        assert_eq!(asked(&[&plain]), Ok(own.to_vec()));
+        assert_eq!(parsed(&["-", &magnet]), Ok(own.to_vec()));
+        assert_eq!(parsed(&[&plain]), Ok(own.to_vec()));
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
             (&["gopher://h", HASH], "its scheme is none"),
             (&["udp://h:1", "abc"], "abc: no torrent"),
         ] {
-            let error = asked(words).unwrap_err();
+            let error = parsed(words).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
     }

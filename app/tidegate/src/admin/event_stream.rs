@@ -1,71 +1,35 @@
 //! Server-sent events (HTML Living Standard), as the API sends them.
 
-use std::time::Duration;
-
-use hyper::body::Incoming;
-
-use super::api::{Api, Stop};
-
-/// How long a stream is silent at most: the API says something every 15 seconds.
-const SILENCE: Duration = Duration::from_secs(60);
 /// Bytes of a line. A day of figures has some 200 kB.
 const LINE_MAX: usize = 16 << 20;
 
-/// A stream of events.
-pub(crate) struct Stream<'a> {
-    api: &'a Api,
-    body: Incoming,
-    reader: Reader,
-}
-
 /// An event.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Message {
+pub(crate) struct SseMessage {
     /// Which kind it is.
     pub(crate) name: String,
     pub(crate) data: String,
 }
 
-impl<'a> Stream<'a> {
-    pub(super) fn new(api: &'a Api, body: Incoming) -> Self {
-        Self { api, body, reader: Reader::default() }
-    }
-
-    /// The next event, waited for as long as it takes; nothing once the tracker has ended the stream.
-    pub(crate) fn next(&mut self) -> Result<Option<Message>, Stop> {
-        loop {
-            if let Some(message) = self.reader.next() {
-                return Ok(Some(message));
-            }
-            let piece = self.api.next_piece(&mut self.body, SILENCE)?;
-            let Some(piece) = piece else { return Ok(None) };
-            if !self.reader.take(&piece) {
-                let url = self.api.url();
-                return Err(Stop::Failed(format!("{url} sends a line without end")));
-            }
-        }
-    }
-}
-
 /// Makes events of bytes that come in pieces.
 #[derive(Default)]
-struct Reader {
+pub(super) struct SseParser {
     bytes: Vec<u8>,
     /// Where the bytes begin that are not read yet.
     at: usize,
-    begun: Message,
+    begun: SseMessage,
 }
 
-impl Reader {
+impl SseParser {
     /// Takes the next piece. False if a line is too long.
-    fn take(&mut self, piece: &[u8]) -> bool {
+    pub(super) fn push(&mut self, chunk: &[u8]) -> bool {
         self.bytes.drain(..self.at);
         self.at = 0;
-        self.bytes.extend_from_slice(piece);
-        self.bytes.len() <= LINE_MAX + piece.len()
+        self.bytes.extend_from_slice(chunk);
+        self.bytes.len() <= LINE_MAX + chunk.len()
     }
 
-    fn next(&mut self) -> Option<Message> {
+    pub(super) fn next(&mut self) -> Option<SseMessage> {
         loop {
             let rest = self.bytes.get(self.at..)?;
             let len = rest.iter().position(|byte| *byte == b'\n')?;
@@ -100,8 +64,8 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn message(name: &str, data: &str) -> Message {
-        Message { name: name.into(), data: data.into() }
+    fn message(name: &str, data: &str) -> SseMessage {
+        SseMessage { name: name.into(), data: data.into() }
     }
 
     #[test]
@@ -109,11 +73,11 @@ mod tests {
         let text = ":\n\nevent: ban\nid: 7\ndata: {\"a\": 1}\n\nid: 8\n\ndata:x\r\ndata: y\r\n\r\nevent: z\n";
         let due = [message("ban", "{\"a\": 1}"), message("", "x\ny")];
         for cut in 0..=text.len() {
-            let (mut reader, mut found) = (Reader::default(), Vec::new());
+            let (mut parser, mut found) = (SseParser::default(), Vec::new());
             let (one, two) = text.as_bytes().split_at(cut);
-            for piece in [one, two] {
-                assert!(reader.take(piece));
-                found.extend(std::iter::from_fn(|| reader.next()));
+            for chunk in [one, two] {
+                assert!(parser.push(chunk));
+                found.extend(std::iter::from_fn(|| parser.next()));
             }
             assert_eq!(found, due, "cut at {cut}");
         }
@@ -121,9 +85,9 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_not_kept() {
-        let mut reader = Reader::default();
-        let piece = vec![b'x'; 1 << 20];
-        let taken = (0..100).take_while(|_| reader.take(&piece) && reader.next().is_none());
+        let mut parser = SseParser::default();
+        let chunk = vec![b'x'; 1 << 20];
+        let taken = (0..100).take_while(|_| parser.push(&chunk) && parser.next().is_none());
         assert!((16..=18).contains(&taken.count()));
     }
 }

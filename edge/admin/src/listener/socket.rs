@@ -30,7 +30,7 @@ impl Socket {
     }
 
     /// Waits until bytes in the clear can be read and written.
-    fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Self::Handshake(accept) = self {
             let stream = ready!(Pin::new(accept).poll(context))?;
             *self = Self::Tls(Box::new(stream));
@@ -45,7 +45,7 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(self.poll_open(context))?;
+        ready!(self.poll_handshake(context))?;
         match &mut *self {
             Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
@@ -60,7 +60,7 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_open(context))?;
+        ready!(self.poll_handshake(context))?;
         match &mut *self {
             Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),

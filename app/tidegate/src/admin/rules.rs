@@ -10,27 +10,27 @@ use serde_json::{Map, Value, json};
 use tracker::IpPrefix;
 use types::InfoHash;
 
-use super::api::Stop;
-use super::table::{Column, Kind, column, date, lines, plain};
+use super::error::ApiError;
+use super::table::{Column, Format, column, date, lines, plain};
 use super::upload::Upload;
 use super::{Pages, Session};
-use crate::ask::printable;
+use crate::cli::printable;
 use crate::dates::Expiry;
 
 /// When something ends, on the command line.
 #[derive(Args)]
-pub(super) struct Ends {
+pub(super) struct ExpiryArg {
     /// When it ends: a time from now as 12h, 30d or 2w, a date as 2030-12-31 (UTC), seconds since 1970, or
     /// never.
     #[arg(long, value_name = "WHEN")]
     expires: Option<Expiry>,
 }
 
-impl Ends {
+impl ExpiryArg {
     /// Puts it into a wish, if it is said; `never` as null.
-    fn wish(&self, wish: &mut Map<String, Value>) {
+    fn body(&self, body: &mut Map<String, Value>) {
         if let Some(Expiry(at)) = self.expires {
-            wish.insert("expires".into(), json!(at));
+            body.insert("expires".into(), json!(at));
         }
     }
 }
@@ -45,7 +45,7 @@ pub(super) enum Keys {
         #[arg(long, value_name = "FILE")]
         key_file: Option<PathBuf>,
         #[command(flatten)]
-        rules: Rules,
+        rules: KeyRulesArgs,
     },
     /// A key, with what its holder has moved.
     Show { id: u32 },
@@ -53,7 +53,7 @@ pub(super) enum Keys {
     Change {
         id: u32,
         #[command(flatten)]
-        rules: Rules,
+        rules: KeyRulesArgs,
     },
     /// Serve its holder no more.
     Revoke {
@@ -64,12 +64,12 @@ pub(super) enum Keys {
 
 /// What a key allows. 0 is no bound.
 #[derive(Args)]
-pub(super) struct Rules {
+pub(super) struct KeyRulesArgs {
     /// What people call it.
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
-    ends: Ends,
+    expiry: ExpiryArg,
     /// Torrents at a time; 0 is no bound, as below.
     #[arg(long, value_name = "N")]
     torrents: Option<u32>,
@@ -85,73 +85,73 @@ pub(super) struct Rules {
 }
 
 const KEYS: &[Column] = &[
-    column("id", "/id", Kind::Count),
-    column("name", "/name", Kind::Text),
-    column("key", "/key", Kind::Text),
-    column("expires", "/expires", Kind::Date),
-    column("torrents", "/torrents", Kind::Bound),
-    column("peers", "/peers_per_torrent", Kind::Bound),
-    column("addresses", "/addresses", Kind::Bound),
-    column("per minute", "/announces_per_minute", Kind::Bound),
-    column("first used", "/first_used", Kind::Date),
-    column("uploaded", "/totals/uploaded", Kind::Bytes),
-    column("downloaded", "/totals/downloaded", Kind::Bytes),
+    column("id", "/id", Format::Count),
+    column("name", "/name", Format::Text),
+    column("key", "/key", Format::Text),
+    column("expires", "/expires", Format::Date),
+    column("torrents", "/torrents", Format::Limit),
+    column("peers", "/peers_per_torrent", Format::Limit),
+    column("addresses", "/addresses", Format::Limit),
+    column("per minute", "/announces_per_minute", Format::Limit),
+    column("first used", "/first_used", Format::Date),
+    column("uploaded", "/totals/uploaded", Format::Bytes),
+    column("downloaded", "/totals/downloaded", Format::Bytes),
 ];
 
 impl Keys {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::List => {
                 let pages = Pages { path: "/keys", query: String::new(), of: "keys", size: 1000 };
                 session.pages(&pages, usize::MAX, KEYS)
             }
             Self::Create { key_file, rules } => {
-                let mut wish = rules.wish();
+                let mut body = rules.body();
                 if let Some(file) = key_file {
-                    wish.insert("key".into(), word_in(file)?.into());
+                    body.insert("key".into(), read_key(file)?.into());
                 }
-                session.show("POST /keys", Some(&wish.into()))
+                session.show("POST /keys", Some(&body.into()))
             }
             Self::Show { id } => session.show(&format!("GET /keys/{id}"), None),
             Self::Change { id, rules } => {
-                session.show(&format!("PATCH /keys/{id}"), Some(&rules.wish().into()))
+                session.show(&format!("PATCH /keys/{id}"), Some(&rules.body().into()))
             }
             Self::Revoke { ids } => ids.iter().try_for_each(|id| {
-                session.api.ask(&format!("DELETE /keys/{id}"), None)?;
-                session.done(format_args!("key {id} is revoked"))
+                session.api.request(&format!("DELETE /keys/{id}"), None)?;
+                session.print_done(format_args!("key {id} is revoked"))
             }),
         }
     }
 }
 
-impl Rules {
+impl KeyRulesArgs {
     /// What is said of it.
-    fn wish(&self) -> Map<String, Value> {
-        let Self { name, ends, torrents, peers_per_torrent, addresses, announces_per_minute } =
+    fn body(&self) -> Map<String, Value> {
+        let Self { name, expiry, torrents, peers_per_torrent, addresses, announces_per_minute } =
             self;
-        let mut wish = Map::new();
+        let mut body = Map::new();
         let mut put = |name: &str, value: Option<Value>| {
-            value.map(|value| wish.insert(name.into(), value));
+            value.map(|value| body.insert(name.into(), value));
         };
         put("name", name.clone().map(Value::from));
         put("torrents", torrents.map(Value::from));
         put("peers_per_torrent", peers_per_torrent.map(Value::from));
         put("addresses", addresses.map(Value::from));
         put("announces_per_minute", announces_per_minute.map(Value::from));
-        ends.wish(&mut wish);
-        wish
+        expiry.body(&mut body);
+        body
     }
 }
 
 /// The one word in a file.
-fn word_in(file: &Path) -> Result<String, Stop> {
+fn read_key(file: &Path) -> Result<String, ApiError> {
     let mut text = String::new();
     let read = if file == Path::new("-") {
         io::stdin().read_to_string(&mut text)
     } else {
         File::open(file).and_then(|mut file| file.read_to_string(&mut text))
     };
-    read.map_err(|error| Stop::Use(format!("{}: cannot be read: {error}", file.display())))?;
+    read.map_err(|error| ApiError::Usage(format!("{}: cannot be read: {error}", file.display())))?;
     Ok(text.trim().into())
 }
 
@@ -198,7 +198,7 @@ enum ListTask {
 }
 
 impl Lists {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         let path = match self.list {
             List::Allow => "/lists/allow",
             List::Deny => "/lists/deny",
@@ -207,16 +207,17 @@ impl Lists {
             ListTask::Add { torrents } => {
                 let hashes = hashes(torrents)?;
                 let hashes: Vec<_> = hashes.iter().map(InfoHash::to_string).collect();
-                let outcome = session.api.ask(&format!("POST {path}"), Some(&json!(hashes)))?;
-                session.tell(&outcome, |outcome| changed(outcome, "added"))
+                let outcome = session.api.request(&format!("POST {path}"), Some(&json!(hashes)))?;
+                session.print_value(&outcome, |outcome| changed(outcome, "added"))
             }
             ListTask::Remove { torrents } => {
                 let hashes = hashes(torrents)?;
                 let hashes: Vec<_> = hashes.iter().map(InfoHash::to_string).collect();
-                let outcome = session.api.ask(&format!("DELETE {path}"), Some(&json!(hashes)))?;
-                session.tell(&outcome, |outcome| changed(outcome, "removed"))?;
+                let outcome =
+                    session.api.request(&format!("DELETE {path}"), Some(&json!(hashes)))?;
+                session.print_value(&outcome, |outcome| changed(outcome, "removed"))?;
                 if outcome["changed"] != outcome["named"] {
-                    return Err(Stop::Failed("not all of them were on the list".into()));
+                    return Err(ApiError::Failed("not all of them were on the list".into()));
                 }
                 Ok(())
             }
@@ -225,17 +226,17 @@ impl Lists {
                 let (method, done) =
                     if *remove { ("DELETE", "removed") } else { ("POST", "added") };
                 let outcome = session.api.send(&format!("{method} {path}"), opened(file)?)?;
-                session.tell(&outcome, |outcome| changed(outcome, done))
+                session.print_value(&outcome, |outcome| changed(outcome, done))
             }
         }
     }
 }
 
 /// The info hashes of torrents; a hybrid has two.
-pub(super) fn hashes(torrents: &[String]) -> Result<Vec<InfoHash>, Stop> {
+pub(super) fn hashes(torrents: &[String]) -> Result<Vec<InfoHash>, ApiError> {
     let mut hashes = Vec::new();
     for text in torrents {
-        hashes.extend(Torrent::read(text).map_err(|bad| Stop::Use(bad.to_string()))?.hashes);
+        hashes.extend(Torrent::read(text).map_err(|bad| ApiError::Usage(bad.to_string()))?.hashes);
     }
     Ok(hashes)
 }
@@ -248,19 +249,19 @@ fn changed(outcome: &Value, done: &str) -> String {
 }
 
 /// Prints a list as it comes.
-fn show(session: &Session, path: &str) -> Result<(), Stop> {
+fn show(session: &Session, path: &str) -> Result<(), ApiError> {
     let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
     let mut begun = Vec::new();
     let mut write = |bytes: &[u8]| match out.write_all(bytes) {
         Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Stop::Unread),
-        Err(error) => Err(Stop::Use(format!("cannot print: {error}"))),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(ApiError::OutputClosed),
+        Err(error) => Err(ApiError::Usage(format!("cannot print: {error}"))),
     };
-    session.api.read(&format!("GET {path}"), |piece| {
+    session.api.read(&format!("GET {path}"), |chunk| {
         if !session.json {
-            return write(piece);
+            return write(chunk);
         }
-        begun.extend_from_slice(piece);
+        begun.extend_from_slice(chunk);
         let whole = begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         for line in begun.drain(..whole).as_slice().split(|byte| *byte == b'\n') {
             if !line.is_empty() {
@@ -273,19 +274,20 @@ fn show(session: &Session, path: &str) -> Result<(), Stop> {
     write(b"")?;
     match out.flush() {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Stop::Use(format!("cannot print: {error}")))
+            Err(ApiError::Usage(format!("cannot print: {error}")))
         }
         _ => Ok(()),
     }
 }
 
-fn opened(file: &Path) -> Result<Upload, Stop> {
+fn opened(file: &Path) -> Result<Upload, ApiError> {
     if file == Path::new("-") {
         return Ok(Upload::new("standard input".into(), Box::new(BufReader::new(io::stdin()))));
     }
     let name = file.display().to_string();
     let opened = File::open(file);
-    let opened = opened.map_err(|error| Stop::Use(format!("{name}: cannot be read: {error}")))?;
+    let opened =
+        opened.map_err(|error| ApiError::Usage(format!("{name}: cannot be read: {error}")))?;
     Ok(Upload::new(name, Box::new(BufReader::new(opened))))
 }
 
@@ -301,7 +303,7 @@ pub(super) enum Bans {
         #[arg(long, default_value = "")]
         reason: String,
         #[command(flatten)]
-        ends: Ends,
+        expiry: ExpiryArg,
     },
     /// End the bans of networks.
     Remove {
@@ -311,35 +313,35 @@ pub(super) enum Bans {
 }
 
 const BANS: &[Column] = &[
-    column("network", "/network", Kind::Text),
-    column("created", "/created", Kind::Date),
-    column("expires", "/expires", Kind::Date),
-    column("automatic", "/automatic", Kind::Text),
-    column("reason", "/reason", Kind::Text),
+    column("network", "/network", Format::Text),
+    column("created", "/created", Format::Date),
+    column("expires", "/expires", Format::Date),
+    column("automatic", "/automatic", Format::Text),
+    column("reason", "/reason", Format::Text),
 ];
 
 impl Bans {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::List => {
                 let pages = Pages { path: "/bans", query: String::new(), of: "bans", size: 1000 };
                 session.pages(&pages, usize::MAX, BANS)
             }
-            Self::Add { network, reason, ends } => {
-                let mut wish = Map::new();
-                wish.insert("network".into(), network.to_string().into());
-                wish.insert("reason".into(), reason.as_str().into());
-                ends.wish(&mut wish);
-                let ban = session.api.ask("POST /bans", Some(&wish.into()))?;
-                session.tell(&ban, |ban| {
+            Self::Add { network, reason, expiry } => {
+                let mut body = Map::new();
+                body.insert("network".into(), network.to_string().into());
+                body.insert("reason".into(), reason.as_str().into());
+                expiry.body(&mut body);
+                let ban = session.api.request("POST /bans", Some(&body.into()))?;
+                session.print_value(&ban, |ban| {
                     let end = ban["expires"].as_u64();
                     let end = end.map_or_else(|| "further notice".into(), date);
                     format!("{} is banned until {end}\n", plain(&ban["network"]))
                 })
             }
             Self::Remove { networks } => networks.iter().try_for_each(|network| {
-                session.api.ask(&format!("DELETE /bans/{network}"), None)?;
-                session.done(format_args!("{network} is banned no more"))
+                session.api.request(&format!("DELETE /bans/{network}"), None)?;
+                session.print_done(format_args!("{network} is banned no more"))
             }),
         }
     }
@@ -357,7 +359,7 @@ pub(super) enum Tokens {
         #[arg(long, value_name = "SCOPE", required = true, value_delimiter = ',')]
         scope: Vec<String>,
         #[command(flatten)]
-        ends: Ends,
+        expiry: ExpiryArg,
     },
     /// Let nobody in with it any more.
     Revoke {
@@ -367,31 +369,31 @@ pub(super) enum Tokens {
 }
 
 const TOKENS: &[Column] = &[
-    column("id", "/id", Kind::Count),
-    column("name", "/name", Kind::Text),
-    column("created", "/created", Kind::Date),
-    column("expires", "/expires", Kind::Date),
-    column("scopes", "/scopes", Kind::Text),
+    column("id", "/id", Format::Count),
+    column("name", "/name", Format::Text),
+    column("created", "/created", Format::Date),
+    column("expires", "/expires", Format::Date),
+    column("scopes", "/scopes", Format::Text),
 ];
 
 impl Tokens {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::List => session.list("GET /tokens", "tokens", TOKENS),
-            Self::Create { name, scope, ends } => {
-                let mut wish = Map::new();
-                wish.insert("name".into(), name.as_str().into());
-                wish.insert("scopes".into(), json!(scope));
-                ends.wish(&mut wish);
-                let token = session.api.ask("POST /tokens", Some(&wish.into()))?;
-                session.tell(&token, |token| {
+            Self::Create { name, scope, expiry } => {
+                let mut body = Map::new();
+                body.insert("name".into(), name.as_str().into());
+                body.insert("scopes".into(), json!(scope));
+                expiry.body(&mut body);
+                let token = session.api.request("POST /tokens", Some(&body.into()))?;
+                session.print_value(&token, |token| {
                     let secret = printable(token["secret"].as_str().unwrap_or_default());
                     format!("token {}  {secret}  (shown this once)\n", plain(&token["id"]))
                 })
             }
             Self::Revoke { ids } => ids.iter().try_for_each(|id| {
-                session.api.ask(&format!("DELETE /tokens/{id}"), None)?;
-                session.done(format_args!("token {id} is revoked"))
+                session.api.request(&format!("DELETE /tokens/{id}"), None)?;
+                session.print_done(format_args!("token {id} is revoked"))
             }),
         }
     }

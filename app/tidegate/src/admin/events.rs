@@ -4,9 +4,10 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::Session;
-use super::api::{Stop, escape};
-use super::table::{Column, Kind, column, date, plain};
-use crate::ask::{self, printable};
+use super::api::escape;
+use super::error::ApiError;
+use super::table::{Column, Format, column, date, plain};
+use crate::cli::{self, printable};
 
 #[derive(Subcommand)]
 pub(super) enum Webhooks {
@@ -29,27 +30,27 @@ pub(super) enum Webhooks {
 }
 
 const WEBHOOKS: &[Column] = &[
-    column("id", "/id", Kind::Count),
-    column("created", "/created", Kind::Date),
-    column("url", "/url", Kind::Text),
-    column("events", "/events", Kind::Text),
+    column("id", "/id", Format::Count),
+    column("created", "/created", Format::Date),
+    column("url", "/url", Format::Text),
+    column("events", "/events", Format::Text),
 ];
 
 impl Webhooks {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::List => session.list("GET /webhooks", "webhooks", WEBHOOKS),
             Self::Create { target, event } => {
-                let wish = json!({ "url": target, "events": event });
-                let made = session.api.ask("POST /webhooks", Some(&wish))?;
-                session.tell(&made, |made| {
+                let body = json!({ "url": target, "events": event });
+                let made = session.api.request("POST /webhooks", Some(&body))?;
+                session.print_value(&made, |made| {
                     let secret = printable(made["secret"].as_str().unwrap_or_default());
                     format!("webhook {}  {secret}  (shown this once)\n", plain(&made["id"]))
                 })
             }
             Self::Remove { ids } => ids.iter().try_for_each(|id| {
-                session.api.ask(&format!("DELETE /webhooks/{id}"), None)?;
-                session.done(format_args!("webhook {id} is removed"))
+                session.api.request(&format!("DELETE /webhooks/{id}"), None)?;
+                session.print_done(format_args!("webhook {id} is removed"))
             }),
         }
     }
@@ -66,24 +67,27 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         let kinds = match self.kind.as_slice() {
             [] => String::new(),
             kinds => format!("?kinds={}", escape(&kinds.join(","))),
         };
-        let mut stream = session.api.follow(&format!("GET /events{kinds}"))?;
+        let mut stream = session.api.stream_events(&format!("GET /events{kinds}"))?;
         let mut left = self.count.unwrap_or(u64::MAX);
         while left > 0 {
             let Some(message) = stream.next()? else {
-                return Err(Stop::Failed(format!("{} has ended the stream", session.api.url())));
+                return Err(ApiError::Failed(format!(
+                    "{} has ended the stream",
+                    session.api.url()
+                )));
             };
             if message.name == "missed" {
                 let missed = printable(&message.data);
-                ask::complain(format_args!("{missed} events were not taken in time"));
+                cli::print_error(format_args!("{missed} events were not taken in time"));
                 continue;
             }
             let event: Value = serde_json::from_str(&message.data).unwrap_or_default();
-            session.tell(&event, line)?;
+            session.print_value(&event, line)?;
             left -= 1;
         }
         Ok(())

@@ -1,11 +1,11 @@
-//! Carries posts to other machines: webhooks and traces, over TLS if their URLs say so.
+//! Posts webhooks and traces to other machines, over TLS for https URLs.
 
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::{Deliver, Post, TraceOptions};
+use admin::{PostRequest, SendPost, TraceOptions};
 use anyhow::{Result, anyhow};
 use http_body_util::Full;
 use hyper::Request;
@@ -19,24 +19,26 @@ use rustls::crypto::aws_lc_rs;
 
 use crate::config::Config;
 
-/// How long the other side may take to answer.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How long it may take to be reached.
-const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How long a response may take.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// Ways to post webhooks, and traces if they are wanted.
-pub(super) fn hire(config: &Config) -> Result<(Deliver, Option<TraceOptions>)> {
-    let deliver: Deliver = if config.webhook_ports.is_empty() {
-        Arc::new(|_| Box::pin(async { Err("[admin] webhook_ports is empty".into()) }))
+/// Returns what posts webhooks and, if configured, traces.
+pub(super) fn client(config: &Config) -> Result<(SendPost, Option<TraceOptions>)> {
+    let send_post: SendPost = if config.webhook_ports.is_empty() {
+        Arc::new(|_| {
+            Box::pin(async { Err("webhooks are off: admin.webhook_ports is empty".into()) })
+        })
     } else {
-        deliver(pool()?)
+        send_post(pool()?)
     };
-    let Some(trace) = &config.trace else { return Ok((deliver, None)) };
+    let Some(trace) = &config.trace else { return Ok((send_post, None)) };
     let (endpoint, per_million) = (trace.endpoint.clone(), trace.per_million);
-    let traces = TraceOptions { endpoint, per_million, deliver: self::deliver(pool()?) };
-    Ok((deliver, Some(traces)))
+    let traces = TraceOptions { endpoint, per_million, send_post: self::send_post(pool()?) };
+    Ok((send_post, Some(traces)))
 }
 
 fn pool() -> Result<Pool> {
@@ -46,28 +48,29 @@ fn pool() -> Result<Pool> {
     let tls = builder.with_root_certificates(roots).with_no_client_auth();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(CONNECT_TIME));
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let connector = connector.enable_http1().wrap_connector(tcp);
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
-fn deliver(pool: Pool) -> Deliver {
+fn send_post(pool: Pool) -> SendPost {
     Arc::new(move |post| {
         let pool = pool.clone();
         let sent: Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> =
             Box::pin(async move {
                 let request = request(post).map_err(|error| error.to_string())?;
-                let answer = tokio::time::timeout(ANSWER_TIME, pool.request(request)).await;
-                let answer = answer.map_err(|_| String::from("no answer in time"))?;
-                // What it says beside the status is nobody's business.
+                let answer = tokio::time::timeout(RESPONSE_TIMEOUT, pool.request(request)).await;
+                let answer = answer
+                    .map_err(|_| format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()))?;
+                // Only the status matters.
                 answer.map(|answer| answer.status().as_u16()).map_err(|error| reason(&error))
             });
         sent
     })
 }
 
-fn request(post: Post) -> Result<Request<Full<Bytes>>> {
+fn request(post: PostRequest) -> Result<Request<Full<Bytes>>> {
     let mut request = Request::post(post.url)
         .header("content-type", "application/json")
         .header("user-agent", concat!("tidegate/", env!("CARGO_PKG_VERSION")));

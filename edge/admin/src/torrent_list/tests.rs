@@ -39,8 +39,8 @@ fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event
         with_ids: false,
         with_downloads: false,
     };
-    let ask = AnnounceRequest { grant, via_local_address: true, announce, policy };
-    view.announce(&mut Random::new(1), &[ask], &mut Silent);
+    let request = AnnounceRequest { grant, via_local_address: true, announce, policy };
+    view.announce(&mut Random::new(1), &[request], &mut Silent);
 }
 
 /// A tracker with so many torrents, with few values that all differ.
@@ -59,31 +59,31 @@ fn filled(torrents: u32) -> Tracker {
     tracker
 }
 
-fn ask(sort: Sort) -> PageAsk {
-    PageAsk { sort, ascending: false, prefix: Prefix::default(), after: None, limit: 7 }
+fn request(sort: SortKey) -> PageRequest {
+    PageRequest { sort, ascending: false, prefix: HashPrefix::default(), after: None, limit: 7 }
 }
 
 fn with_overview<T>(
     tracker: Tracker,
     rows_max: usize,
-    test: impl AsyncFnOnce(Arc<Overview>) -> T,
+    test: impl AsyncFnOnce(Arc<TorrentList>) -> T,
 ) -> T {
-    let overview = Overview { rows_max, ..Overview::new(Arc::new(tracker)) };
+    let overview = TorrentList { rows_max, ..TorrentList::new(Arc::new(tracker)) };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(test(Arc::new(overview)))
 }
 
-async fn all_pages(overview: &Arc<Overview>, mut ask: PageAsk) -> Vec<Row> {
+async fn all_pages(overview: &Arc<TorrentList>, mut request: PageRequest) -> Vec<TorrentRow> {
     let mut rows = Vec::new();
     loop {
-        let page = overview.page(&ask).await;
-        assert!(page.rows.len() <= ask.limit);
+        let page = overview.page(&request).await;
+        assert!(page.rows.len() <= request.limit);
         rows.extend(page.rows);
         let Some(next) = page.next else {
             assert_eq!(rows.len(), page.total);
             return rows;
         };
-        ask.after = Some(next.to_string().parse().unwrap());
+        request.after = Some(next.to_string().parse().unwrap());
     }
 }
 
@@ -91,25 +91,34 @@ async fn all_pages(overview: &Arc<Overview>, mut ask: PageAsk) -> Vec<Row> {
 fn pages_make_the_sorted_list() {
     with_overview(filled(300), ROWS_MAX, async |overview| {
         let mut naive = Vec::new();
-        overview.tracker.overview(|figures| naive.push(Row::from(figures)));
+        overview.tracker.overview(|figures| naive.push(TorrentRow::from(figures)));
         assert_eq!(naive.len(), 300);
-        let sorts = [Sort::Seeders, Sort::Leechers, Sort::Downloads, Sort::Age, Sort::InfoHash];
+        let sorts = [
+            SortKey::Seeders,
+            SortKey::Leechers,
+            SortKey::Downloads,
+            SortKey::Age,
+            SortKey::InfoHash,
+        ];
         for sort in sorts {
             for prefix in ["", "a", "A", "3f", "0123456789abcdef"] {
                 for ascending in [true, false] {
-                    let ask = PageAsk { ascending, prefix: prefix.parse().unwrap(), ..ask(sort) };
-                    let begins =
-                        |row: &&Row| row.info_hash.to_string().starts_with(&prefix.to_lowercase());
-                    let mut expected: Vec<Row> = naive.iter().filter(begins).copied().collect();
+                    let request =
+                        PageRequest { ascending, prefix: prefix.parse().unwrap(), ..request(sort) };
+                    let begins = |row: &&TorrentRow| {
+                        row.info_hash.to_string().starts_with(&prefix.to_lowercase())
+                    };
+                    let mut expected: Vec<TorrentRow> =
+                        naive.iter().filter(begins).copied().collect();
                     expected.sort_by_key(|row| (sort.value(row), row.info_hash));
                     if !ascending {
                         expected.reverse();
                     }
-                    assert_eq!(all_pages(&overview, ask).await, expected, "{sort:?} {prefix}");
+                    assert_eq!(all_pages(&overview, request).await, expected, "{sort:?} {prefix}");
                 }
             }
         }
-        let oldest = overview.page(&ask(Sort::Age)).await.rows[0];
+        let oldest = overview.page(&request(SortKey::Age)).await.rows[0];
         assert_eq!(Some(oldest.first_seen), naive.iter().map(|row| row.first_seen).min());
     });
 }
@@ -117,7 +126,7 @@ fn pages_make_the_sorted_list() {
 #[test]
 fn hashes_that_begin_alike_are_told_apart_and_each_torrent_is_listed_once() {
     let mut random = Random::new(11);
-    let row = |hash: [u8; 20]| Row {
+    let row = |hash: [u8; 20]| TorrentRow {
         info_hash: InfoHash(hash),
         seeders: 0,
         leechers: 0,
@@ -142,21 +151,22 @@ fn hashes_that_begin_alike_are_told_apart_and_each_torrent_is_listed_once() {
 #[test]
 fn a_page_goes_on_where_the_last_ended_though_the_list_is_another() {
     with_overview(filled(50), ROWS_MAX, async |overview| {
-        let first = overview.page(&ask(Sort::InfoHash)).await;
+        let first = overview.page(&request(SortKey::InfoHash)).await;
         let seen: Vec<InfoHash> = first.rows.iter().map(|row| row.info_hash).collect();
         // The last that was shown goes, and others come on either side.
         assert!(overview.tracker.remove_torrent(&seen[6]));
         come(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
         come(&overview.tracker, 1, InfoHash([0; 20]), 1, Event::None);
-        overview.renew(None);
+        overview.refresh(None);
         let rest = all_pages_after(&overview, first.next).await;
         assert_eq!(rest.len(), 50 - 7 + 1);
         assert!(rest.iter().all(|row| !seen.contains(&row.info_hash)));
     });
 }
 
-async fn all_pages_after(overview: &Arc<Overview>, after: Option<Cursor>) -> Vec<Row> {
-    let page = overview.page(&PageAsk { after, limit: 1000, ..ask(Sort::InfoHash) }).await;
+async fn all_pages_after(overview: &Arc<TorrentList>, after: Option<Cursor>) -> Vec<TorrentRow> {
+    let page =
+        overview.page(&PageRequest { after, limit: 1000, ..request(SortKey::InfoHash) }).await;
     assert!(page.next.is_none());
     page.rows
 }
@@ -164,9 +174,9 @@ async fn all_pages_after(overview: &Arc<Overview>, after: Option<Cursor>) -> Vec
 #[test]
 fn of_too_many_torrents_the_least_are_left_out() {
     with_overview(filled(300), 40, async |overview| {
-        let page = overview.page(&PageAsk { limit: 1000, ..ask(Sort::Seeders) }).await;
+        let page = overview.page(&PageRequest { limit: 1000, ..request(SortKey::Seeders) }).await;
         assert_eq!((page.rows.len(), page.left_out), (40, 260));
-        let peers = |row: &Row| row.seeders + row.leechers;
+        let peers = |row: &TorrentRow| row.seeders + row.leechers;
         assert!(page.rows.iter().all(|row| peers(row) == 5), "there are enough of the largest");
     });
 }
@@ -175,24 +185,24 @@ fn of_too_many_torrents_the_least_are_left_out() {
 fn a_list_is_made_when_it_is_wanted_and_goes_when_it_is_not() {
     with_overview(filled(3), ROWS_MAX, async |overview| {
         overview.forget_if_idle();
-        let total = async || overview.page(&ask(Sort::Seeders)).await.total;
+        let total = async || overview.page(&request(SortKey::Seeders)).await.total;
         assert_eq!(total().await, 3);
         come(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
         assert_eq!(total().await, 3, "it is some milliseconds old");
-        let old = Instant::now().checked_sub(IDLE).unwrap();
+        let old = Instant::now().checked_sub(IDLE_TIMEOUT).unwrap();
         let mut snapshot = Snapshot::take(&tracker(), 9);
-        snapshot.made = old;
-        overview.held().snapshot = Some(Arc::new(snapshot));
+        snapshot.taken_at = old;
+        overview.cache().snapshot = Some(Arc::new(snapshot));
         assert_eq!(total().await, 0, "the old one is served while another is made");
-        while overview.renewing.load(atomic::Ordering::Acquire) {
+        while overview.refreshing.load(atomic::Ordering::Acquire) {
             std::thread::yield_now();
         }
         assert_eq!(total().await, 4);
         overview.forget_if_idle();
-        assert!(overview.held().snapshot.is_some());
-        overview.held().asked = Some(old);
+        assert!(overview.cache().snapshot.is_some());
+        overview.cache().last_request = Some(old);
         overview.forget_if_idle();
-        assert!(overview.held().snapshot.is_none());
+        assert!(overview.cache().snapshot.is_none());
         assert_eq!(total().await, 4);
     });
 }
@@ -200,10 +210,10 @@ fn a_list_is_made_when_it_is_wanted_and_goes_when_it_is_not() {
 #[test]
 fn what_is_no_cursor_or_prefix_is_refused() {
     for text in ["", "0", "x", &"0".repeat(47), &"0".repeat(49), &format!("+{}", "0".repeat(47))] {
-        assert_eq!(text.parse::<Cursor>(), Err(NotHex), "{text}");
+        assert_eq!(text.parse::<Cursor>(), Err(ParseHexError), "{text}");
     }
     for text in ["g", "+1", "é", &"0".repeat(41)] {
-        assert_eq!(text.parse::<Prefix>(), Err(NotHex), "{text}");
+        assert_eq!(text.parse::<HashPrefix>(), Err(ParseHexError), "{text}");
     }
-    assert!("".parse::<Prefix>().is_ok() && "f".repeat(40).parse::<Prefix>().is_ok());
+    assert!("".parse::<HashPrefix>().is_ok() && "f".repeat(40).parse::<HashPrefix>().is_ok());
 }

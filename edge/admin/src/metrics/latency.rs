@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tracker::counters::{Clients, Counters, Latency, Listener};
 use types::Tick;
 
-use super::{Figures, Page};
+use super::{MetricSources, Page};
 use crate::clients;
 
 /// How long answers take, by listener.
@@ -52,16 +52,16 @@ pub(crate) fn by_name(listeners: &[(Listener, Counters)]) -> BTreeMap<&'static s
 }
 
 /// How the store fares.
-pub(super) fn render_store(page: &mut Page, figures: &Figures, now: Tick) {
-    if let Some(budget) = figures.tracker.memory_budget() {
+pub(super) fn render_store(page: &mut Page, sources: &MetricSources, now: Tick) {
+    if let Some(budget) = sources.tracker.memory_budget() {
         let help = "Memory that torrents and peers may take.";
         page.single("swarm_memory_budget_bytes", "gauge", help, budget);
     }
     let help = "Seconds by which peers may be forgotten late.";
-    page.single("expiry_lag_seconds", "gauge", help, figures.tracker.expiry_lag_s(now));
-    let frozen = figures.tracker.frozen().len();
+    page.single("expiry_lag_seconds", "gauge", help, sources.tracker.expiry_lag_s(now));
+    let frozen = sources.tracker.frozen().len();
     page.single("frozen_torrents", "gauge", "Torrents whose announces are refused.", frozen);
     let help = "User keys in force.";
-    page.single("user_keys", "gauge", help, figures.tracker.passkeys().len());
-    page.single("bans", "gauge", "Networks that are not served.", figures.tracker.bans().len());
+    page.single("user_keys", "gauge", help, sources.tracker.passkeys().len());
+    page.single("bans", "gauge", "Networks that are not served.", sources.tracker.bans().len());
 }

@@ -4,30 +4,40 @@ use std::collections::VecDeque;
 
 use serde_json::Value;
 
-use super::feed::News;
+use crate::admin::SseMessage;
 
 /// Seconds that are kept for the course of requests: more than a terminal has columns.
-const COURSE_MAX: usize = 600;
+const HISTORY_MAX: usize = 600;
 
 /// What requests come over.
 pub(super) const PROTOCOLS: [&str; 5] = ["udp", "http", "https", "ws", "wss"];
 
+/// Something new from the tracker.
+pub(super) enum Update {
+    Version(String),
+    Snapshot(SseMessage),
+    /// Torrents, or why there are none.
+    Torrents(Result<Value, String>),
+    /// The stream of figures has ended, and why.
+    Disconnected(String),
+}
+
 /// The latest figures.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct Snapshot {
     pub(super) version: String,
     /// The names of the figures in a sample.
     fields: Vec<String>,
     sample: Vec<f64>,
     /// All requests of each second, the latest last.
-    pub(super) course: VecDeque<f64>,
+    pub(super) request_history: VecDeque<f64>,
     /// What is told every five seconds, by name.
     pub(super) tables: Value,
     pub(super) torrents: Vec<Torrent>,
     /// Why there are no torrents.
-    pub(super) no_torrents: Option<String>,
+    pub(super) torrents_error: Option<String>,
     /// Why there are no new figures.
-    pub(super) lost: Option<String>,
+    pub(super) stream_error: Option<String>,
 }
 
 /// A torrent in the list.
@@ -40,19 +50,19 @@ pub(super) struct Torrent {
     pub(super) age_s: u64,
 }
 
-impl Figures {
-    pub(super) fn take(&mut self, news: News) {
-        match news {
-            News::Version(version) => self.version = version,
-            News::Lost(why) => self.lost = Some(why),
-            News::Torrents(Ok(page)) => {
+impl Snapshot {
+    pub(super) fn apply(&mut self, updates: Update) {
+        match updates {
+            Update::Version(version) => self.version = version,
+            Update::Disconnected(why) => self.stream_error = Some(why),
+            Update::Torrents(Ok(page)) => {
                 let torrents = page["torrents"].as_array().map(Vec::as_slice).unwrap_or_default();
                 self.torrents = torrents.iter().map(torrent).collect();
-                self.no_torrents = None;
+                self.torrents_error = None;
             }
-            News::Torrents(Err(why)) => self.no_torrents = Some(why),
-            News::Figures(message) => {
-                self.lost = None;
+            Update::Torrents(Err(why)) => self.torrents_error = Some(why),
+            Update::Snapshot(message) => {
+                self.stream_error = None;
                 let data = serde_json::from_str(&message.data).unwrap_or_default();
                 self.put(&message.name, data);
             }
@@ -64,7 +74,7 @@ impl Figures {
             "history" => {
                 let fields = serde_json::from_value(data["fields"].take());
                 self.fields = fields.unwrap_or_default();
-                self.course.clear();
+                self.request_history.clear();
                 let rows = data["seconds"].as_array().map(Vec::as_slice).unwrap_or_default();
                 rows.iter().for_each(|row| self.add(row));
             }
@@ -79,20 +89,20 @@ impl Figures {
     fn add(&mut self, row: &Value) {
         let numbers = row.as_array().map(Vec::as_slice).unwrap_or_default();
         self.sample = numbers.iter().map(|number| number.as_f64().unwrap_or_default()).collect();
-        if self.course.len() >= COURSE_MAX {
-            self.course.pop_front();
+        if self.request_history.len() >= HISTORY_MAX {
+            self.request_history.pop_front();
         }
-        self.course.push_back(self.requests());
+        self.request_history.push_back(self.requests());
     }
 
     /// Whether there is anything to show.
-    pub(super) fn is_known(&self) -> bool {
+    pub(super) fn has_sample(&self) -> bool {
         !self.sample.is_empty()
     }
 
     /// Whether there is nothing more to wait for.
-    pub(super) fn is_whole(&self) -> bool {
-        self.is_known() && self.tables.is_object()
+    pub(super) fn is_complete(&self) -> bool {
+        self.has_sample() && self.tables.is_object()
     }
 
     /// A figure of the latest sample; 0 if it is not known.
@@ -130,36 +140,38 @@ fn torrent(row: &Value) -> Torrent {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::admin::Message;
     use serde_json::json;
 
-    pub(in crate::top) fn told(name: &str, data: &Value) -> News {
-        News::Figures(Message { name: name.into(), data: data.to_string() })
+    pub(in crate::top) fn told(name: &str, data: &Value) -> Update {
+        Update::Snapshot(SseMessage { name: name.into(), data: data.to_string() })
     }
 
     #[test]
     fn figures_are_the_latest() {
-        let mut figures = Figures::default();
-        assert!(!figures.is_known());
+        let mut snapshot = Snapshot::default();
+        assert!(!snapshot.has_sample());
         let history =
             json!({ "fields": ["time", "udp_s", "ws_s"], "seconds": [[1, 2, 3], [2, 4.5, 0]] });
-        figures.take(told("history", &history));
-        assert!(figures.is_known() && !figures.is_whole());
+        snapshot.apply(told("history", &history));
+        assert!(snapshot.has_sample() && !snapshot.is_complete());
         assert_eq!(
-            (figures.of("udp_s"), figures.of("nonsense"), figures.requests()),
+            (snapshot.of("udp_s"), snapshot.of("nonsense"), snapshot.requests()),
             (4.5, 0.0, 4.5)
         );
-        figures.take(News::Lost("x".into()));
-        figures.take(told("sample", &json!([3, 1, 1])));
-        assert_eq!(figures.course, [5.0, 4.5, 2.0]);
-        assert_eq!(figures.lost, None);
-        figures.take(told("tables", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
-        assert!(figures.is_whole());
-        assert_eq!(figures.ranking("drops"), [("b", 2.0), ("a", 1.0)]);
-        assert_eq!(figures.ranking("refusals"), []);
-        for _ in 0..COURSE_MAX {
-            figures.take(told("sample", &json!([3, 0, 7])));
+        snapshot.apply(Update::Disconnected("x".into()));
+        snapshot.apply(told("sample", &json!([3, 1, 1])));
+        assert_eq!(snapshot.request_history, [5.0, 4.5, 2.0]);
+        assert_eq!(snapshot.stream_error, None);
+        snapshot.apply(told("tables", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
+        assert!(snapshot.is_complete());
+        assert_eq!(snapshot.ranking("drops"), [("b", 2.0), ("a", 1.0)]);
+        assert_eq!(snapshot.ranking("refusals"), []);
+        for _ in 0..HISTORY_MAX {
+            snapshot.apply(told("sample", &json!([3, 0, 7])));
         }
-        assert_eq!((figures.course.len(), figures.course[0]), (COURSE_MAX, 7.0));
+        assert_eq!(
+            (snapshot.request_history.len(), snapshot.request_history[0]),
+            (HISTORY_MAX, 7.0)
+        );
     }
 }

@@ -22,53 +22,54 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// What the admin listeners take, together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ConnectionLimits {
     pub(crate) connections: usize,
     /// From the beginning, or the last output, to the next.
-    pub(crate) silence: Duration,
+    pub(crate) idle_timeout: Duration,
 }
 
 /// Several who scrape metrics or look at health, and longer than they pause between.
-pub(crate) const BOUNDS: Bounds = Bounds { connections: 64, silence: Duration::from_secs(75) };
+pub(crate) const CONNECTION_LIMITS: ConnectionLimits =
+    ConnectionLimits { connections: 64, idle_timeout: Duration::from_secs(75) };
 
-pub(crate) struct Bounded {
+pub(crate) struct LimitedListener {
     listener: TcpListener,
-    free: Arc<Semaphore>,
-    silence: Duration,
+    permits: Arc<Semaphore>,
+    idle_timeout: Duration,
     tls: Option<Arc<ServerConfig>>,
 }
 
 /// A connection of such a listener.
-pub(crate) struct Guarded {
+pub(crate) struct TimedStream {
     stream: Socket,
-    silence: Duration,
+    idle_timeout: Duration,
     deadline: Pin<Box<Sleep>>,
-    _place: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Bounded {
-    /// Listeners with the same `free` share its places.
+impl LimitedListener {
+    /// Listeners with the same `permits` share its places.
     pub(crate) fn new(
         listener: TcpListener,
-        free: Arc<Semaphore>,
-        silence: Duration,
+        permits: Arc<Semaphore>,
+        idle_timeout: Duration,
         tls: Option<Arc<ServerConfig>>,
     ) -> Self {
-        Self { listener, free, silence, tls }
+        Self { listener, permits, idle_timeout, tls }
     }
 }
 
-impl axum::serve::Listener for Bounded {
-    type Io = Guarded;
+impl axum::serve::Listener for LimitedListener {
+    type Io = TimedStream;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Guarded, SocketAddr) {
+    async fn accept(&mut self) -> (TimedStream, SocketAddr) {
         // Fails only for a closed semaphore, and nobody closes it.
-        let place = Arc::clone(&self.free).acquire_owned().await.ok();
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
         let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
-        let deadline = Box::pin(sleep(self.silence));
+        let deadline = Box::pin(sleep(self.idle_timeout));
         let stream = Socket::new(stream, self.tls.as_ref());
-        (Guarded { stream, silence: self.silence, deadline, _place: place }, from)
+        (TimedStream { stream, idle_timeout: self.idle_timeout, deadline, _permit: permit }, from)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -76,7 +77,7 @@ impl axum::serve::Listener for Bounded {
     }
 }
 
-impl Guarded {
+impl TimedStream {
     /// For what has to wait: an error, once it has waited too long.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         ready!(self.deadline.as_mut().poll(context));
@@ -84,7 +85,7 @@ impl Guarded {
     }
 }
 
-impl AsyncRead for Guarded {
+impl AsyncRead for TimedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -97,7 +98,7 @@ impl AsyncRead for Guarded {
     }
 }
 
-impl AsyncWrite for Guarded {
+impl AsyncWrite for TimedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -106,7 +107,7 @@ impl AsyncWrite for Guarded {
         match Pin::new(&mut self.stream).poll_write(context, bytes) {
             Poll::Pending => self.wait(context),
             ready => {
-                let next = Instant::now() + self.silence;
+                let next = Instant::now() + self.idle_timeout;
                 self.deadline.as_mut().reset(next);
                 ready
             }

@@ -11,7 +11,7 @@ use types::{UserKey, limits};
 
 /// The keys of the file that are in force, and their numbers.
 #[derive(Default)]
-pub(crate) struct Users {
+pub(crate) struct FileKeys {
     known: BTreeMap<Box<str>, KeyId>,
     /// How many numbers were given so far: none is given twice.
     given: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Users {
 /// Bytes that a line may have.
 const LINE_MAX: u64 = 1024;
 
-impl Users {
+impl FileKeys {
     /// Puts the keys in force, and those out of it that are missing among them. The others stay as they
     /// are.
     pub(crate) fn replace(&mut self, passkeys: &PasskeyStore, keys: &[UserKey]) {
@@ -116,17 +116,20 @@ mod tests {
             },
             &tracker::Secrets { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
         );
-        let (ring, mut users) = (tracker.passkeys(), Users::default());
+        let (ring, mut file_keys) = (tracker.passkeys(), FileKeys::default());
         let own = UserKey::parse("made-by-the-api-0").unwrap();
         ring.put(KeyId(1), own, KeyRules::default());
         let [a, b, c] = ["a", "b", "c"].map(|one| UserKey::parse(one.repeat(16)).unwrap());
-        users.replace(ring, &[a, b, a]);
+        file_keys.replace(ring, &[a, b, a]);
         assert_eq!(ring.len(), 3);
-        let number = users.known[b.as_str()];
-        users.replace(ring, &[b, c]);
-        assert_eq!((ring.len(), users.known[b.as_str()]), (3, number));
-        assert!(users.known[c.as_str()].0 >= KeyId::FILE_FIRST + 2, "numbers are not used again");
-        users.replace(ring, &[]);
+        let number = file_keys.known[b.as_str()];
+        file_keys.replace(ring, &[b, c]);
+        assert_eq!((ring.len(), file_keys.known[b.as_str()]), (3, number));
+        assert!(
+            file_keys.known[c.as_str()].0 >= KeyId::FILE_FIRST + 2,
+            "numbers are not used again"
+        );
+        file_keys.replace(ring, &[]);
         assert!(ring.len() == 1 && ring.remove(KeyId(1)));
     }
 }

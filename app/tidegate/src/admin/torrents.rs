@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use clap::{Subcommand, ValueEnum, value_parser};
 use serde_json::Value;
 
-use super::access::hashes;
-use super::api::{Stop, escape};
-use super::table::{Column, Kind, Table, column, lines, plain};
+use super::api::escape;
+use super::error::ApiError;
+use super::rules::hashes;
+use super::table::{Column, Format, Table, column, lines, plain};
 use super::{Pages, Session};
 
 #[derive(Subcommand)]
@@ -76,30 +77,30 @@ impl Sort {
 }
 
 const TORRENTS: &[Column] = &[
-    column("info hash", "/info_hash", Kind::Text),
-    column("seeders", "/seeders", Kind::Count),
-    column("leechers", "/leechers", Kind::Count),
-    column("downloads", "/downloads", Kind::Count),
-    column("age", "/age_s", Kind::Span),
+    column("info hash", "/info_hash", Format::Text),
+    column("seeders", "/seeders", Format::Count),
+    column("leechers", "/leechers", Format::Count),
+    column("downloads", "/downloads", Format::Count),
+    column("age", "/age_s", Format::Span),
 ];
 
 const PEERS: &[Column] = &[
-    column("address", "/address", Kind::Text),
-    column("role", "/role", Kind::Text),
-    column("announced", "/age_s", Kind::Span),
-    column("peer id", "/id", Kind::Text),
+    column("address", "/address", Format::Text),
+    column("role", "/role", Format::Text),
+    column("announced", "/age_s", Format::Span),
+    column("peer id", "/id", Format::Text),
 ];
 
 const FOUND: &[Column] = &[
-    column("info hash", "/info_hash", Kind::Text),
-    column("address", "/peer/address", Kind::Text),
-    column("role", "/peer/role", Kind::Text),
-    column("announced", "/peer/age_s", Kind::Span),
-    column("peer id", "/peer/id", Kind::Text),
+    column("info hash", "/info_hash", Format::Text),
+    column("address", "/peer/address", Format::Text),
+    column("role", "/peer/role", Format::Text),
+    column("announced", "/peer/age_s", Format::Span),
+    column("peer id", "/peer/id", Format::Text),
 ];
 
 impl Torrents {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::List { sort, ascending, filter, limit } => {
                 let order = if *ascending { "asc" } else { "desc" };
@@ -113,30 +114,32 @@ impl Torrents {
             Self::Show { torrent, peers } => {
                 for hash in hashes(std::slice::from_ref(torrent))? {
                     let found = format!("GET /torrents/{hash}?peers={peers}");
-                    session.tell(&session.api.ask(&found, None)?, detail)?;
+                    session.print_value(&session.api.request(&found, None)?, detail)?;
                 }
                 Ok(())
             }
-            Self::Remove { torrents } => each(session, torrents, "DELETE", "", "is removed"),
-            Self::Freeze { torrents } => each(session, torrents, "PUT", "/freeze", "is frozen"),
+            Self::Remove { torrents } => change_each(session, torrents, "DELETE", "", "is removed"),
+            Self::Freeze { torrents } => {
+                change_each(session, torrents, "PUT", "/freeze", "is frozen")
+            }
             Self::Unfreeze { torrents } => {
-                each(session, torrents, "DELETE", "/freeze", "is frozen no more")
+                change_each(session, torrents, "DELETE", "/freeze", "is frozen no more")
             }
         }
     }
 }
 
 /// Does the same to all of them.
-fn each(
+fn change_each(
     session: &Session,
     torrents: &[String],
     method: &str,
     what: &str,
     done: &str,
-) -> Result<(), Stop> {
+) -> Result<(), ApiError> {
     hashes(torrents)?.iter().try_for_each(|hash| {
-        session.api.ask(&format!("{method} /torrents/{hash}{what}"), None)?;
-        session.done(format_args!("{hash} {done}"))
+        session.api.request(&format!("{method} /torrents/{hash}{what}"), None)?;
+        session.print_done(format_args!("{hash} {done}"))
     })
 }
 
@@ -169,7 +172,7 @@ pub(super) enum Peers {
 }
 
 impl Peers {
-    pub(super) fn run(&self, session: &Session) -> Result<(), Stop> {
+    pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         let query = |address: &IpAddr| escape(&address.to_string());
         match self {
             Self::Find { address } => {
@@ -177,7 +180,7 @@ impl Peers {
             }
             Self::Remove { address } => {
                 let request = format!("DELETE /peers?address={}", query(address));
-                session.tell(&session.api.ask(&request, None)?, |removed| {
+                session.print_value(&session.api.request(&request, None)?, |removed| {
                     format!("{} peers at {address} are removed\n", plain(&removed["removed"]))
                 })
             }

@@ -1,0 +1,105 @@
+//! The words that keys with a few possible values accept.
+
+use front::http::ForwardedHeader;
+use net::Engine;
+use tracker::PrivateAddresses;
+use tracker::access::Mode;
+
+/// A type whose values have words in the configuration.
+pub(super) trait Choice: Copy + PartialEq + 'static {
+    /// All words.
+    const WORDS: &'static [&'static str];
+    /// The values they stand for, in the same order.
+    const VALUES: &'static [Self];
+
+    /// Returns the value that `word` stands for.
+    fn from_word(word: &str) -> Option<Self> {
+        let at = Self::WORDS.iter().position(|known| *known == word)?;
+        Self::VALUES.get(at).copied()
+    }
+
+    /// Returns the word for this value.
+    fn word(self) -> &'static str {
+        let at = Self::VALUES.iter().position(|known| *known == self);
+        debug_assert!(at.is_some(), "every value has a word");
+        at.and_then(|at| Self::WORDS.get(at)).copied().unwrap_or("")
+    }
+}
+
+macro_rules! choices {
+    ($($type:ty { $($word:literal => $value:ident),+ $(,)? })+) => { $(
+        impl Choice for $type {
+            const WORDS: &'static [&'static str] = &[$($word),+];
+            const VALUES: &'static [Self] = &[$(Self::$value),+];
+        }
+    )+ };
+}
+
+choices! {
+    Engine { "auto" => Auto, "mmsg" => Mmsg, "portable" => Portable }
+    ForwardedHeader { "x-forwarded-for" => XForwardedFor, "forwarded" => Forwarded }
+    PrivateAddresses { "auto" => Auto, "allow" => Allow, "deny" => Deny }
+    Mode { "open" => Open, "allow" => Allow, "deny" => Deny, "both" => Both }
+    Transport { "udp" => Udp, "http" => Http, "tls" => Tls }
+    ProxyProtocol { "off" => Off, "v1v2" => V1V2 }
+    Challenge { "tls-alpn-01" => TlsAlpn, "http-01" => Http }
+    Sandboxing { "auto" => Auto, "off" => Off }
+    LogFormat { "text" => Text, "json" => Json }
+}
+
+/// The protocol a listener speaks. Its word is also the name of its section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Udp,
+    /// HTTP and WebSocket.
+    Http,
+    /// HTTP and WebSocket over TLS.
+    Tls,
+}
+
+impl Transport {
+    pub(crate) const ALL: [Self; 3] = [Self::Udp, Self::Http, Self::Tls];
+
+    /// Its word in the configuration.
+    pub(crate) fn label(self) -> &'static str {
+        self.word()
+    }
+}
+
+/// Whether connections from trusted proxies begin with a PROXY header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProxyProtocol {
+    Off,
+    /// Version 1 or 2.
+    V1V2,
+}
+
+/// How an ACME server verifies that a host is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Challenge {
+    /// By a TLS handshake (RFC 8737).
+    TlsAlpn,
+    /// By an HTTP request (RFC 8555, 8.3).
+    Http,
+}
+
+impl Challenge {
+    /// Its word in the configuration.
+    pub(crate) fn label(self) -> &'static str {
+        self.word()
+    }
+}
+
+/// Whether the process gives up the rights it does not need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sandboxing {
+    Auto,
+    Off,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}

@@ -1,0 +1,209 @@
+//! The value of a key, with its type, and where it comes from.
+//!
+//! Values from a file, a variable and the API all arrive as JSON: each type is read, checked and
+//! shown in one place.
+
+use net::tls::CertificateFiles;
+use serde_json::{Value as Json, json};
+
+use super::choices::Choice;
+use super::key::{Key, Kind, Origin, Problem};
+
+/// The value of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting<T> {
+    pub(crate) key: &'static Key,
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
+}
+
+impl<T> Setting<T> {
+    pub(super) fn by_default(key: &'static Key, value: T) -> Self {
+        Self { key, value, origin: Origin::Default }
+    }
+
+    /// Returns a mistake in this value.
+    pub(super) fn problem(&self, text: impl AsRef<str>) -> Problem {
+        Problem::new(&self.origin, format!("{}: {}", self.key.name, text.as_ref()))
+    }
+
+    /// Returns a mistake in one item of this value.
+    pub(super) fn item_problem(&self, item: &str, text: &str) -> Problem {
+        self.problem(format!("`{item}`: {text}"))
+    }
+
+    pub(super) fn is_default(&self) -> bool {
+        self.origin == Origin::Default
+    }
+}
+
+impl Setting<u32> {
+    /// Returns the value as a size.
+    pub(super) fn size(&self) -> usize {
+        self.value as usize
+    }
+}
+
+/// A [`Setting`] of any type.
+pub(crate) trait AnySetting {
+    fn key(&self) -> &'static Key;
+    fn origin(&self) -> &Origin;
+    fn json(&self) -> Json;
+    /// Replaces the value if the key accepts the new one. The error says what is wrong, and begins
+    /// with the key's name.
+    fn set(&mut self, value: &Json, origin: Origin) -> Result<(), String>;
+}
+
+impl<T: SettingValue> AnySetting for Setting<T> {
+    fn key(&self) -> &'static Key {
+        self.key
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn json(&self) -> Json {
+        self.value.to_json()
+    }
+
+    fn set(&mut self, value: &Json, origin: Origin) -> Result<(), String> {
+        let Some(accepted) = T::from_json(value, self.key.kind) else {
+            let text = refusal(self.key.kind, value);
+            return Err(format!("{}: {text}", self.key.name));
+        };
+        (self.value, self.origin) = (accepted, origin);
+        Ok(())
+    }
+}
+
+/// A type that settings have.
+pub(super) trait SettingValue: Sized {
+    /// Returns the value if it has the right type and is within the bounds of `kind`.
+    fn from_json(value: &Json, kind: Kind) -> Option<Self>;
+    fn to_json(&self) -> Json;
+}
+
+impl SettingValue for u32 {
+    fn from_json(value: &Json, kind: Kind) -> Option<Self> {
+        let value = u32::try_from(value.as_u64()?).ok()?;
+        match kind {
+            Kind::Int(low, high) if !(low..=high).contains(&value) => None,
+            _ => Some(value),
+        }
+    }
+
+    fn to_json(&self) -> Json {
+        json!(self)
+    }
+}
+
+impl SettingValue for bool {
+    fn from_json(value: &Json, _: Kind) -> Option<Self> {
+        value.as_bool()
+    }
+
+    fn to_json(&self) -> Json {
+        json!(self)
+    }
+}
+
+impl SettingValue for String {
+    fn from_json(value: &Json, _: Kind) -> Option<Self> {
+        value.as_str().map(Self::from)
+    }
+
+    fn to_json(&self) -> Json {
+        json!(self)
+    }
+}
+
+impl SettingValue for Vec<String> {
+    fn from_json(value: &Json, _: Kind) -> Option<Self> {
+        value.as_array()?.iter().map(|item| item.as_str().map(String::from)).collect()
+    }
+
+    fn to_json(&self) -> Json {
+        json!(self)
+    }
+}
+
+impl SettingValue for Vec<CertificateFiles> {
+    fn from_json(value: &Json, _: Kind) -> Option<Self> {
+        let files = |item: &Json| {
+            let table = item.as_object().filter(|table| table.len() == 2)?;
+            let path = |name| table.get(name)?.as_str();
+            Some(CertificateFiles { chain: path("chain")?.into(), key: path("key")?.into() })
+        };
+        value.as_array()?.iter().map(files).collect()
+    }
+
+    fn to_json(&self) -> Json {
+        // Both paths were read from text.
+        let table = |files: &CertificateFiles| json!({ "chain": files.chain.to_string_lossy(), "key": files.key.to_string_lossy() });
+        self.iter().map(table).collect()
+    }
+}
+
+impl<T: Choice> SettingValue for T {
+    fn from_json(value: &Json, _: Kind) -> Option<Self> {
+        Self::from_word(value.as_str()?)
+    }
+
+    fn to_json(&self) -> Json {
+        json!(self.word())
+    }
+}
+
+/// Says what a key of this kind expects instead of `found`.
+pub(super) fn refusal(kind: Kind, found: &Json) -> String {
+    let expected = match kind {
+        Kind::Int(low, high) if found.is_number() => {
+            return format!("must be between {low} and {high}, found {found}");
+        }
+        Kind::Int(low, high) => format!("an integer from {low} to {high}"),
+        Kind::Flag => "true or false".into(),
+        Kind::Text => "a string".into(),
+        Kind::Choice(words) => format!("one of {}", words.join(", ")),
+        Kind::List => "a list of strings".into(),
+        Kind::Certificates => r#"a list of tables { chain = "FILE", key = "FILE" }"#.into(),
+    };
+    format!("expected {expected}, found {}", described(found))
+}
+
+/// Describes a value in a few words.
+fn described(value: &Json) -> String {
+    match value {
+        Json::Array(items) => {
+            let types = [
+                ("integers", Json::is_number as fn(&Json) -> bool),
+                ("strings", Json::is_string),
+                ("tables", Json::is_object),
+            ];
+            let same = types.iter().find(|(_, is_type)| items.iter().all(is_type));
+            match same {
+                _ if items.is_empty() => "an empty list".into(),
+                Some((name, _)) => format!("a list of {name}"),
+                None => "a list of other values".into(),
+            }
+        }
+        Json::Object(_) => "a table".into(),
+        Json::Null => "a value of another type".into(),
+        value => value.to_string(),
+    }
+}
+
+/// Returns a value as TOML.
+pub(super) fn toml(value: &Json) -> String {
+    match value {
+        Json::String(text) => toml::Value::String(text.clone()).to_string(),
+        Json::Array(items) => {
+            format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", "))
+        }
+        Json::Object(members) => {
+            let members = members.iter().map(|(name, value)| format!("{name} = {}", toml(value)));
+            format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
+        }
+        value => value.to_string(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Sources of values: a TOML file, environment variables. Locates mistakes and suggests near matches.
+
+use std::path::Path;
+
+use serde_json::Value as Json;
+use toml::de::DeValue;
+
+use super::key::{Origin, Problem};
+use super::keys::{SECTIONS, Sections};
+
+/// A configuration file, to tell the line of what is in it.
+pub(super) struct File<'a> {
+    pub(super) path: &'a Path,
+    pub(super) text: &'a str,
+}
+
+impl File<'_> {
+    /// Returns the place of the byte `at`.
+    pub(super) fn origin(&self, at: usize) -> Origin {
+        let line = 1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+        Origin::File { path: self.path.to_owned(), line }
+    }
+
+    pub(super) fn problem(&self, at: usize, text: String) -> Problem {
+        Problem::new(self.origin(at), text)
+    }
+}
+
+/// Converts a TOML value. What no key accepts (dates, infinities) becomes null.
+pub(super) fn json(value: &DeValue<'_>) -> Json {
+    match value {
+        DeValue::Integer(value) => {
+            let small = i64::from_str_radix(value.as_str(), value.radix()).map(Json::from);
+            small.unwrap_or_else(|_| float(value.as_str()))
+        }
+        DeValue::Float(value) => float(value.as_str()),
+        DeValue::Boolean(value) => (*value).into(),
+        DeValue::String(text) => Json::String(text.to_string()),
+        DeValue::Datetime(_) => Json::Null,
+        DeValue::Array(items) => items.iter().map(|item| json(item.get_ref())).collect(),
+        DeValue::Table(members) => members
+            .iter()
+            .map(|(name, value)| (name.get_ref().to_string(), json(value.get_ref())))
+            .collect(),
+    }
+}
+
+fn float(digits: &str) -> Json {
+    digits.parse::<f64>().map_or(Json::Null, Json::from)
+}
+
+pub(super) fn is_section(name: &str) -> bool {
+    SECTIONS.iter().any(|section| section.name == name)
+}
+
+/// Says that there is no such section, and which one may be meant.
+pub(super) fn unknown_section(name: &str) -> String {
+    let known = SECTIONS.iter().map(|section| section.name);
+    format!("unknown section [{name}]{}", suggestion(name, known))
+}
+
+/// Says that there is no such key, and which one may be meant.
+pub(super) fn unknown_key(name: &str) -> String {
+    let sections = Sections::default();
+    let known = sections.all().into_iter().map(|setting| setting.key().name);
+    format!("unknown key `{name}`{}", suggestion(name, known))
+}
+
+/// Returns a question if one of `known` is similar.
+fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let scored = known.map(|known| (strsim::damerau_levenshtein(name, known), known));
+    match scored.min() {
+        Some((distance, known)) if distance <= 1 + name.len() / 4 => {
+            format!(": did you mean `{known}`?")
+        }
+        _ => String::new(),
+    }
+}

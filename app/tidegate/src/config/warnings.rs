@@ -1,0 +1,67 @@
+//! Warnings about a valid configuration that is probably not what the operator wants.
+
+use super::{AcmeConfig, Challenge, Config, ListenerGroup, Transport, unique};
+
+impl Config {
+    /// Returns warnings for the log, one sentence each.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let policy = &self.policy;
+        let interval_s = policy.interval_s + policy.interval_jitter_s;
+        let mut warnings = Vec::new();
+        if policy.peer_lifetime_s <= interval_s {
+            warnings.push(format!(
+                "tracker.peer_lifetime_s is {}, but clients announce only every {interval_s} s: peers \
+                 are removed between their announces",
+                policy.peer_lifetime_s
+            ));
+        }
+        let is_private = self.listener_policies.iter().any(|policy| policy.private);
+        if is_private && self.keys.as_os_str().is_empty() && self.admin_listen.is_empty() {
+            warnings.push(
+                "access.private is on, but no user has a key: name a file in access.keys, or turn on \
+                 the API with admin.listen"
+                    .into(),
+            );
+        }
+        if self.bans.bad_connection_ids_per_min > 0 {
+            warnings.push(
+                "bans.bad_connection_ids_per_min is on: anyone who forges UDP source addresses can \
+                 have other clients banned"
+                    .into(),
+            );
+        }
+        warnings.extend(self.acme.iter().filter_map(|acme| self.acme_warning(acme)));
+        warnings.extend(unique(self.groups.iter().filter_map(ListenerGroup::warning).collect()));
+        for (rate, name) in [
+            (self.limits.connects, "connects"),
+            (self.limits.announces, "announces"),
+            (self.limits.scrapes, "scrapes"),
+        ] {
+            if rate.burst < rate.per_s {
+                warnings.push(format!(
+                    "limits.{name}_burst is less than limits.{name}_per_s: bursts of {} are accepted \
+                     nevertheless",
+                    rate.per_s
+                ));
+            }
+        }
+        warnings
+    }
+
+    /// Returns a warning if the authority may not reach a listener.
+    fn acme_warning(&self, acme: &AcmeConfig) -> Option<String> {
+        let (port, transport) = match acme.challenge {
+            Challenge::TlsAlpn => (443, Transport::Tls),
+            Challenge::Http => (80, Transport::Http),
+        };
+        let is_bound = self.addresses(transport).any(|address| address.port() == port);
+        (!is_bound).then(|| {
+            format!(
+                "tls.acme.challenge is {}, for which the authority connects to port {port}, but \
+                 {}.listen does not have that port: make sure it is forwarded there",
+                acme.challenge.label(),
+                transport.label()
+            )
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! Drives one HTTP worker over loopback, so that valgrind can count the instructions of its thread.
+//!
+//! The machine's speed does not matter to the count. Run it twice with different numbers of
+//! requests and divide the difference, so that start-up drops out:
+//!
+//! ```text
+//! valgrind --tool=callgrind --separate-threads=yes BINARY keep-alive 64 20000
+//! valgrind --tool=callgrind --separate-threads=yes BINARY keep-alive 64 40000
+//! ```
+//!
+//! Arguments: `keep-alive`, `close` or `idle`; connections (for `idle`, connections to hold);
+//! requests. `idle` prints the resident memory for each connection instead.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use tidegate_front::Clock;
+use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, serve};
+use tidegate_front::web::Place;
+use net::{TcpOptions, bind_tcp};
+use tokio::sync::watch;
+use tracker::counters::{Listener, MetricsRegistry, Protocol};
+use tracker::{ListenerPolicyId, Options, Policy, Secrets, StoreOptions, Tracker};
+
+const TORRENTS: usize = 256;
+const PEERS: usize = 64;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let word = |at: usize, default: &str| args.get(at).cloned().unwrap_or(default.to_owned());
+    let connections: usize = word(1, "8").parse().expect("connections: expected a number");
+    let requests: usize = word(2, "64").parse().expect("requests: expected a number");
+    let (address, stop, worker) = start();
+    match word(0, "keep-alive").as_str() {
+        "keep-alive" => keep_alive(address, connections, requests),
+        "close" => close(address, requests),
+        "idle" => idle(address, connections),
+        other => panic!("expected keep-alive, close or idle, found {other}"),
+    }
+    stop.send_replace(true);
+    worker.join().expect("the worker panicked");
+}
+
+type Started = (SocketAddr, watch::Sender<bool>, std::thread::JoinHandle<()>);
+
+fn start() -> Started {
+    let policy = Policy::default();
+    let store = StoreOptions {
+        shards: 2,
+        hash_key: [3; 16],
+        peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
+        keep_peer_ids: false,
+        memory_budget: None,
+    };
+    let secrets = Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
+    let tracker = Arc::new(Tracker::new(&Options { policy, store }, &secrets));
+    let registry = MetricsRegistry::default();
+    let socket = bind_tcp(([127, 0, 0, 1], 0).into(), 1, &TcpOptions::default());
+    let socket = socket.expect("cannot bind").remove(0);
+    let address = socket.local_addr().expect("no address");
+    let [http, web] = [Protocol::Http, Protocol::Ws].map(|protocol| {
+        registry.register(Listener { protocol, address, listener_policy: ListenerPolicyId(0) })
+    });
+    let options = HttpOptions::default();
+    let worker = HttpWorker {
+        tracker,
+        listeners: vec![HttpListener { socket, tls: None, options, http, web }],
+        clock: Clock::start(),
+        seed: 1,
+        place: Place::for_workers(1).remove(0),
+    };
+    let (stop, stopped) = watch::channel(false);
+    let worker = std::thread::spawn(move || serve(worker, stopped).expect("the worker failed"));
+    (address, stop, worker)
+}
+
+/// An announce as qBittorrent writes it.
+fn request(number: usize, extra: &str) -> Vec<u8> {
+    let (torrent, peer) = (number % TORRENTS, number / TORRENTS % PEERS);
+    // Every third byte is one that a URL may have as it is.
+    let hash: String = (0..20)
+        .map(|at| match (torrent * 31 + at * 7) % 256 {
+            byte if byte % 3 == 0 => char::from(b'A' + (byte % 26) as u8).to_string(),
+            byte => format!("%{byte:02x}"),
+        })
+        .collect();
+    let hash = format!("{hash}%{:02x}%{:02x}", torrent / 256, torrent % 256);
+    let hash = hash_of_twenty(&hash);
+    format!(
+        "GET /announce?info_hash={hash}&peer_id=-qB4620-{peer:012}&port={}&uploaded=1073741824&\
+         downloaded=734003200&left={}&corrupt=0&key=5A8C11F0&event=&numwant=50&compact=1&\
+         no_peer_id=1&supportcrypto=1&redundant=0 HTTP/1.1\r\nHost: tracker.example.org:6969\r\n\
+         User-Agent: qBittorrent/4.6.2\r\nAccept-Encoding: gzip\r\n{extra}\r\n",
+        1024 + peer,
+        peer % 4 * 1_048_576
+    )
+    .into_bytes()
+}
+
+/// The last 20 bytes of a percent-encoded text.
+fn hash_of_twenty(text: &str) -> String {
+    let mut units = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (unit, behind) = rest.split_at(if rest.starts_with('%') { 3 } else { 1 });
+        units.push(unit);
+        rest = behind;
+    }
+    units.split_off(units.len() - 20).concat()
+}
+
+fn keep_alive(address: SocketAddr, connections: usize, requests: usize) {
+    let mut clients: Vec<TcpStream> =
+        (0..connections).map(|_| TcpStream::connect(address).expect("cannot connect")).collect();
+    let mut buffer = vec![0; 65536];
+    let mut number = 0;
+    while number < requests {
+        for client in &mut clients {
+            client.write_all(&request(number, "")).expect("cannot send");
+            number += 1;
+        }
+        for client in &mut clients {
+            answer(client, &mut buffer);
+        }
+    }
+}
+
+fn close(address: SocketAddr, requests: usize) {
+    let mut buffer = Vec::new();
+    for number in 0..requests {
+        let mut client = TcpStream::connect(address).expect("cannot connect");
+        client.write_all(&request(number, "Connection: close\r\n")).expect("cannot send");
+        buffer.clear();
+        client.read_to_end(&mut buffer).expect("cannot read");
+        assert!(buffer.starts_with(b"HTTP/1.1 200 OK"), "{}", buffer.escape_ascii());
+    }
+}
+
+/// Reads one answer: it comes in one piece over loopback.
+fn answer(client: &mut TcpStream, buffer: &mut [u8]) {
+    let len = client.read(buffer).expect("cannot read");
+    let answer = &buffer[..len];
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{}", answer.escape_ascii());
+}
+
+fn idle(address: SocketAddr, connections: usize) {
+    // One connection first, so that what the worker allocates once is not counted.
+    keep_alive(address, 1, TORRENTS * PEERS);
+    let before = resident_bytes();
+    let mut buffer = vec![0; 65536];
+    let mut clients = Vec::with_capacity(connections);
+    for number in 0..connections {
+        let mut client = TcpStream::connect(address).expect("cannot connect");
+        client.write_all(&request(number, "")).expect("cannot send");
+        answer(&mut client, &mut buffer);
+        clients.push(client);
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    println!("{} bytes a connection", grown / connections as u64);
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
