@@ -15,10 +15,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use net::{TcpOptions, bind_tcp};
 use tidegate_front::Clock;
 use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, serve};
 use tidegate_front::web::Place;
-use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Options, Policy, Secrets, StoreOptions, Tracker};

@@ -39,7 +39,7 @@ fn pair() -> (UdpSocket, TcpListener, u16) {
 }
 
 #[test]
-fn sockets_are_taken_over_and_nothing_is_lost_between_two_processes() {
+fn takes_over_inherited_sockets_without_losing_requests() {
     for names in ["udp:http", "tidegate.socket:tidegate.socket"] {
         let (udp, tcp, port) = pair();
         let sockets = || [udp.try_clone().unwrap().into(), tcp.try_clone().unwrap().into()];
@@ -72,7 +72,7 @@ fn sockets_are_taken_over_and_nothing_is_lost_between_two_processes() {
 }
 
 #[test]
-fn what_nobody_listens_on_is_no_start() {
+fn rejects_inherited_sockets_of_no_listener() {
     let (udp, tcp, port) = pair();
     let directory = Directory::new();
     let start = |names: &str, listen: u16| {

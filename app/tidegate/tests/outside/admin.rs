@@ -123,7 +123,7 @@ fn keys() {
 }
 
 #[test]
-fn keys_come_page_after_page() {
+fn lists_more_keys_than_a_page_holds() {
     let served = Served::start("");
     let api = crate::api::Caller::of(&served.tracker);
     for _ in 0..1001 {
@@ -158,7 +158,7 @@ fn lists() {
 }
 
 #[test]
-fn lists_are_imported_and_exported_as_they_come() {
+fn imports_and_exports_lists() {
     let served = Served::start("");
     let many: String = (0..50_000).map(|number| format!("{number:040x}\n")).collect();
     let text = format!("# many\n\n{many}{} # twice\n", "0".repeat(40));
@@ -301,7 +301,7 @@ fn the_process() {
 }
 
 #[test]
-fn events_are_followed() {
+fn follows_events() {
     let served = Served::start("");
     let follow = |more: &str| {
         let mut command = served.command(&format!("events --kind ban --count 2{more}"));
@@ -338,7 +338,7 @@ fn events_are_followed() {
 }
 
 #[test]
-fn who_may_not_is_told() {
+fn reports_missing_and_invalid_tokens() {
     let served = Served::start("");
     let run = |token: Option<&str>| {
         let mut command = served.command("keys list");
@@ -368,7 +368,7 @@ fn who_may_not_is_told() {
 }
 
 #[test]
-fn what_is_no_api_is_told() {
+fn reports_addresses_that_are_no_api() {
     let served = Served::start("");
     let ask = |url: &str, more: &[&str]| {
         let mut command = tidegate(&["admin", "--url", url, "stats"]);
@@ -400,7 +400,7 @@ fn what_is_no_api_is_told() {
 }
 
 #[test]
-fn bad_arguments_are_told() {
+fn rejects_bad_arguments() {
     for line in [
         "",
         "nonsense",
@@ -430,7 +430,7 @@ fn bad_arguments_are_told() {
 }
 
 #[test]
-fn the_configuration_says_where_the_api_is() {
+fn finds_the_api_by_the_configuration() {
     let served = Served::start("");
     let file = served.tracker.directory.path("tidegate.toml");
     let ask = |file: &std::path::Path| {

@@ -93,7 +93,7 @@ fn hash(byte: u8) -> String {
 }
 
 #[test]
-fn keys_are_handed_out_and_taken_back() {
+fn creates_changes_and_revokes_keys() {
     let (tracker, api) = start("[access]\nprivate = true\n");
     let refused = http_announce(tracker.http4(), 0xaa, 1);
     assert!(has(&refused, "failure reason"));
@@ -122,7 +122,7 @@ fn keys_are_handed_out_and_taken_back() {
 }
 
 #[test]
-fn pages_follow_each_other() {
+fn pages_through_keys_and_bans() {
     let (_tracker, api) = start("");
     for name in 0..5 {
         api.expect(201, "POST /keys", Some(&json!({ "name": name.to_string() })));
@@ -143,7 +143,7 @@ fn pages_follow_each_other() {
 }
 
 #[test]
-fn bans_hold_at_once_and_end() {
+fn applies_and_lifts_bans_at_once() {
     let (tracker, api) = start("");
     let mut events = Events::listen(&api, "?kinds=ban");
     Udp::connect(tracker.udp4()).announce(0xaa, 1);
@@ -161,7 +161,7 @@ fn bans_hold_at_once_and_end() {
 }
 
 #[test]
-fn entries_hold_at_once_one_by_one_and_in_bulk() {
+fn applies_list_entries_at_once_singly_and_in_bulk() {
     let state = Directory::new();
     let more = format!("[access]\nmode = \"deny\"\n[state]\ndir = {:?}\n", state.path("state"));
     let (tracker, api) = start(&more);
@@ -191,7 +191,7 @@ fn entries_hold_at_once_one_by_one_and_in_bulk() {
 }
 
 #[test]
-fn torrents_and_peers_are_seen_frozen_and_removed() {
+fn shows_freezes_and_removes_torrents_and_peers() {
     let (tracker, api) = start("");
     let mut events = Events::listen(&api, "?kinds=torrent_added,torrent_removed");
     // The feed is listened to within a moment.
@@ -217,7 +217,7 @@ fn torrents_and_peers_are_seen_frozen_and_removed() {
 }
 
 #[test]
-fn settings_are_changed_and_stay() {
+fn keeps_changed_settings_over_restarts() {
     let state = Directory::new();
     let more = format!("{UNBOUND}[state]\ndir = {:?}\n", state.path("state"));
     let (tracker, api) = start_in(Directory::new(), &more);
@@ -258,7 +258,7 @@ fn settings_are_changed_and_stay() {
 }
 
 #[test]
-fn figures_are_those_of_the_tracker() {
+fn reports_the_counts_of_the_tracker() {
     let (tracker, api) = start("");
     http_announce(tracker.http4(), 0xaa, 1);
     http_announce(tracker.http4(), 0xbb, 2);

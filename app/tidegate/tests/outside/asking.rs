@@ -50,7 +50,7 @@ fn start() -> Tracker {
 }
 
 #[test]
-fn every_protocol_announces_and_leaves_no_trace() {
+fn announces_over_every_protocol_and_leaves_no_peer() {
     let tracker = start();
     for url in urls(&tracker) {
         let output = run(&["announce", &url, HASH]);
@@ -67,7 +67,7 @@ fn every_protocol_announces_and_leaves_no_trace() {
 }
 
 #[test]
-fn peers_are_told_of_each_other() {
+fn lists_other_peers() {
     let tracker = start();
     for url in urls(&tracker).iter().take(4) {
         let stays = ["announce", url, HASH, "--stay", "--port"];
@@ -90,7 +90,7 @@ fn peers_are_told_of_each_other() {
 }
 
 #[test]
-fn a_file_s_own_trackers_are_told_of_both_its_hashes() {
+fn announces_both_hashes_of_a_hybrid_torrent_to_its_trackers() {
     let tracker = start();
     let all = urls(&tracker);
     let trackers = [all[0].as_str(), "dht://x", &all[2]];
@@ -122,7 +122,7 @@ fn a_file_s_own_trackers_are_told_of_both_its_hashes() {
 }
 
 #[test]
-fn many_torrents_are_scraped_whatever_one_request_holds() {
+fn scrapes_more_torrents_than_one_request_holds() {
     let tracker = start();
     let hashes: Vec<String> = (0..160).map(|n| format!("{n:040x}")).collect();
     let hashes: Vec<&str> = hashes.iter().map(String::as_str).collect();
@@ -144,7 +144,7 @@ fn many_torrents_are_scraped_whatever_one_request_holds() {
 }
 
 #[test]
-fn what_makes_no_sense_is_one_sentence_and_2() {
+fn exits_with_2_and_one_sentence_on_bad_arguments() {
     let directory = Directory::new();
     let html = directory.write("page.torrent", "<html>");
     let html = html.to_str().unwrap();

@@ -6,7 +6,7 @@ use std::net::{TcpListener, UdpSocket};
 use crate::process::{Directory, config, run, stderr, stdout, tidegate};
 
 #[test]
-fn init_writes_what_is_in_force_anyway() {
+fn init_writes_the_defaults() {
     let directory = Directory::new();
     let file = directory.path("tidegate.toml");
     let file = file.to_str().unwrap();
@@ -22,7 +22,7 @@ fn init_writes_what_is_in_force_anyway() {
 }
 
 #[test]
-fn init_replaces_a_file_only_by_force() {
+fn init_replaces_a_file_only_with_force() {
     let directory = Directory::new();
     let file = directory.write("mine.toml", "# mine\n");
     let path = file.to_str().unwrap();
@@ -35,7 +35,7 @@ fn init_replaces_a_file_only_by_force() {
 }
 
 #[test]
-fn mistakes_are_named_with_their_place_and_what_was_meant() {
+fn reports_mistakes_with_line_and_suggestion() {
     let directory = Directory::new();
     let text = "[tracker]\nintervall_s = 900\nnumwant_max = 5000\n[htpp]\n";
     let file = directory.write("bad.toml", text);
@@ -69,7 +69,7 @@ fn mistakes_are_named_with_their_place_and_what_was_meant() {
 }
 
 #[test]
-fn the_environment_overrides_the_file() {
+fn overrides_the_file_by_the_environment() {
     let directory = Directory::new();
     let file = directory.write("some.toml", "[tracker]\ninterval_s = 1200\nnumwant_max = 90\n");
     let show = |variable: &str, value: &str| {
@@ -90,7 +90,7 @@ fn the_environment_overrides_the_file() {
 }
 
 #[test]
-fn a_taken_port_is_named() {
+fn names_the_port_that_is_taken() {
     let directory = Directory::new();
     let check = |port: u16, admin: u16, transport: &str, taken: u16| {
         let file = directory.write("taken.toml", &config(port, admin, ""));
@@ -112,7 +112,7 @@ fn a_taken_port_is_named() {
 }
 
 #[test]
-fn check_tells_good_from_bad() {
+fn checks_good_and_bad_configurations() {
     let directory = Directory::new();
     let check = |more: &str| {
         let file = directory.write("check.toml", &config(0, 0, more));
@@ -130,7 +130,7 @@ fn check_tells_good_from_bad() {
 }
 
 #[test]
-fn without_its_lists_nothing_is_served() {
+fn does_not_start_without_its_lists() {
     let directory = Directory::new();
     let absent = directory.path("allow.txt");
     let more = format!("[access]\nmode = \"allow\"\nallow = \"{}\"\n", absent.display());
@@ -145,7 +145,7 @@ fn without_its_lists_nothing_is_served() {
 }
 
 #[test]
-fn check_looks_at_the_files_of_acme() {
+fn checks_the_files_of_acme() {
     let directory = Directory::new();
     let check = |cache: &str, more: &str| {
         let acme = format!(

@@ -31,7 +31,7 @@ fn default(key: &str) -> String {
 }
 
 #[test]
-fn the_service_starts_what_there_is() {
+fn matches_the_service_unit_with_the_command_line() {
     let command = value("tidegate.service", "ExecStart");
     let arguments: Vec<&str> = command.split(' ').skip(1).collect();
     let absent = "/etc/tidegate/tidegate.toml";
@@ -49,7 +49,7 @@ fn the_service_starts_what_there_is() {
 }
 
 #[test]
-fn the_sockets_are_those_of_the_configuration() {
+fn matches_the_socket_unit_with_the_default_listeners() {
     let quoted = |key: &str| format!("{:?}", values("tidegate.socket", key));
     assert_eq!(quoted("ListenDatagram"), default("udp.listen"));
     assert_eq!(quoted("ListenStream"), default("http.listen"));
@@ -61,7 +61,7 @@ fn the_sockets_are_those_of_the_configuration() {
 }
 
 #[test]
-fn systemd_takes_them() {
+fn passes_systemd_analyze() {
     // Where there is no systemd there is nobody to ask; the other tests hold there, too.
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
         return;

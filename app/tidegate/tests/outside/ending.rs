@@ -19,7 +19,7 @@ fn half_a_request(tracker: &Tracker) -> (TcpStream, String) {
 }
 
 #[test]
-fn a_request_under_way_is_answered_before_the_end() {
+fn answers_started_requests_before_it_stops() {
     let mut tracker = Tracker::start(Directory::new(), "[process]\nshutdown_timeout_s = 600\n");
     let (mut stream, rest) = half_a_request(&tracker);
     tracker.stop();
@@ -32,7 +32,7 @@ fn a_request_under_way_is_answered_before_the_end() {
 }
 
 #[test]
-fn one_that_never_comes_is_not_waited_for_longer_than_configured() {
+fn stops_after_the_shutdown_timeout() {
     let mut tracker = Tracker::start(Directory::new(), "[process]\nshutdown_timeout_s = 1\n");
     let (mut stream, _) = half_a_request(&tracker);
     tracker.stop();
@@ -44,7 +44,7 @@ fn one_that_never_comes_is_not_waited_for_longer_than_configured() {
 }
 
 #[test]
-fn a_list_that_takes_for_ever_to_read_holds_up_nothing() {
+fn stops_although_a_list_cannot_be_read_to_its_end() {
     let directory = Directory::new();
     let list = directory.write("deny.txt", "");
     let more = format!("[access]\nmode = \"deny\"\ndeny = \"{}\"\n", list.display());

@@ -30,7 +30,7 @@ fn reload(tracker: &Tracker, more: &str) {
 }
 
 #[test]
-fn a_signal_changes_the_rates() {
+fn changes_rate_limits_on_sighup() {
     let tracker = Tracker::start(Directory::new(), "");
     assert!(!is_limited(&tracker));
     // This host is exempt unless it is said otherwise.
@@ -52,7 +52,7 @@ fn a_signal_changes_the_rates() {
 }
 
 #[test]
-fn a_signal_has_intervals_enforced() {
+fn enforces_intervals_from_sighup_on() {
     let tracker = Tracker::start(Directory::new(), "");
     let udp = Udp::connect(tracker.udp4());
     let why = "you have announced this torrent already";
@@ -77,7 +77,7 @@ fn a_signal_has_intervals_enforced() {
 }
 
 #[test]
-fn a_signal_changes_how_many_connections_a_prefix_may_hold() {
+fn changes_the_connection_limit_on_sighup() {
     let tracker = Tracker::start(Directory::new(), "[limits]\nexempt = []\n");
     let hold = || {
         let mut stream = TcpStream::connect(tracker.http4()).unwrap();

@@ -57,7 +57,7 @@ fn counted(tracker: &Tracker, name: &str, (protocol, address): (&str, SocketAddr
 }
 
 #[test]
-fn each_has_its_lists_and_a_reload_changes_them() {
+fn applies_lists_per_listener_and_reloads_them() {
     let directory = Directory::new();
     let deny = directory.write("deny.txt", &line(0xdd)).display().to_string();
     let allow = directory.write("allow.txt", &line(0xaa)).display().to_string();
@@ -126,7 +126,7 @@ fn each_has_its_lists_and_a_reload_changes_them() {
 }
 
 #[test]
-fn each_believes_its_own_proxies() {
+fn trusts_proxies_per_listener() {
     let (behind, strict) = (2, 3);
     let proxies = "http.trusted_proxies = [\"127.0.0.1\"]";
     let tables = table("http", behind, proxies)
@@ -174,7 +174,7 @@ fn each_believes_its_own_proxies() {
 }
 
 #[test]
-fn each_says_what_it_serves_and_how_much() {
+fn applies_limits_and_protocols_per_listener() {
     let (small, strict) = (2, 3);
     let tables = table("http", small, "http.connections_max = 2\nhttp.websocket = false")
         + &table("http", strict, "tracker.private_addresses = \"deny\"");
@@ -212,7 +212,7 @@ fn each_says_what_it_serves_and_how_much() {
 }
 
 #[test]
-fn they_are_checked_and_shown() {
+fn checks_and_shows_listener_tables() {
     let directory = Directory::new();
     let sections = "[udp]\nlisten = []\n[http]\nlisten = []\n[admin]\nlisten = []\n";
     let write = |more: &str| {

@@ -32,7 +32,7 @@ fn is_denied(tracker: &Tracker, torrent: u8) -> bool {
 }
 
 #[test]
-fn the_list_is_obeyed_and_followed() {
+fn applies_and_follows_the_deny_list() {
     let tracker = start();
     assert!(is_denied(&tracker, 0xdd) && !is_denied(&tracker, 0xee));
     assert_eq!(tracker.metric("tidegate_access_list_entries{list=\"deny\"}"), 1.0);
@@ -47,7 +47,7 @@ fn the_list_is_obeyed_and_followed() {
 }
 
 #[test]
-fn a_signal_has_lists_and_mode_read_again() {
+fn rereads_lists_and_mode_on_sighup() {
     let tracker = start();
     let allow = tracker.directory.write("allow.txt", &line(0xaa));
     tracker.configure(&format!("[access]\nmode = \"allow\"\nallow = \"{}\"\n", allow.display()));
@@ -65,7 +65,7 @@ fn a_signal_has_lists_and_mode_read_again() {
 }
 
 #[test]
-fn a_bad_line_is_reported_and_the_old_list_stays() {
+fn reports_a_bad_line_and_keeps_the_old_list() {
     let tracker = start();
     let bad = line(0xee) + "# fine\n" + "abcdef\n";
     let path = tracker.directory.write("deny.txt", &bad);

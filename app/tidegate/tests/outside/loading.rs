@@ -24,7 +24,7 @@ fn figures(words: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn our_own_tracker_passes_every_check() {
+fn finds_no_fault_with_our_own_tracker() {
     let tracker = Tracker::start(Directory::new(), "");
     for (seed, (protocol, url)) in urls(&tracker).into_iter().enumerate() {
         let mut words =
@@ -61,7 +61,7 @@ fn our_own_tracker_passes_every_check() {
 }
 
 #[test]
-fn a_tracker_is_started_and_ended() {
+fn starts_and_stops_a_tracker() {
     let directory = Directory::new();
     // The load must know beforehand where it is.
     let address = unused_address();
@@ -98,7 +98,7 @@ fn a_tracker_is_started_and_ended() {
 }
 
 #[test]
-fn an_interrupted_load_tells_what_it_has() {
+fn reports_what_an_interrupted_load_has_measured() {
     let tracker = Tracker::start(Directory::new(), "");
     for (protocol, url) in urls(&tracker) {
         let mut load =
@@ -124,7 +124,7 @@ fn an_interrupted_load_tells_what_it_has() {
 }
 
 #[test]
-fn info_hashes_are_written_for_every_protocol() {
+fn writes_the_same_info_hashes_for_every_protocol() {
     let directory = Directory::new();
     let mut files = Vec::new();
     for url in ["udp://127.0.0.1:1", "http://127.0.0.1:1/announce", "ws://127.0.0.1:1"] {
@@ -143,7 +143,7 @@ fn info_hashes_are_written_for_every_protocol() {
 }
 
 #[test]
-fn mistakes_have_their_exit_codes() {
+fn exits_with_the_code_of_the_mistake() {
     for (words, code, what) in [
         (&["load", "udp"][..], 2, "<URL>"),
         (&["load", "udp", "udp://127.0.0.1:1", "--mix", "x"], 2, "no weights"),

@@ -21,7 +21,7 @@ fn lines(tracker: &Tracker, text: &str) -> usize {
 const NOT_BITTORRENT: &str = "/nothing here";
 
 #[test]
-fn areas_have_levels_of_their_own_that_change_while_serving() {
+fn changes_log_levels_per_area_while_serving() {
     let (tracker, api) = start("[log]\nlevel = \"info,front=debug\"\n");
     let level = || api.expect(200, "GET /log/level", None)["level"].clone();
     assert_eq!(level(), "info,front=debug");
@@ -61,7 +61,7 @@ fn areas_have_levels_of_their_own_that_change_while_serving() {
 }
 
 #[test]
-fn a_level_that_is_none_is_a_mistake_of_the_configuration() {
+fn rejects_unknown_log_levels_and_areas() {
     let directory = Directory::new();
     for (level, due) in [
         ("info,frnot=debug", "log.level: `frnot` is no area of the log: there are serve, "),
@@ -76,7 +76,7 @@ fn a_level_that_is_none_is_a_mistake_of_the_configuration() {
 }
 
 #[test]
-fn of_many_lines_of_a_kind_some_are_written_and_the_rest_is_counted() {
+fn limits_repeated_log_lines_and_counts_the_rest() {
     let more = "[log]\nlevel = \"front=debug\"\nformat = \"json\"\nrate_limit_lines = 5\nrate_limit_s = 1\n";
     let (mut tracker, api) = start(more);
     for _ in 0..300 {
@@ -119,7 +119,7 @@ fn of_many_lines_of_a_kind_some_are_written_and_the_rest_is_counted() {
 }
 
 #[test]
-fn no_secret_is_ever_written() {
+fn writes_no_secret_to_the_log() {
     let (tracker, api) = start(
         "webhook_ports = [\"9\"]\n[log]\nlevel = \"trace\"\nrate_limit_lines = 0\n[access]\nprivate = true\n",
     );

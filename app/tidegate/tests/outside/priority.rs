@@ -21,7 +21,7 @@ fn threads(tracker: &Tracker) -> BTreeMap<String, i32> {
 }
 
 #[test]
-fn threads_for_work_that_takes_long_are_nicer_than_those_that_answer() {
+fn lowers_the_priority_of_background_threads() {
     let state = Directory::new();
     let more = format!("[state]\ndir = {:?}\n", state.path("state"));
     let variables = [("TIDEGATE_ADMIN_TOKEN", TOKEN)];

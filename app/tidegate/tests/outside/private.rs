@@ -65,7 +65,7 @@ fn is_served(tracker: &Tracker, key: &str) -> bool {
 }
 
 #[test]
-fn nobody_is_served_without_a_key() {
+fn refuses_requests_without_a_key() {
     let tracker = start("");
     for (udp, address) in [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())] {
         let udp = Udp::connect(udp);
@@ -93,7 +93,7 @@ fn nobody_is_served_without_a_key() {
 }
 
 #[test]
-fn the_file_of_keys_is_obeyed_and_followed() {
+fn applies_and_follows_the_file_of_keys() {
     let tracker = start("");
     assert!(is_served(&tracker, ANNA) && !is_served(&tracker, BERT));
     tracker.directory.write("keys.txt", &format!("{BERT}\n"));
@@ -110,7 +110,7 @@ fn the_file_of_keys_is_obeyed_and_followed() {
 }
 
 #[test]
-fn privacy_is_a_listeners_own_and_changes_with_a_signal() {
+fn sets_privacy_per_listener_and_changes_it_on_sighup() {
     let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n".to_owned();
     let tracker = start(&(table.clone() + "access.private = false\n"));
     let open = tracker.listener("http", [127, 0, 0, 2]);
@@ -132,7 +132,7 @@ fn privacy_is_a_listeners_own_and_changes_with_a_signal() {
 }
 
 #[test]
-fn client_software_is_refused_by_its_peer_id() {
+fn refuses_client_software_by_peer_id() {
     let tracker = Tracker::start(Directory::new(), "");
     let udp = Udp::connect(tracker.udp4());
     let why = "this tracker does not serve your BitTorrent client";
@@ -159,7 +159,7 @@ fn client_software_is_refused_by_its_peer_id() {
 }
 
 #[test]
-fn who_tries_keys_or_sends_garbage_is_banned_for_a_time() {
+fn bans_clients_that_guess_keys_or_send_garbage() {
     let bans = "[limits]\nexempt = []\n[bans]\nduration_s = 5\n";
     let guesses = start(&format!("{bans}wrong_keys_per_min = 5\n"));
     let is_banned = |tracker: &Tracker| try_http(tracker.http4(), "/none").is_err();

@@ -19,7 +19,7 @@ fn header(host: u8) -> Vec<u8> {
 }
 
 #[test]
-fn clients_of_proxies_meet_by_their_own_addresses() {
+fn introduces_clients_of_proxies_by_their_own_addresses() {
     let variables = [
         ("TIDEGATE_UDP__SIMPLE_PROXY", "true"),
         ("TIDEGATE_UDP__TRUSTED_PROXIES", "127.0.0.1"),
@@ -63,7 +63,7 @@ fn clients_of_proxies_meet_by_their_own_addresses() {
 }
 
 #[test]
-fn private_addresses_are_refused_from_a_reload_on() {
+fn refuses_private_addresses_after_a_reload() {
     let tracker = Tracker::start(Directory::new(), "");
     let udp = Udp::connect(tracker.udp4());
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 0), 1);

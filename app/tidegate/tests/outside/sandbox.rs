@@ -10,7 +10,7 @@ fn denied(list: &std::path::Path) -> String {
 }
 
 #[test]
-fn it_serves_and_reloads_but_opens_nothing_elsewhere() {
+fn confines_file_access_while_serving_and_reloading() {
     let elsewhere = Directory::new();
     let outside = elsewhere.write("deny.txt", &"bb".repeat(20));
     let directory = Directory::new();
@@ -46,7 +46,7 @@ fn it_serves_and_reloads_but_opens_nothing_elsewhere() {
 }
 
 #[test]
-fn it_can_be_left_out() {
+fn turns_the_sandbox_off() {
     let elsewhere = Directory::new();
     let outside = elsewhere.write("deny.txt", &"bb".repeat(20));
     let off = "[process]\nsandbox = \"off\"\n";
@@ -58,7 +58,7 @@ fn it_can_be_left_out() {
 }
 
 #[test]
-fn a_file_behind_a_link_is_followed_where_it_is() {
+fn follows_symbolic_links_to_lists() {
     let elsewhere = Directory::new();
     let real = elsewhere.write("real.txt", "");
     let directory = Directory::new();
@@ -70,7 +70,7 @@ fn a_file_behind_a_link_is_followed_where_it_is() {
 }
 
 #[test]
-fn certificates_need_a_sandbox_that_was_made_for_them() {
+fn rejects_acme_settings_the_sandbox_was_not_built_for() {
     let tracker = Tracker::start(Directory::new(), "");
     let cache = tracker.directory.path("cache");
     tracker.configure(&format!(

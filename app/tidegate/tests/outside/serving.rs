@@ -11,7 +11,7 @@ fn start(more: &str) -> Tracker {
 }
 
 #[test]
-fn protocols_and_families_meet_in_one_swarm() {
+fn shares_one_swarm_between_protocols_and_families() {
     let tracker = start("");
     let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     assert_eq!((u32_at(&reply, 8), reply.len()), (1800, 20));
@@ -34,7 +34,7 @@ fn protocols_and_families_meet_in_one_swarm() {
 }
 
 #[test]
-fn what_happens_is_counted_where_it_happens() {
+fn counts_requests_by_listener_and_family() {
     let tracker = start("");
     let udp = Udp::connect(tracker.udp6());
     udp.announce(0xaa, 1001);
@@ -76,7 +76,7 @@ fn what_happens_is_counted_where_it_happens() {
 }
 
 #[test]
-fn health_and_unknown_pages() {
+fn serves_health_metrics_and_dashboard() {
     let tracker = start("");
     assert_eq!(tracker.admin("/health/ready"), (200, "ready\n".into()));
     assert_eq!(tracker.admin("/health/live"), (200, "live\n".into()));
@@ -91,7 +91,7 @@ fn health_and_unknown_pages() {
 }
 
 #[test]
-fn an_interval_changes_while_serving() {
+fn changes_the_interval_on_sighup() {
     let tracker = start("[tracker]\ninterval_s = 1200\n");
     let udp = Udp::connect(tracker.udp4());
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1200);
@@ -108,7 +108,7 @@ fn an_interval_changes_while_serving() {
 }
 
 #[test]
-fn a_bad_configuration_changes_nothing() {
+fn keeps_the_old_configuration_if_the_new_one_is_bad() {
     let tracker = start("[tracker]\ninterval_s = 1200\n");
     tracker.configure("[tracker]\ninterval_s = 1500\nintervall_min_s = 9\n");
     tracker.reload();
@@ -127,7 +127,7 @@ fn a_bad_configuration_changes_nothing() {
 }
 
 #[test]
-fn signals_end_it_in_order() {
+fn stops_on_sigterm_and_sigint() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut tracker = start("");
         // One that waits for its next request, and is closed.

@@ -16,7 +16,7 @@ fn run(served: &Served, more: &[&str]) -> Output {
 }
 
 #[test]
-fn one_frame_is_printed_as_text() {
+fn prints_one_frame_as_text() {
     let served = Served::denying();
     let denied = "aa".repeat(20);
     let denied = tidegate(&["admin", "--url", &served.url(), "lists", "deny", "add", &denied])
@@ -55,7 +55,7 @@ fn one_frame_is_printed_as_text() {
 }
 
 #[test]
-fn why_nothing_is_shown_is_told() {
+fn reports_a_bad_token_and_an_unreachable_tracker() {
     let served = Served::start("");
     let run = |url: &str, token: &str| {
         let mut command = tidegate(&["top", "--once", "--url", url]);
@@ -151,7 +151,7 @@ fn command(served: &Served) -> String {
 }
 
 #[test]
-fn a_terminal_is_taken_over_and_given_back() {
+fn restores_the_terminal() {
     let served = Served::start("");
     http_announce(served.tracker.http4(), 0xbb, 1);
     let mut terminal = Terminal::run(&command(&served));
@@ -165,7 +165,7 @@ fn a_terminal_is_taken_over_and_given_back() {
 }
 
 #[test]
-fn control_c_ends_it_without_colours() {
+fn ends_on_control_c_and_obeys_no_color() {
     let served = Served::start("");
     let mut terminal = Terminal::run(&format!("NO_COLOR=1 {}", command(&served)));
     terminal.wait_for("torrents by seeders");
@@ -177,7 +177,7 @@ fn control_c_ends_it_without_colours() {
 }
 
 #[test]
-fn a_tracker_that_is_gone_is_told_and_found_again() {
+fn reports_a_tracker_that_has_ended() {
     let mut served = Served::start("");
     let mut terminal = Terminal::run(&command(&served));
     terminal.wait_for("torrents by seeders");

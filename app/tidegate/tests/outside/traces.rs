@@ -43,7 +43,7 @@ fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
 }
 
 #[test]
-fn requests_become_spans_that_a_collector_gets() {
+fn exports_a_span_per_request() {
     let address = unused_address();
     // The collector is out of order at first: what it refuses comes again.
     let collector = Receiver::listen(address, &[Status(503)]);
@@ -88,7 +88,7 @@ fn requests_become_spans_that_a_collector_gets() {
 }
 
 #[test]
-fn who_is_let_in_decides_by_his_own_trace() {
+fn samples_traces_by_the_traceparent_of_authorized_callers() {
     let address = unused_address();
     let collector = Receiver::listen(address, &[]);
     let (_tracker, api) = start(address, 0);
@@ -109,7 +109,7 @@ fn who_is_let_in_decides_by_his_own_trace() {
 }
 
 #[test]
-fn a_collector_that_is_gone_or_hangs_costs_spans_and_nothing_else() {
+fn drops_spans_while_the_collector_is_down() {
     // Nobody listens there; and then somebody who never answers.
     let address = unused_address();
     let (tracker, api) = start(address, 1_000_000);
@@ -129,7 +129,7 @@ fn a_collector_that_is_gone_or_hangs_costs_spans_and_nothing_else() {
 }
 
 #[test]
-fn without_a_collector_there_is_nothing_of_it() {
+fn has_no_trace_metrics_without_a_collector() {
     let tracker = Tracker::start(Directory::new(), "");
     assert!(!tracker.admin("/metrics").1.contains(SPANS));
 }

@@ -56,7 +56,7 @@ impl Drop for StopAtEnd<'_> {
 }
 
 #[test]
-fn upgrades_refuse_nobody_and_lose_nothing() {
+fn upgrades_without_losing_requests_or_peers() {
     let mut tracker = Tracker::start(Directory::new(), "");
     let seen = Seen::default();
     let first = tracker.pid();
@@ -96,7 +96,7 @@ fn upgrades_refuse_nobody_and_lose_nothing() {
 }
 
 #[test]
-fn a_new_configuration_comes_with_a_new_process() {
+fn reads_the_new_configuration_at_an_upgrade() {
     let tracker = Tracker::start(Directory::new(), "");
     let udp = Udp::connect(tracker.udp4());
     // More workers share the sockets that are there; one that is not listened on is left.
@@ -115,7 +115,7 @@ fn a_new_configuration_comes_with_a_new_process() {
 }
 
 #[test]
-fn what_cannot_start_leaves_the_old_process_serving() {
+fn keeps_serving_if_the_new_process_cannot_start() {
     // By a link, as where versions lie side by side.
     let directory = Directory::new();
     let link = directory.path("tidegate");
@@ -146,7 +146,7 @@ fn what_cannot_start_leaves_the_old_process_serving() {
 }
 
 #[test]
-fn who_stops_the_old_process_stops_the_new_one() {
+fn stops_the_new_process_with_the_old_one() {
     let directory = Directory::new();
     let list = directory.path("deny.txt");
     fs::write(&list, "").unwrap();

@@ -55,7 +55,7 @@ impl Watcher {
 }
 
 #[test]
-fn everything_that_changes_is_said() {
+fn notifies_the_service_manager_of_every_change() {
     let watcher = Watcher::new();
     let mut tracker = Tracker::start_by(watcher.command(), Directory::new(), "");
     assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");

@@ -31,13 +31,13 @@ fn greeted(input: &[u8]) -> (Caller, Heard) {
 }
 
 #[test]
-fn strangers_are_not_believed() {
+fn ignores_headers_of_untrusted_addresses() {
     assert_eq!(client("1.2.3.4", "X-Forwarded-For: 5.6.7.8\r\n"), "1.2.3.4");
     assert_eq!(client("::ffff:1.2.3.4", ""), "1.2.3.4");
 }
 
 #[test]
-fn right_most_untrusted_hop() {
+fn takes_the_rightmost_untrusted_hop() {
     let header = "X-Forwarded-For: 9.9.9.9, 5.6.7.8, 10.1.1.1\r\n";
     assert_eq!(client("10.0.0.1", header), "5.6.7.8");
     assert_eq!(client("::ffff:10.0.0.1", header), "5.6.7.8");
@@ -50,7 +50,7 @@ fn right_most_untrusted_hop() {
 //= rfc7239#trust
 //= type=test
 #[test]
-fn a_hop_without_an_address_ends_the_search() {
+fn stops_at_a_hop_without_an_address() {
     assert_eq!(client("10.0.0.1", "X-Forwarded-For: 9.9.9.9, unknown\r\n"), "10.0.0.1");
     assert_eq!(client("10.0.0.1", "X-Forwarded-For: 9.9.9.9, , 10.0.0.9\r\n"), "10.0.0.9");
     let caller = Caller::new([10, 0, 0, 1].into(), || None, None);
@@ -62,7 +62,7 @@ fn a_hop_without_an_address_ends_the_search() {
 }
 
 #[test]
-fn only_the_header_that_proxies_write_is_looked_at() {
+fn reads_only_the_configured_header() {
     let both = "Forwarded: for=9.9.9.9\r\nX-Forwarded-For: 5.6.7.8\r\n";
     assert_eq!(client("10.0.0.1", both), "5.6.7.8");
     let caller = Caller::new([10, 0, 0, 1].into(), || None, None);
@@ -72,7 +72,7 @@ fn only_the_header_that_proxies_write_is_looked_at() {
 //= proxy#trusted-only
 //= type=test
 #[test]
-fn no_header_is_taken_from_strangers_nor_where_none_is_due() {
+fn ignores_proxy_headers_of_untrusted_addresses_and_where_off() {
     let header = b"PROXY TCP4 5.6.7.8 198.51.100.2 4711 443\r\n";
     let proxies = trusted();
     for (peer, due) in [("1.2.3.4", Some(&proxies)), ("10.0.0.1", None)] {
@@ -85,14 +85,14 @@ fn no_header_is_taken_from_strangers_nor_where_none_is_due() {
 //= proxy#no-guessing
 //= type=test
 #[test]
-fn trusted_proxies_must_send_one() {
+fn requires_a_proxy_header_of_trusted_proxies() {
     for input in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), b"\x16\x03\x01", b"PROXY TCP9 1\r\n"] {
         assert_eq!(greeted(input).1, Heard::Nonsense);
     }
 }
 
 #[test]
-fn a_header_names_the_client_once() {
+fn takes_one_proxy_header_per_connection() {
     let text = b"PROXY TCP4 5.6.7.8 198.51.100.2 4711 443\r\nPROXY TCP4 9.9.9.9 1.1.1.1 1 1\r\n";
     let len = 42;
     for cut in 0..len {
@@ -108,7 +108,7 @@ fn a_header_names_the_client_once() {
 }
 
 #[test]
-fn headers_of_requests_come_after_the_proxy_header() {
+fn reads_forwarding_headers_behind_a_proxy_header() {
     let header = "X-Forwarded-For: 9.9.9.9, 5.6.7.8\r\n";
     let of = |input: &[u8]| {
         let (caller, heard) = greeted(input);
@@ -123,7 +123,7 @@ fn headers_of_requests_come_after_the_proxy_header() {
 }
 
 #[test]
-fn nearness_is_what_was_reached_and_asked_only_for_private_clients() {
+fn looks_up_the_local_address_only_for_private_clients() {
     let via_local_address = |peer: &str, local: &str| {
         let local = || Some(local.parse().unwrap());
         Caller::new(peer.parse().unwrap(), local, None).via_local_address

@@ -270,7 +270,9 @@ impl Desk {
         let reason = match fault {
             _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
             RequestError::UriTooLong | RequestError::HeadersTooLarge => DropReason::HeadTooLarge,
-            RequestError::BadRequest | RequestError::MethodNotAllowed | RequestError::Tls => DropReason::BadHttp,
+            RequestError::BadRequest | RequestError::MethodNotAllowed | RequestError::Tls => {
+                DropReason::BadHttp
+            }
         };
         counters.drop(reason);
         http::request_error(&mut self.out, fault);

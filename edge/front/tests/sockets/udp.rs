@@ -37,7 +37,7 @@ fn populate(tracker: &Arc<Tracker>, family: Family, count: u16) {
 //= bep15#announce-reply-family
 //= type=test
 #[test]
-fn peers_find_each_other_over_both_families() {
+fn introduces_peers_over_both_families() {
     for (listen, stride) in [("127.0.0.1:0", 6), ("[::1]:0", 18)] {
         let server = UdpServer::start(listen);
         let host = server.address.ip().to_string();
@@ -80,7 +80,7 @@ fn peers_find_each_other_over_both_families() {
 }
 
 #[test]
-fn port_zero_and_unknown_actions_are_refused() {
+fn refuses_port_zero_and_unknown_actions() {
     let server = UdpServer::start("127.0.0.1:0");
     let client = UdpClient::new("127.0.0.1", &server);
     let id = client.connect();
@@ -99,7 +99,7 @@ fn port_zero_and_unknown_actions_are_refused() {
 //= bep15#announce-event
 //= type=test
 #[test]
-fn an_unknown_event_is_none() {
+fn treats_unknown_events_as_none() {
     let server = UdpServer::start("127.0.0.1:0");
     let client = UdpClient::new("127.0.0.1", &server);
     let id = client.connect();
@@ -112,7 +112,7 @@ fn an_unknown_event_is_none() {
 //= bep15#packet-minimum
 //= type=test
 #[test]
-fn every_truncation_is_silence_or_a_verified_clients_error() {
+fn answers_truncated_packets_of_verified_clients_only() {
     let server = UdpServer::start("127.0.0.1:0");
     let client = UdpClient::new("127.0.0.1", &server);
     let id = client.connect();
@@ -143,7 +143,7 @@ fn every_truncation_is_silence_or_a_verified_clients_error() {
 //= bep15#connection-id-verified
 //= type=test
 #[test]
-fn an_id_is_worth_nothing_from_another_address() {
+fn ignores_connection_ids_of_other_addresses() {
     for (listen, other) in [("0.0.0.0:0", "127.0.0.2"), ("[::]:0", "")] {
         let server = UdpServer::start(listen);
         let own = if other.is_empty() { "::1" } else { "127.0.0.1" };
@@ -172,7 +172,7 @@ fn an_id_is_worth_nothing_from_another_address() {
 }
 
 #[test]
-fn ids_are_good_at_every_worker_of_the_tracker() {
+fn accepts_connection_ids_at_every_worker() {
     let (tracker, registry) = (tracker(false), MetricsRegistry::default());
     let mut workers = [front(&tracker, &registry), front(&tracker, &registry)];
     let from = SocketAddr::from(([10, 0, 0, 1], 5));
@@ -221,7 +221,7 @@ fn unverified_bytes_out_never_exceed_bytes_in() {
 
 /// Replies fit one datagram that no link has to split, whatever is asked.
 #[test]
-fn as_many_peers_as_one_datagram_holds() {
+fn fills_one_datagram_with_peers_at_most() {
     for (listen, family, len, len_max) in [
         ("127.0.0.1:0", Family::V4, 20 + 6 * usize::from(limits::PEERS_UDP_V4_MAX), 1472),
         ("[::1]:0", Family::V6, 20 + 18 * usize::from(limits::PEERS_UDP_V6_MAX), 1452),
@@ -251,7 +251,7 @@ fn as_many_peers_as_one_datagram_holds() {
 //= bep15#scrape-count
 //= type=test
 #[test]
-fn scrapes_are_cut_to_one_datagram_and_oversize_ones_dropped() {
+fn cuts_scrapes_to_one_datagram_and_drops_oversize_requests() {
     let server = UdpServer::start("127.0.0.1:0");
     let client = UdpClient::new("127.0.0.1", &server);
     let id = client.connect();
@@ -272,7 +272,7 @@ fn scrapes_are_cut_to_one_datagram_and_oversize_ones_dropped() {
 }
 
 #[test]
-fn options_behind_an_announce_do_not_matter_to_it() {
+fn serves_announces_with_any_options() {
     let server = UdpServer::start("127.0.0.1:0");
     let client = UdpClient::new("127.0.0.1", &server);
     let id = client.connect();
@@ -291,7 +291,7 @@ fn options_behind_an_announce_do_not_matter_to_it() {
 //= bep41#url-data-use
 //= type=test
 #[test]
-fn a_key_in_the_url_reaches_the_tracker() {
+fn passes_the_key_of_the_url_option_to_the_tracker() {
     let server = UdpServer::start("127.0.0.1:0");
     let client = UdpClient::new("127.0.0.1", &server);
     let packet = announce(client.connect(), LEECHER);
@@ -308,7 +308,7 @@ fn a_key_in_the_url_reaches_the_tracker() {
 //= bep41#url-data-concatenated
 //= type=test
 #[test]
-fn a_private_door_serves_who_has_a_key() {
+fn serves_clients_with_a_key_at_a_private_listener() {
     let server = UdpServer::start("127.0.0.1:0");
     set_policy(&server.tracker, ListenerPolicy { private: true, ..ListenerPolicy::default() });
     let (text, rules) = ("user-key-012345678", KeyRules::default());
@@ -337,7 +337,7 @@ fn a_private_door_serves_who_has_a_key() {
 }
 
 #[test]
-fn strangers_are_not_among_the_clients_that_are_sampled() {
+fn samples_only_clients_that_are_served() {
     let server = UdpServer::start("127.0.0.1:0");
     set_policy(&server.tracker, ListenerPolicy { private: true, ..ListenerPolicy::default() });
     let key = UserKey::parse("user-key-012345678").unwrap();
@@ -356,7 +356,7 @@ fn strangers_are_not_among_the_clients_that_are_sampled() {
 }
 
 #[test]
-fn the_banned_meet_silence_and_forged_evidence_counts_only_as_such() {
+fn drops_requests_of_banned_clients_and_counts_unverified_offences_apart() {
     let server = UdpServer::start("127.0.0.1:0");
     let client = UdpClient::new("127.0.0.1", &server);
     let id = client.connect();
@@ -380,7 +380,7 @@ fn the_banned_meet_silence_and_forged_evidence_counts_only_as_such() {
 
 /// Announces of a batch are answered after the rest of it; each still gets its own answer.
 #[test]
-fn mixed_batches_keep_every_answer_with_its_request() {
+fn keeps_answers_with_their_requests_in_mixed_batches() {
     let (tracker, registry) = (tracker(false), MetricsRegistry::default());
     let mut front = front(&tracker, &registry);
     let packets: Vec<(SocketAddr, Vec<u8>)> = (0u32..500)
@@ -417,7 +417,7 @@ fn mixed_batches_keep_every_answer_with_its_request() {
 }
 
 #[test]
-fn access_lists_gate_announces_and_scrapes_alike() {
+fn applies_access_lists_to_announces_and_scrapes() {
     let server = UdpServer::start("127.0.0.1:0");
     let line = InfoHash(HASH).to_string();
     let deny = Arc::new(HashList::parse(line.as_bytes()).unwrap());

@@ -25,7 +25,7 @@ fn in_folder(state: &Path) -> String {
 }
 
 #[test]
-fn a_kill_costs_nothing_that_was_acknowledged() {
+fn loses_nothing_acknowledged_to_a_kill() {
     let state = Directory::new();
     let folder = state.path("state");
     let mut acknowledged = BTreeSet::new();
@@ -77,7 +77,7 @@ pub(super) fn keys(api: &Caller) -> BTreeSet<String> {
 }
 
 #[test]
-fn entries_bans_tokens_and_downloads_are_there_the_next_time() {
+fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     let state = Directory::new();
     let more = in_folder(&state.path("state"));
     let (tracker, api) = start_in(Directory::new(), &more);
@@ -120,7 +120,7 @@ fn entries_bans_tokens_and_downloads_are_there_the_next_time() {
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_left_alone() {
+fn leaves_foreign_database_files_alone() {
     let directory = Directory::new();
     fs::create_dir(directory.path("state")).unwrap();
     let file = directory.path("state").join("tidegate.db");
@@ -135,7 +135,7 @@ fn a_file_that_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn the_first_token_is_shown_once() {
+fn shows_the_first_token_once() {
     let directory = Directory::new();
     let more = in_folder(&directory.path("state"));
     let settings = directory.write("t.toml", &config(0, 0, &more));
@@ -160,7 +160,7 @@ fn the_first_token_is_shown_once() {
 }
 
 #[test]
-fn a_token_of_the_environment_must_be_one() {
+fn rejects_an_invalid_token_in_the_environment() {
     let mut command = tidegate(&[]);
     let output = command.env("TIDEGATE_ADMIN_TOKEN", "hunter2").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -169,13 +169,13 @@ fn a_token_of_the_environment_must_be_one() {
 
 /// Kept here so that the folder is not forgotten by whoever changes [`Tracker`].
 #[test]
-fn without_a_folder_nothing_is_kept_and_the_api_says_so() {
+fn reports_records_as_not_durable_without_a_state_directory() {
     let (_tracker, api): (Tracker, Caller) = start_in(Directory::new(), UNBOUND);
     assert_eq!(api.expect(200, "GET /stats", None)["records"]["durable"], false);
 }
 
 #[test]
-fn an_upgrade_waits_for_what_is_being_recorded() {
+fn waits_for_records_before_an_upgrade() {
     let state = Directory::new();
     let more = format!("{}private = true\n", in_folder(&state.path("state")));
     let (tracker, api) = start_in(Directory::new(), &more);

@@ -19,7 +19,7 @@ fn operations(api: &Caller) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn no_route_lets_in_who_may_not() {
+fn guards_every_route() {
     let (tracker, api) = start("wrong_tokens_per_min = 1\n");
     let wish = json!({ "name": "events only", "scopes": ["events:read"] });
     let events = api.expect(201, "POST /tokens", Some(&wish));
@@ -50,7 +50,7 @@ fn no_route_lets_in_who_may_not() {
 }
 
 #[test]
-fn tokens_are_refused_by_what_is_wrong_with_them() {
+fn refuses_expired_revoked_and_malformed_tokens() {
     let (_tracker, api) = start("");
     let make = |wish: &Value| {
         let made = api.expect(201, "POST /tokens", Some(wish));
@@ -77,7 +77,7 @@ fn tokens_are_refused_by_what_is_wrong_with_them() {
 }
 
 #[test]
-fn bodies_that_make_no_sense_change_nothing() {
+fn rejects_malformed_bodies() {
     let (_tracker, api) = start("");
     let send = |request: &str, kind: &str, text: &str| api.send(request, Some((kind, text)));
     let cases: &[(&str, &str, &str, u16)] = &[
@@ -142,7 +142,7 @@ fn bodies_that_make_no_sense_change_nothing() {
 }
 
 #[test]
-fn of_two_who_want_the_same_one_gets_it() {
+fn creates_a_contested_key_once() {
     let (_tracker, api) = start("");
     for round in 0..10 {
         let wish = json!({ "key": format!("the-same-key-{round:04}") });
@@ -159,7 +159,7 @@ fn of_two_who_want_the_same_one_gets_it() {
 }
 
 #[test]
-fn pages_of_other_sites_see_nothing_unless_they_may() {
+fn applies_cors_origins() {
     let (_tracker, api) = start("cors_origins = [\"https://panel.example\"]\n");
     let ask = |request: &str, origin: &str| {
         let more = format!("Origin: {origin}\r\nAccess-Control-Request-Method: GET\r\n");
@@ -179,7 +179,7 @@ fn pages_of_other_sites_see_nothing_unless_they_may() {
 }
 
 #[test]
-fn a_token_asks_only_so_often() {
+fn limits_requests_per_token() {
     let more = "requests_per_s = 5\n";
     let (_tracker, api) = super::start_in(crate::process::Directory::new(), more);
     let statuses: Vec<_> = (0..30).map(|_| api.ask("GET /health", None).0).collect();

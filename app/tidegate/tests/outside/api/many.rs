@@ -73,7 +73,7 @@ fn make_keys(admin: SocketAddr, tracker: SocketAddr) -> (Vec<String>, Vec<String
 }
 
 #[test]
-fn ten_thousand_keys_come_and_go_while_announces_go_on() {
+fn creates_and_revokes_ten_thousand_keys_under_load() {
     let state = Directory::new();
     let more = format!(
         "requests_per_s = 0\n[state]\ndir = {:?}\nflush_s = 1\n[access]\nprivate = true\n",
@@ -126,7 +126,7 @@ fn ten_thousand_keys_come_and_go_while_announces_go_on() {
 }
 
 #[test]
-fn who_wants_different_things_of_one_entry_gets_one_of_them_everywhere() {
+fn agrees_with_its_records_after_contradicting_requests() {
     let state = Directory::new();
     let more = format!(
         "requests_per_s = 0\n[state]\ndir = {:?}\n[access]\nmode = \"deny\"\n",

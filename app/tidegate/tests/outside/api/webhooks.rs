@@ -27,7 +27,7 @@ fn hook(api: &Caller, url: &str) -> (u64, String) {
 }
 
 #[test]
-fn posts_are_tried_again_until_they_are_taken_and_come_in_order() {
+fn retries_webhooks_in_order() {
     let addresses = [(); 5].map(|()| unused_address());
     let list = addresses.map(|address| format!("\"{}\"", address.port())).join(", ");
     let (tracker, api) = start(&format!("webhook_ports = [{list}]\n"));

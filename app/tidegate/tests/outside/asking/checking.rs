@@ -37,7 +37,7 @@ fn expect(items: &[[String; 3]], expected: &[(&str, &str, &str)]) {
 }
 
 #[test]
-fn ours_is_fine() {
+fn passes_our_own_tracker() {
     let tracker = start();
     let urls = urls(&tracker);
     let arguments: Vec<&str> = urls.iter().map(String::as_str).chain(["--thorough"]).collect();
@@ -65,7 +65,7 @@ fn ours_is_fine() {
 }
 
 #[test]
-fn names_and_families_are_told_apart() {
+fn reports_names_and_address_families() {
     let tracker = start();
     // The other family listens on another port.
     let url = format!("http://localhost:{}/announce", tracker.http4().port());
@@ -81,7 +81,7 @@ fn names_and_families_are_told_apart() {
 }
 
 #[test]
-fn a_tracker_that_is_not_there_fails_and_others_do_not() {
+fn fails_unreachable_trackers_only() {
     let tracker = start();
     let directory = Directory::new();
     let gone = unused_address();
@@ -106,7 +106,7 @@ fn a_tracker_that_is_not_there_fails_and_others_do_not() {
 }
 
 #[test]
-fn a_tracker_with_a_list_lives() {
+fn passes_a_tracker_with_an_allow_list() {
     let directory = Directory::new();
     let allow = directory.write("allow.txt", HASH);
     let more = format!("[access]\nmode = \"allow\"\nallow = \"{}\"\n", allow.display());
@@ -132,7 +132,7 @@ fn number(request: &[u8], at: usize) -> u32 {
 }
 
 #[test]
-fn a_bad_udp_tracker_is_found_out() {
+fn finds_faults_of_a_udp_tracker() {
     const MAGIC: u64 = 0x417_2710_1980;
     let mut leechers = 0_u32;
     let bad = udp(move |it| {
@@ -167,7 +167,7 @@ fn a_bad_udp_tracker_is_found_out() {
 }
 
 #[test]
-fn a_wrong_connection_id_is_tried_only_if_wanted() {
+fn tries_a_wrong_connection_id_only_if_thorough() {
     let serve = |it: &[u8]| match number(it, 8) {
         0 => vec![reply(it, 0, &7_u64.to_be_bytes())],
         1 => vec![reply(it, 1, &[0, 0, 7, 8, 0, 0, 0, 1, 0, 0, 0, 0])],
@@ -188,7 +188,7 @@ fn a_wrong_connection_id_is_tried_only_if_wanted() {
 }
 
 #[test]
-fn a_bad_http_tracker_is_found_out() {
+fn finds_faults_of_an_http_tracker() {
     let body = "d5:peers0:8:intervali5e12:min intervali9e10:incompletei1ee";
     let closing = format!(
         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
@@ -222,7 +222,7 @@ fn a_bad_http_tracker_is_found_out() {
 }
 
 #[test]
-fn a_websocket_that_relays_nothing_is_found_out() {
+fn finds_a_websocket_tracker_that_relays_nothing() {
     let mute = tcp(|mut stream| {
         let mut head = Vec::new();
         let mut reader = wire::ws::Reader::for_client_frames();
@@ -279,7 +279,7 @@ fn announced(said: &str) -> String {
 }
 
 #[test]
-fn announces_are_repeated_at_the_tracker_s_pace() {
+fn repeats_announces_at_the_interval_of_the_tracker() {
     let (said, heard) = channel();
     let server = tcp(move |mut stream| {
         while let Some(target) = request(&mut stream) {
@@ -308,7 +308,7 @@ fn announces_are_repeated_at_the_tracker_s_pace() {
 }
 
 #[test]
-fn a_watch_tells_what_changes() {
+fn prints_changes_while_watching() {
     let tracker = start();
     let url = urls(&tracker)[2].clone();
     let mut child = tidegate(&["check", "--watch", "1", "--timeout", "2", &url])

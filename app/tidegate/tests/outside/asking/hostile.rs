@@ -40,7 +40,7 @@ fn hang(stream: &mut TcpStream) {
 }
 
 #[test]
-fn nobody_is_there() {
+fn reports_unreachable_trackers() {
     let address = unused_address();
     let why = format!("cannot reach {}", address.ip());
     for scheme in ["udp", "http", "https", "ws", "wss"] {
@@ -53,7 +53,7 @@ fn nobody_is_there() {
 }
 
 #[test]
-fn connections_that_lead_to_nothing() {
+fn reports_silent_and_closed_connections() {
     let silent = tcp(|mut stream| hang(&mut stream));
     let closed = tcp(drop);
     for scheme in ["http", "https", "ws", "wss"] {
@@ -68,7 +68,7 @@ fn http(answer: impl Into<Vec<u8>>, closes: bool) -> String {
 }
 
 #[test]
-fn answers_that_are_none() {
+fn reports_malformed_http_responses() {
     for (answer, kind, why) in [
         (
             "SSH-2.0-OpenSSH\r\n".to_owned(),
@@ -122,7 +122,7 @@ fn answers_that_are_none() {
 }
 
 #[test]
-fn answers_that_stop_in_the_middle_are_not_waited_for() {
+fn times_out_on_incomplete_responses() {
     for answer in ["HTTP/1.1 200 OK\r\nX", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nd8:in"] {
         expect(&http(answer, false), "silent", "no whole answer");
     }
@@ -143,7 +143,7 @@ fn endless(first: &'static str, again: &'static str, pause: Duration) -> SocketA
 }
 
 #[test]
-fn answers_without_end_are_ended() {
+fn bounds_endless_responses() {
     let big = "x".repeat(10_000).leak();
     let chunk = format!("2710\r\n{big}\r\n").leak();
     let (none, slow) = (Duration::ZERO, Duration::from_millis(50));
@@ -170,7 +170,7 @@ fn answers_without_end_are_ended() {
 }
 
 #[test]
-fn tls_where_there_is_none() {
+fn reports_missing_tls() {
     let server = answers("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", true);
     for scheme in ["https", "wss"] {
         // The hello has no empty line, so that the server waits for more of it.
@@ -215,7 +215,7 @@ fn text(body: &str) -> Vec<u8> {
 }
 
 #[test]
-fn websockets_that_are_none() {
+fn reports_malformed_websocket_messages() {
     let plain = answers("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", true);
     expect(&format!("ws://{plain}/"), "refused", "HTTP status 404 in place of a WebSocket");
     let other = "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: x\r\n\r\n";
@@ -249,7 +249,7 @@ fn websockets_that_are_none() {
 }
 
 #[test]
-fn datagrams_that_answer_nothing() {
+fn reports_malformed_datagrams() {
     let id = 7_u64.to_be_bytes();
     let is_connect = |request: &[u8]| request[8..12] == [0; 4];
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -286,7 +286,7 @@ fn datagrams_that_answer_nothing() {
 }
 
 #[test]
-fn a_scrape_that_is_none() {
+fn reports_malformed_scrape_responses() {
     let id = 7_u64.to_be_bytes();
     let empty = udp(move |it| {
         vec![if it[8..12] == [0; 4] { reply(it, 0, &id) } else { reply(it, 2, &[0; 11]) }]

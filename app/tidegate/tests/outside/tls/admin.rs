@@ -19,7 +19,7 @@ fn tracker(directory: Directory, name: &str) -> Tracker {
 }
 
 #[test]
-fn the_api_is_reached_by_whom_its_certificate_convinces() {
+fn serves_the_api_to_clients_that_trust_its_certificate() {
     let directory = Directory::new();
     make_authority(&directory);
     issue(&directory, "here", "IP:127.0.0.1", (ECDSA, "30"));
@@ -49,7 +49,7 @@ fn the_api_is_reached_by_whom_its_certificate_convinces() {
 }
 
 #[test]
-fn it_speaks_tls_alone_and_takes_other_certificates() {
+fn speaks_tls_only_and_reloads_its_certificates() {
     let directory = Directory::new();
     make_authority(&directory);
     make(&directory, "host", ECDSA, "30");

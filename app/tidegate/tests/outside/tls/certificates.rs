@@ -22,7 +22,7 @@ fn renew(secure: &Secure) {
 }
 
 #[test]
-fn a_renewed_certificate_is_served_soon() {
+fn serves_renewed_certificates() {
     let secure = start();
     let before = secure.serial("host.test");
     assert_eq!(before, secure.serial_of("host.pem"));
@@ -35,7 +35,7 @@ fn a_renewed_certificate_is_served_soon() {
 }
 
 #[test]
-fn a_broken_file_leaves_the_old_certificate_in_force() {
+fn keeps_the_old_certificate_if_the_new_file_is_broken() {
     let secure = start();
     let before = secure.serial("host.test");
     secure.tracker.directory.write("host.pem", "-----BEGIN CERTIFICATE-----\nMII");
@@ -53,7 +53,7 @@ fn a_broken_file_leaves_the_old_certificate_in_force() {
 }
 
 #[test]
-fn a_hangup_puts_other_certificates_in_force() {
+fn changes_certificates_on_sighup() {
     let secure = start();
     make(&secure.tracker.directory, "other", RSA, "30");
     secure.configure(&["host", "other"]);
@@ -75,7 +75,7 @@ fn check(directory: &Directory, name: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn checking_says_what_is_wrong_before_it_matters() {
+fn reports_bad_certificates_in_config_check() {
     let directory = Directory::new();
     make_authority(&directory);
     make(&directory, "good", RSA, "30");
@@ -133,7 +133,7 @@ fn make_of_version_1(directory: &Directory) {
 
 /// Keys as openssl writes them, today and in former times, in one file with the chain and apart.
 #[test]
-fn keys_in_every_form_are_served() {
+fn serves_keys_in_every_file_format() {
     const KINDS: &[(&str, &[&str])] = &[
         ("rsa", RSA),
         ("rsa4096", &["-newkey", "rsa:4096"]),

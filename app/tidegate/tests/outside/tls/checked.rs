@@ -38,7 +38,7 @@ fn check(secure: &Secure, scheme: &str, options: &[&str], name: &str) -> (Option
 }
 
 #[test]
-fn a_good_certificate_is_fine() {
+fn passes_a_good_certificate() {
     let secure = start("127.0.0.1", "30");
     let ca = secure.file("ca.pem");
     let ca = ["--ca", ca.to_str().unwrap()];
@@ -68,7 +68,7 @@ fn a_good_certificate_is_fine() {
 }
 
 #[test]
-fn a_stranger_s_certificate_fails() {
+fn fails_a_certificate_of_an_unknown_issuer() {
     let secure = start("127.0.0.1", "30");
     let (code, said) = check(&secure, "https", &[], "certificate");
     assert!(
@@ -86,7 +86,7 @@ fn a_stranger_s_certificate_fails() {
 }
 
 #[test]
-fn a_certificate_for_another_host_fails() {
+fn fails_a_certificate_for_another_host() {
     let directory = Directory::new();
     make_authority(&directory);
     make(&directory, "host", ECDSA, "30");

@@ -18,7 +18,7 @@ fn brief<'a>(text: &'a str, label: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn curl_announces_and_keeps_the_connection() {
+fn serves_curl_over_a_kept_connection() {
     let secure = start();
     for version in ["1.2", "1.3"] {
         let (least, most) = (format!("--tlsv{version}"), version);
@@ -39,7 +39,7 @@ fn curl_announces_and_keeps_the_connection() {
 }
 
 #[test]
-fn who_mistakes_the_port_is_told_so() {
+fn explains_the_wrong_protocol_on_a_port() {
     let secure = start();
     let output = secure.curl("http", secure.address, &[]);
     assert!(stdout(&output).contains("the URL must begin with https:// or wss://"));
@@ -48,7 +48,7 @@ fn who_mistakes_the_port_is_told_so() {
 }
 
 #[test]
-fn versions_are_1_2_and_1_3() {
+fn offers_tls_1_2_and_1_3_only() {
     let secure = start();
     for (option, expected) in [
         ("-tls1_3", Some("TLSv1.3")),
@@ -65,7 +65,7 @@ fn versions_are_1_2_and_1_3() {
 }
 
 #[test]
-fn ciphers_authenticate_and_keys_are_ephemeral() {
+fn offers_authenticated_ciphers_with_ephemeral_keys_only() {
     let secure = start();
     let list = ["openssl", "ciphers", "-s", "-tls1_2", "ALL:COMPLEMENTOFALL:@SECLEVEL=0"];
     let all = stdout(&ask(&secure.tracker.directory, &list, ""));
@@ -100,7 +100,7 @@ fn ciphers_authenticate_and_keys_are_ephemeral() {
 }
 
 #[test]
-fn the_protocol_is_http_1_1() {
+fn negotiates_http_1_1_by_alpn() {
     let secure = start();
     let agreed = |offer: &str| secure.s_client(&["-alpn", offer], "");
     assert!(agreed("h2,http/1.1").contains("ALPN protocol: http/1.1"));
@@ -109,7 +109,7 @@ fn the_protocol_is_http_1_1() {
 }
 
 #[test]
-fn sessions_are_resumed_but_never_begin_with_data() {
+fn resumes_sessions_without_early_data() {
     let secure = start();
     let text = secure.s_client(&["-tls1_2", "-reconnect"], "");
     assert_eq!(text.matches("Reused, TLSv1.2").count(), 5, "{text}");
@@ -125,7 +125,7 @@ fn sessions_are_resumed_but_never_begin_with_data() {
 }
 
 #[test]
-fn nobody_renegotiates() {
+fn refuses_renegotiation() {
     let secure = start();
     let series = format!(
         "tidegate_tls_handshakes_total{{listener=\"{}\",protocol=\"https\"}}",
@@ -139,7 +139,7 @@ fn nobody_renegotiates() {
 
 /// What scanners look for besides versions and ciphers.
 #[test]
-fn what_is_agreed_on_is_sound() {
+fn negotiates_sound_groups_and_signatures() {
     let secure = start();
     let text = secure.s_client(&["-tls1_2"], "");
     for expected in
@@ -181,7 +181,7 @@ fn what_is_agreed_on_is_sound() {
 }
 
 #[test]
-fn a_name_that_no_certificate_is_for_is_for_the_client_to_judge() {
+fn presents_the_first_certificate_for_unknown_names() {
     let secure = start();
     let judged = |host: &str| {
         let options = ["-servername", host, "-verify_hostname", host, "-verify_return_error"];
@@ -196,7 +196,7 @@ fn a_name_that_no_certificate_is_for_is_for_the_client_to_judge() {
 }
 
 #[test]
-fn half_handshakes_by_the_thousand_stop_nobody() {
+fn serves_beside_thousands_of_unfinished_handshakes() {
     const HELD: usize = 5000;
     const MORE: usize = 500;
     net::process::raise_descriptor_limit().unwrap();

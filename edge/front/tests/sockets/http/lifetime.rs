@@ -19,7 +19,7 @@ fn timed_out(server: HttpServer) -> u64 {
 }
 
 #[test]
-fn a_slow_head_has_one_deadline() {
+fn closes_a_connection_whose_head_takes_too_long() {
     let options = HttpOptions { idle_timeout_s: 3600, ..impatient() };
     let server = HttpServer::with(options);
     // As a first request, and after one that was answered.
@@ -51,7 +51,7 @@ fn a_slow_head_has_one_deadline() {
 }
 
 #[test]
-fn an_idle_connection_is_closed() {
+fn closes_idle_connections() {
     let options = HttpOptions { head_timeout_s: 3600, ..impatient() };
     let server = HttpServer::with(options);
     let mut client = server.client();
@@ -61,7 +61,7 @@ fn an_idle_connection_is_closed() {
 }
 
 #[test]
-fn who_never_says_a_word_is_closed() {
+fn closes_silent_connections_and_serves_others() {
     let options = HttpOptions { idle_timeout_s: 3600, ..impatient() };
     let server = HttpServer::with(options);
     server.client().expect_end();
@@ -69,7 +69,7 @@ fn who_never_says_a_word_is_closed() {
 }
 
 #[test]
-fn who_never_reads_is_closed() {
+fn closes_clients_that_never_read() {
     let server = HttpServer::with(impatient());
     let client = server.client();
     let mut writer = client.0.stream.try_clone().unwrap();
@@ -84,7 +84,7 @@ fn who_never_reads_is_closed() {
 }
 
 #[test]
-fn connections_above_the_limit_are_closed() {
+fn closes_connections_above_the_limit() {
     let options = HttpOptions { connections_max: 2, ..HttpOptions::default() };
     let server = HttpServer::with(options);
     let mut held: Vec<Client> = (0..2).map(|_| server.client()).collect();
@@ -107,7 +107,7 @@ fn connections_above_the_limit_are_closed() {
 }
 
 #[test]
-fn a_half_closed_client_gets_its_answers() {
+fn answers_half_closed_clients() {
     let server = HttpServer::start();
     let mut client = server.client();
     let requests: String = (0..100).map(|port| get(&announce(port + 1, ""), "")).collect();
@@ -119,7 +119,7 @@ fn a_half_closed_client_gets_its_answers() {
 }
 
 #[test]
-fn a_reset_harms_nobody_else() {
+fn survives_resets() {
     let server = HttpServer::start();
     let mut good = server.client();
     good.request(get("/none", ""));
@@ -132,7 +132,7 @@ fn a_reset_harms_nobody_else() {
 }
 
 #[test]
-fn a_thousand_idle_connections_are_no_burden() {
+fn serves_beside_a_thousand_idle_connections() {
     net::process::raise_descriptor_limit().unwrap();
     let server = HttpServer::start();
     let mut idle: Vec<Client> = (0..1000).map(|_| server.client()).collect();
@@ -154,7 +154,7 @@ fn a_thousand_idle_connections_are_no_burden() {
 }
 
 #[test]
-fn stopping_lets_answers_leave_and_closes_what_is_idle() {
+fn closes_idle_connections_at_once_when_stopping() {
     let options = HttpOptions { shutdown_timeout_s: 60, ..HttpOptions::default() };
     let mut server = HttpServer::with(options);
     let mut idle: Vec<Client> = (0..10).map(|_| server.client()).collect();
@@ -170,7 +170,7 @@ fn stopping_lets_answers_leave_and_closes_what_is_idle() {
 }
 
 #[test]
-fn stopping_waits_for_a_request_under_way() {
+fn waits_for_started_requests_when_stopping() {
     let mut server = HttpServer::start();
     let mut client = server.client();
     let request = get(&announce(1, ""), "");

@@ -16,7 +16,7 @@ fn held(connections: u32) -> Limits {
 //= bep31#retry-in
 //= type=test
 #[test]
-fn who_asks_too_much_is_told_when_to_come_back() {
+fn tells_rate_limited_clients_when_to_retry() {
     let server = HttpServer::start();
     server.tracker.limiter().replace(Limits { announces: RATE, ..Limits::default() });
     let mut client = server.client();
@@ -39,7 +39,7 @@ fn who_asks_too_much_is_told_when_to_come_back() {
 }
 
 #[test]
-fn a_proxys_clients_are_counted_one_by_one() {
+fn limits_clients_behind_a_proxy_separately() {
     let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let options = HttpOptions { trusted_proxies, ..HttpOptions::default() };
     let server = HttpServer::with(options);
@@ -52,7 +52,7 @@ fn a_proxys_clients_are_counted_one_by_one() {
 }
 
 #[test]
-fn who_a_proxy_header_names_is_counted() {
+fn limits_connections_by_the_address_of_the_proxy_header() {
     let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let options = HttpOptions { trusted_proxies, proxy_protocol: true, ..HttpOptions::default() };
     let server = HttpServer::with(options);
@@ -83,7 +83,7 @@ fn who_a_proxy_header_names_is_counted() {
 }
 
 #[test]
-fn connections_of_one_prefix_are_bounded() {
+fn limits_connections_per_prefix() {
     let server = HttpServer::at("[::1]:0", HttpOptions::default());
     server.tracker.limiter().replace(held(2));
     let mut both: Vec<Client> = (0..2).map(|_| server.client()).collect();
@@ -120,7 +120,7 @@ fn connections_of_one_prefix_are_bounded() {
 //= bep31#retry-in
 //= type=test
 #[test]
-fn who_comes_too_soon_with_nothing_new_is_told_when_to_come_back() {
+fn tells_early_announces_when_to_retry() {
     let server = HttpServer::start();
     let policy = Policy { enforce_interval_min: true, ..Policy::default() };
     server.tracker.reconfigure(&policy);

@@ -35,7 +35,7 @@ fn forwarded(port: u16, by: &str) -> String {
 //= bep24#external-ip
 //= type=test
 #[test]
-fn only_a_trusted_proxy_is_believed() {
+fn takes_forwarded_addresses_from_trusted_proxies_only() {
     let stranger = behind(&["10.0.0.0/8"]);
     let response = stranger.client().request(forwarded(1, "192.0.2.9"));
     assert!(response.has(b"11:external ip4:\x7f\0\0\x01"), "{}", response.text());
@@ -52,7 +52,7 @@ fn only_a_trusted_proxy_is_believed() {
 //= bep7#peers6
 //= type=test
 #[test]
-fn peers_of_both_families_stand_in_one_answer() {
+fn sends_peers_of_both_families_in_one_response() {
     let server = behind(&["127.0.0.1"]);
     let mut proxy = server.client();
     proxy.request(forwarded(1, "192.0.2.1"));
@@ -72,7 +72,7 @@ fn peers_of_both_families_stand_in_one_answer() {
 }
 
 #[test]
-fn the_header_that_proxies_write_is_configured() {
+fn reads_the_configured_forwarding_header() {
     let forwarded_header = ForwardedHeader::Forwarded;
     let server = HttpServer::with(HttpOptions { forwarded_header, ..options(&["127.0.0.1"]) });
     let headers = "X-Forwarded-For: 198.51.100.1\r\n\
@@ -84,7 +84,7 @@ fn the_header_that_proxies_write_is_configured() {
 //= proxy#length
 //= type=test
 #[test]
-fn a_proxy_header_names_the_client_of_all_requests() {
+fn applies_a_proxy_header_to_all_requests_of_its_connection() {
     for header in [LINE, BINARY] {
         let server = announced(&["127.0.0.1"]);
         let mut client = server.client();
@@ -102,7 +102,7 @@ fn a_proxy_header_names_the_client_of_all_requests() {
 //= proxy#whole-header
 //= type=test
 #[test]
-fn a_proxy_header_may_come_byte_by_byte() {
+fn accepts_proxy_headers_byte_by_byte() {
     let server = announced(&["127.0.0.1"]);
     for header in [LINE, BINARY] {
         let mut client = server.client();
@@ -119,7 +119,7 @@ fn a_proxy_header_may_come_byte_by_byte() {
 }
 
 #[test]
-fn headers_of_requests_count_behind_a_trusted_proxy_only() {
+fn takes_forwarded_addresses_behind_a_chain_of_trusted_proxies() {
     let server = announced(&["127.0.0.1", "198.51.100.0/24"]);
     let line = b"PROXY TCP4 198.51.100.7 192.0.2.200 4711 6969\r\n";
     let mut client = server.client();
@@ -135,7 +135,7 @@ fn headers_of_requests_count_behind_a_trusted_proxy_only() {
 //= proxy#versions
 //= type=test
 #[test]
-fn a_trusted_proxy_without_a_header_is_cut_off() {
+fn closes_connections_of_trusted_proxies_without_a_proxy_header() {
     let server = announced(&["127.0.0.1"]);
     let bad = [
         get(&announce(1, ""), "").into_bytes(),
@@ -159,7 +159,7 @@ fn a_trusted_proxy_without_a_header_is_cut_off() {
 //= proxy#trusted-only
 //= type=test
 #[test]
-fn from_strangers_a_proxy_header_is_bad_http() {
+fn rejects_proxy_headers_of_untrusted_addresses() {
     for server in [announced(&["10.0.0.0/8"]), behind(&["127.0.0.1"])] {
         for header in [LINE, BINARY] {
             let mut client = server.client();
@@ -175,7 +175,7 @@ fn from_strangers_a_proxy_header_is_bad_http() {
 }
 
 #[test]
-fn a_proxy_header_has_the_time_of_a_request() {
+fn applies_the_head_timeout_to_proxy_headers() {
     let options = HttpOptions {
         proxy_protocol: true,
         head_timeout_s: 1,
@@ -192,7 +192,7 @@ fn a_proxy_header_has_the_time_of_a_request() {
 }
 
 #[test]
-fn private_clients_are_taken_where_they_have_reached_a_private_address() {
+fn accepts_private_clients_that_reached_a_private_address() {
     let server = announced(&["127.0.0.1"]);
     let refused = |client: &str, reached: &str| {
         let mut proxy = server.client();

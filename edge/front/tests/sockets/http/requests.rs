@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::*;
 
 #[test]
-fn a_kept_connection_takes_one_request_after_the_other() {
+fn keeps_connections_alive() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
         let server = HttpServer::at(listen, HttpOptions::default());
         let mut client = server.client();
@@ -38,7 +38,7 @@ fn a_kept_connection_takes_one_request_after_the_other() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order() {
+fn answers_pipelined_requests_in_order() {
     let server = HttpServer::start();
     for port in 1..=1000_u16 {
         server.client().request(get(&announce(port, "&numwant=0"), "Connection: close\r\n"));
@@ -57,7 +57,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn a_long_pipeline_of_short_answers_loses_none() {
+fn answers_every_request_of_a_long_pipeline() {
     let server = HttpServer::start();
     let mut client = server.client();
     let mut writer = client.0.stream.try_clone().unwrap();
@@ -72,7 +72,7 @@ fn a_long_pipeline_of_short_answers_loses_none() {
 }
 
 #[test]
-fn close_is_said_and_done() {
+fn closes_when_the_client_asks_for_it() {
     let server = HttpServer::start();
     let old = get(&announce(1, ""), "").replace("HTTP/1.1", "HTTP/1.0");
     for request in [get(&announce(1, ""), "Connection: close\r\n"), old] {
@@ -92,7 +92,7 @@ fn close_is_said_and_done() {
 }
 
 #[test]
-fn the_last_answer_survives_what_still_comes_behind_its_request() {
+fn delivers_the_last_response_although_more_requests_arrive() {
     let server = HttpServer::start();
     for _ in 0..20 {
         let mut client = server.client();
@@ -105,7 +105,7 @@ fn the_last_answer_survives_what_still_comes_behind_its_request() {
 }
 
 #[test]
-fn head_has_no_body() {
+fn answers_head_without_a_body() {
     let server = HttpServer::start();
     let mut client = server.client();
     for (target, status) in [(announce(1, ""), 200), ("/none".into(), 404)] {
@@ -120,7 +120,7 @@ fn head_has_no_body() {
 }
 
 #[test]
-fn an_unknown_path_keeps_the_connection() {
+fn keeps_connections_after_unknown_paths() {
     let server = HttpServer::start();
     let mut client = server.client();
     for target in ["/none", "/announced", "/stats?x=1", "http://other.test/x"] {
@@ -132,7 +132,7 @@ fn an_unknown_path_keeps_the_connection() {
 }
 
 #[test]
-fn faults_are_answered_and_end_the_connection() {
+fn answers_malformed_requests_and_closes() {
     let server = HttpServer::start();
     let flood = "A: b\r\n".repeat(70);
     let cases = [
@@ -166,7 +166,7 @@ fn faults_are_answered_and_end_the_connection() {
 }
 
 #[test]
-fn bytes_may_come_one_by_one() {
+fn accepts_requests_byte_by_byte() {
     let server = HttpServer::start();
     let mut client = server.client();
     for port in [1, 2] {
@@ -183,7 +183,7 @@ fn bytes_may_come_one_by_one() {
 //= bep31#retry-in
 //= type=test
 #[test]
-fn refusals_are_good_responses_with_a_reason() {
+fn refuses_with_status_200_and_a_failure_reason() {
     let server = HttpServer::start();
     let deny: HashList = [InfoHash([b'd'; 20])].into_iter().collect();
     let lists = AccessLists { mode: Mode::Deny, allow: Arc::default(), deny: Arc::new(deny) };
@@ -221,7 +221,7 @@ fn refusals_are_good_responses_with_a_reason() {
 }
 
 #[test]
-fn scrapes_name_torrents_sorted_and_once() {
+fn lists_scraped_torrents_sorted_and_once() {
     let server = HttpServer::start();
     let mut client = server.client();
     client.request(get(&announce(1, ""), ""));
@@ -242,7 +242,7 @@ fn scrapes_name_torrents_sorted_and_once() {
 }
 
 #[test]
-fn dictionaries_of_peers_only_where_the_operator_wants_them() {
+fn sends_peer_dictionaries_only_if_configured() {
     let id = |port: u16| format!("7:peer id20:-XX0001-{port:012}");
     let plain = HttpServer::start();
     let dict = HttpOptions { non_compact: true, ..HttpOptions::default() };

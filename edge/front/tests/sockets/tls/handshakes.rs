@@ -27,7 +27,7 @@ fn read_all(stream: TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn half_handshakes_end_in_time_while_others_are_served() {
+fn closes_unfinished_handshakes_and_serves_others() {
     net::process::raise_descriptor_limit().unwrap();
     let server = HttpServer::tls(impatient());
     let mut good = server.tls_client();
@@ -56,7 +56,7 @@ fn half_handshakes_end_in_time_while_others_are_served() {
 }
 
 #[test]
-fn a_hello_that_dribbles_in_has_one_deadline() {
+fn closes_a_connection_whose_client_hello_takes_too_long() {
     let server = HttpServer::tls(impatient());
     let mut stream = connect(server.tls_address.unwrap());
     stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -79,7 +79,7 @@ fn a_hello_that_dribbles_in_has_one_deadline() {
 }
 
 #[test]
-fn who_asks_nothing_after_the_handshake_is_closed() {
+fn closes_connections_without_a_request_after_the_handshake() {
     let server = HttpServer::tls(impatient());
     let mut client = server.tls_client();
     while client.0.stream.conn.is_handshaking() {
@@ -91,7 +91,7 @@ fn who_asks_nothing_after_the_handshake_is_closed() {
 }
 
 #[test]
-fn http_on_the_port_of_tls_is_told_so() {
+fn explains_plain_http_on_a_tls_port() {
     let server = HttpServer::tls(HttpOptions::default());
     let mut stream = connect(server.tls_address.unwrap());
     stream.write_all(announce(1, "").as_bytes()).unwrap();
@@ -102,7 +102,7 @@ fn http_on_the_port_of_tls_is_told_so() {
 }
 
 #[test]
-fn tls_on_the_port_of_http_is_told_so() {
+fn explains_tls_on_a_plain_port() {
     let server = HttpServer::tls(HttpOptions::default());
     let mut stream = connect(server.address);
     stream.write_all(&hello()).unwrap();
@@ -113,7 +113,7 @@ fn tls_on_the_port_of_http_is_told_so() {
 }
 
 #[test]
-fn what_is_no_tls_gets_an_alert_and_is_counted() {
+fn answers_garbage_with_an_alert_and_counts_it() {
     let server = HttpServer::tls(HttpOptions::default());
     for garbage in
         [b"\x16\x03\x01\xff\xff\0\0".as_slice(), &[0; 100], b"\x80\x2e\x01\0\x02", b"ssh-"]
@@ -128,7 +128,7 @@ fn what_is_no_tls_gets_an_alert_and_is_counted() {
 }
 
 #[test]
-fn a_client_that_does_not_trust_us_is_counted() {
+fn counts_clients_that_reject_the_certificate() {
     let server = HttpServer::tls(HttpOptions::default());
     let config = config_with(RootCertStore::empty(), &VERSIONS);
     let mut client = client_of(server.tls_address.unwrap(), "tracker.test", config);
@@ -140,7 +140,7 @@ fn a_client_that_does_not_trust_us_is_counted() {
 }
 
 #[test]
-fn who_leaves_in_the_middle_of_a_handshake_harms_nobody() {
+fn survives_clients_that_leave_during_the_handshake() {
     let server = HttpServer::tls(HttpOptions::default());
     let hello = hello();
     for number in 1..30 {
@@ -156,7 +156,7 @@ fn who_leaves_in_the_middle_of_a_handshake_harms_nobody() {
 }
 
 #[test]
-fn who_is_in_the_middle_of_a_handshake_when_all_stops_is_no_drop() {
+fn counts_no_drop_for_handshakes_cut_off_by_the_stop() {
     let server = HttpServer::tls(HttpOptions::default());
     let mut stream = connect(server.tls_address.unwrap());
     stream.write_all(&hello()[..100]).unwrap();
@@ -167,7 +167,7 @@ fn who_is_in_the_middle_of_a_handshake_when_all_stops_is_no_drop() {
 }
 
 #[test]
-fn clients_get_the_certificate_of_the_host_they_name() {
+fn presents_the_certificate_of_the_named_host() {
     let server = HttpServer::tls(HttpOptions::default());
     let others = ["tracker.test", "other.test", "*.wild.test"];
     server.certificates.replace(others.map(certificate).into());
@@ -185,7 +185,7 @@ fn clients_get_the_certificate_of_the_host_they_name() {
 }
 
 #[test]
-fn certificates_are_replaced_under_open_connections() {
+fn replaces_certificates_under_open_connections() {
     let server = HttpServer::tls(HttpOptions::default());
     let seen = |client: &TlsClient| client.0.stream.conn.peer_certificates().unwrap()[0].clone();
     let config = {

@@ -8,7 +8,7 @@ use harness::http::Connection;
 use super::*;
 
 #[test]
-fn announces_are_answered_over_both_versions() {
+fn answers_announces_over_both_tls_versions() {
     let server = HttpServer::tls(HttpOptions::default());
     for (version, port) in VERSIONS.into_iter().zip([1, 2]) {
         let mut client =
@@ -27,7 +27,7 @@ fn announces_are_answered_over_both_versions() {
 }
 
 #[test]
-fn requests_may_come_in_one_write_or_byte_by_byte() {
+fn accepts_requests_in_one_write_or_byte_by_byte() {
     let server = HttpServer::tls(HttpOptions::default());
     let mut client = server.tls_client();
     client.send(announce(1, "").repeat(300));
@@ -42,7 +42,7 @@ fn requests_may_come_in_one_write_or_byte_by_byte() {
 }
 
 #[test]
-fn the_last_answer_is_followed_by_the_end() {
+fn ends_tls_after_the_last_response() {
     let server = HttpServer::tls(HttpOptions::default());
     for version in VERSIONS {
         let mut client =
@@ -62,7 +62,7 @@ fn the_last_answer_is_followed_by_the_end() {
 }
 
 #[test]
-fn who_says_that_nothing_more_comes_is_answered_and_let_go() {
+fn answers_and_closes_after_a_close_notify() {
     // TCP stays open, and the server does not wait for that.
     let options = HttpOptions { idle_timeout_s: 3600, ..HttpOptions::default() };
     let server = HttpServer::tls(options);
@@ -75,7 +75,7 @@ fn who_says_that_nothing_more_comes_is_answered_and_let_go() {
 }
 
 #[test]
-fn answers_wait_for_who_reads_late() {
+fn delivers_responses_to_clients_that_read_late() {
     let server = HttpServer::tls(HttpOptions::default());
     for port in 1..=200 {
         assert_eq!(server.tls_client().request(announce(port, "")).status, 200);
@@ -123,7 +123,7 @@ fn whole_response(client: &mut TlsClient) -> Option<Response> {
 }
 
 #[test]
-fn who_never_reads_is_closed() {
+fn closes_clients_that_never_read() {
     let server = HttpServer::tls(HttpOptions { write_timeout_s: 1, ..HttpOptions::default() });
     let mut client = server.tls_client();
     let requests = announce(1, "").repeat(100);
@@ -135,7 +135,7 @@ fn who_never_reads_is_closed() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_in_order() {
+fn closes_idle_connections_in_order() {
     let server = HttpServer::tls(HttpOptions { idle_timeout_s: 1, ..HttpOptions::default() });
     let mut client = server.tls_client();
     client.request(announce(1, ""));
@@ -144,7 +144,7 @@ fn an_idle_connection_is_closed_in_order() {
 }
 
 #[test]
-fn stopping_lets_answers_leave_and_closes_what_is_idle_in_order() {
+fn sends_responses_and_closes_idle_connections_in_order_when_stopping() {
     let mut server = HttpServer::tls(HttpOptions::default());
     let mut idle: Vec<TlsClient> = (0..10).map(|_| server.tls_client()).collect();
     for client in &mut idle {

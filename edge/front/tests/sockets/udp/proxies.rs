@@ -60,7 +60,7 @@ impl UdpClient {
 //= spp#reply
 //= type=test
 #[test]
-fn clients_behind_a_proxy_meet_by_their_own_addresses() {
+fn introduces_clients_behind_a_proxy_by_their_own_addresses() {
     for (listen, host) in [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1")] {
         let server = behind_proxy(listen);
         let proxy = UdpClient::new(host, &server);
@@ -90,7 +90,7 @@ fn clients_behind_a_proxy_meet_by_their_own_addresses() {
 }
 
 #[test]
-fn an_id_is_bound_to_the_client_and_not_to_its_proxy() {
+fn binds_connection_ids_to_the_client_behind_a_proxy() {
     let server = behind_proxy("127.0.0.1:0");
     let proxy = UdpClient::new("127.0.0.1", &server);
     let id = proxy.connect_for("192.0.2.1");
@@ -102,7 +102,7 @@ fn an_id_is_bound_to_the_client_and_not_to_its_proxy() {
 }
 
 #[test]
-fn a_wrapped_reply_fits_its_datagram() {
+fn fits_wrapped_replies_into_one_datagram() {
     for (listen, host, room) in [
         ("127.0.0.1:0", "127.0.0.1", limits::UDP_PAYLOAD_V4_MAX - 38),
         ("[::1]:0", "::1", limits::UDP_PAYLOAD_V6_MAX - 38),
@@ -126,7 +126,7 @@ fn a_wrapped_reply_fits_its_datagram() {
 }
 
 #[test]
-fn a_trusted_proxy_wraps_whatever_it_sends() {
+fn drops_unwrapped_datagrams_of_trusted_proxies() {
     let server = behind_proxy("127.0.0.1:0");
     let proxy = UdpClient::new("127.0.0.1", &server);
     let mut bad = 0;
@@ -150,7 +150,7 @@ fn a_trusted_proxy_wraps_whatever_it_sends() {
 }
 
 #[test]
-fn strangers_cannot_speak_for_others() {
+fn drops_wrapped_datagrams_of_untrusted_addresses() {
     for server in [behind_proxy("127.0.0.1:0"), UdpServer::start("127.0.0.1:0")] {
         let stranger = UdpClient::new("127.0.0.2", &server);
         for client in ["192.0.2.1", "2001:db8::1", "2001:db8:0:1::1", "2001:db8:0:2::"] {
@@ -191,7 +191,7 @@ fn unverified_wrapped_bytes_out_never_exceed_bytes_in() {
 }
 
 #[test]
-fn private_clients_are_taken_where_they_have_reached_a_private_address() {
+fn accepts_private_clients_that_reached_a_private_address() {
     let server = behind_proxy("127.0.0.1:0");
     let proxy = UdpClient::new("127.0.0.1", &server);
     let ask = |client: &str, reached: &str| {
@@ -208,7 +208,7 @@ fn private_clients_are_taken_where_they_have_reached_a_private_address() {
 }
 
 #[test]
-fn direct_clients_from_private_addresses_are_taken_as_the_policy_says() {
+fn applies_the_policy_for_private_addresses_to_direct_clients() {
     for (listen, host) in
         [("127.0.0.1:0", "127.0.0.2"), ("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "::1")]
     {

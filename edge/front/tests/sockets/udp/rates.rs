@@ -26,7 +26,7 @@ fn flood(client: &UdpClient, packet: &[u8]) -> u64 {
 }
 
 #[test]
-fn what_is_too_much_is_met_with_silence_and_counted() {
+fn drops_and_counts_requests_over_the_rate() {
     let server = server(Limits { announces: RATE, scrapes: RATE, ..Limits::default() });
     let client = UdpClient::new("127.0.0.1", &server);
     let other = UdpClient::new("127.0.0.2", &server);
@@ -49,7 +49,7 @@ fn what_is_too_much_is_met_with_silence_and_counted() {
 /// Forged connects, and packets with bad ids, cost the one whose address is forged nothing that it
 /// has a connection id for.
 #[test]
-fn what_is_not_verified_is_not_held_against_anybody() {
+fn charges_unverified_packets_to_no_client() {
     let (tracker, registry) = (tracker(false), MetricsRegistry::default());
     let limits = Limits { connects: RATE, announces: RATE, scrapes: RATE, ..Limits::default() };
     tracker.limiter().replace(limits);
@@ -75,7 +75,7 @@ fn what_is_not_verified_is_not_held_against_anybody() {
 /// Who floods is dropped by the kernel, and nobody else is.
 #[cfg(target_os = "linux")]
 #[test]
-fn who_floods_is_shut_out() {
+fn drops_flooding_sources_in_the_kernel() {
     let limits = Limits { announces: RATE, kernel_block_per_s: 10, ..Limits::default() };
     let server = server(Limits { kernel_block_s: 3600, ..limits });
     let (flooder, other) =
@@ -102,7 +102,7 @@ fn who_floods_is_shut_out() {
 }
 
 #[test]
-fn who_comes_too_soon_with_nothing_new_is_told_so() {
+fn refuses_early_announces_without_news() {
     let server = UdpServer::start("127.0.0.1:0");
     let client = UdpClient::new("127.0.0.1", &server);
     let id = client.connect();

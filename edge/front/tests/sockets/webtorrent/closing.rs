@@ -5,7 +5,7 @@ use super::*;
 //= webtorrent#leave
 //= type=test
 #[test]
-fn whoever_goes_leaves_all_torrents() {
+fn removes_a_client_from_all_torrents_when_it_leaves() {
     let server = HttpServer::start();
     for way in 0..3 {
         let mut client = server.web_client();
@@ -28,7 +28,7 @@ fn whoever_goes_leaves_all_torrents() {
 }
 
 #[test]
-fn a_half_closed_client_gets_its_answer() {
+fn answers_half_closed_clients() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     client.announce(&leecher(1));
@@ -41,7 +41,7 @@ fn a_half_closed_client_gets_its_answer() {
 //= rfc6455#close-answer
 //= type=test
 #[test]
-fn a_close_without_a_code_is_answered() {
+fn answers_close_frames_without_a_code() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     client.send(&[0x88, 0x80, 0, 0, 0, 0]);
@@ -49,7 +49,7 @@ fn a_close_without_a_code_is_answered() {
 }
 
 #[test]
-fn stopping_says_so_to_everybody() {
+fn sends_close_frames_to_all_clients_when_stopping() {
     let mut server = HttpServer::workers(2, HttpOptions::default());
     let mut clients: Vec<WebClient> = (0..20).map(|n| server.web_client_of(n % 2)).collect();
     for (peer, client) in (1..).zip(&mut clients) {
@@ -66,7 +66,7 @@ fn stopping_says_so_to_everybody() {
 }
 
 #[test]
-fn who_is_silent_is_pinged_and_then_gone() {
+fn pings_silent_clients_and_then_closes() {
     let options = WebOptions { ping_s: 1, idle_timeout_s: 3, ..WebOptions::default() };
     let server = HttpServer::web(options);
     let (mut alive, mut dead) = (server.web_client(), server.web_client());

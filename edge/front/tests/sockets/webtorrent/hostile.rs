@@ -7,7 +7,7 @@ use super::*;
 //= rfc6455#masked-client
 //= type=test
 #[test]
-fn broken_frames_end_the_connection_with_the_right_code() {
+fn closes_with_the_right_code_after_broken_frames() {
     let server = HttpServer::start();
     let mut too_big = vec![0x81, 0xff];
     too_big.extend(200_000_u64.to_be_bytes());
@@ -37,7 +37,7 @@ fn broken_frames_end_the_connection_with_the_right_code() {
 }
 
 #[test]
-fn what_still_comes_behind_a_fault_does_not_lose_the_close_frame() {
+fn delivers_the_close_frame_although_more_data_arrives() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     let mut sender = client.client.0.stream.try_clone().unwrap();
@@ -52,7 +52,7 @@ fn what_still_comes_behind_a_fault_does_not_lose_the_close_frame() {
 }
 
 #[test]
-fn messages_that_make_no_sense_get_a_sentence_and_no_more() {
+fn answers_malformed_messages_with_a_failure_reason() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     let ids = r#""info_hash":"hhhhhhhhhhhhhhhhhhhh","peer_id":"pppppppppppppppppppp""#;
@@ -92,7 +92,7 @@ fn messages_that_make_no_sense_get_a_sentence_and_no_more() {
 }
 
 #[test]
-fn who_does_not_read_is_closed_and_others_are_served() {
+fn closes_clients_that_do_not_read_and_serves_others() {
     let options = WebOptions { unread_max: 64 * 1024, ..WebOptions::default() };
     let server = HttpServer::web(options);
     let mut lazy = server.web_client();
@@ -116,7 +116,7 @@ fn who_does_not_read_is_closed_and_others_are_served() {
 }
 
 #[test]
-fn who_reads_again_after_a_while_gets_everything() {
+fn delivers_everything_to_clients_that_read_late() {
     let server = HttpServer::web(WebOptions { unread_max: 64 << 20, ..WebOptions::default() });
     let (mut lazy, mut busy) = (server.web_client(), server.web_client());
     lazy.join(1);
@@ -139,7 +139,7 @@ fn who_reads_again_after_a_while_gets_everything() {
 }
 
 #[test]
-fn torrents_of_a_connection_are_bounded() {
+fn limits_torrents_per_connection() {
     let server = HttpServer::web(WebOptions { torrents_max: 3, ..WebOptions::default() });
     let mut client = server.web_client();
     for peer in 1..=3 {
@@ -154,7 +154,7 @@ fn torrents_of_a_connection_are_bounded() {
 }
 
 #[test]
-fn floods_of_frames_wait_while_others_are_served() {
+fn slows_down_floods_of_frames_and_serves_others() {
     let server = HttpServer::web(WebOptions { messages_per_s: 10, ..WebOptions::default() });
     let mut flooding = server.web_client();
     let mut sender = flooding.client.0.stream.try_clone().unwrap();
@@ -176,7 +176,7 @@ fn floods_of_frames_wait_while_others_are_served() {
 }
 
 #[test]
-fn one_byte_at_a_time_is_well() {
+fn accepts_frames_byte_by_byte() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     let (mut text, mut frame) = (Vec::new(), Vec::new());

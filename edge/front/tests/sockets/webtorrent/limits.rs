@@ -20,7 +20,7 @@ fn upgrade_from(server: &HttpServer, ip: &str) -> Client {
 }
 
 #[test]
-fn who_asks_too_much_is_told_so_and_stays() {
+fn refuses_messages_over_the_rate_and_keeps_the_connection() {
     let server = HttpServer::start();
     let rate = Rate { per_s: 1, burst: 3 };
     server.tracker.limiter().replace(Limits { announces: rate, scrapes: rate, ..held(0) });
@@ -47,7 +47,7 @@ fn who_asks_too_much_is_told_so_and_stays() {
 }
 
 #[test]
-fn connections_of_one_prefix_are_bounded_over_all_workers_and_both_kinds() {
+fn limits_connections_per_prefix_over_workers_and_protocols() {
     let server = HttpServer::workers(2, HttpOptions::default());
     server.tracker.limiter().replace(held(3));
     let clients = || {
@@ -75,7 +75,7 @@ fn connections_of_one_prefix_are_bounded_over_all_workers_and_both_kinds() {
 }
 
 #[test]
-fn behind_a_proxy_websockets_are_counted_by_their_clients() {
+fn limits_websockets_behind_a_proxy_by_their_clients() {
     let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let server = HttpServer::with(HttpOptions { trusted_proxies, ..HttpOptions::default() });
     server.tracker.limiter().replace(held(1));
@@ -89,7 +89,7 @@ fn behind_a_proxy_websockets_are_counted_by_their_clients() {
 }
 
 #[test]
-fn who_comes_too_soon_with_nothing_new_is_told_so_and_stays() {
+fn refuses_early_announces_and_keeps_the_connection() {
     let server = HttpServer::start();
     let policy = Policy { enforce_interval_min: true, ..Policy::default() };
     server.tracker.reconfigure(&policy);

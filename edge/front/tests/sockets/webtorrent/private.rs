@@ -27,7 +27,7 @@ fn failure(refusal: Refusal) -> Received {
 }
 
 #[test]
-fn a_key_in_the_url_holds_for_all_that_comes_on_the_connection() {
+fn applies_the_key_of_the_url_to_the_whole_connection() {
     let server = start();
     let targets = ["/", "/announce/", "/?passkey=", "/x?key=", "/announce?passkey="];
     for (number, target) in (1..).zip(targets) {
@@ -45,7 +45,7 @@ fn a_key_in_the_url_holds_for_all_that_comes_on_the_connection() {
 }
 
 #[test]
-fn nobody_comes_in_without_a_key_that_is_good() {
+fn refuses_upgrades_without_a_valid_key() {
     let server = start();
     for (target, refusal) in [
         ("/", Refusal::KeyMissing),
@@ -63,7 +63,7 @@ fn nobody_comes_in_without_a_key_that_is_good() {
 }
 
 #[test]
-fn bytes_are_counted_and_a_revoked_key_is_good_for_nothing_more() {
+fn counts_bytes_per_key_and_refuses_revoked_keys() {
     let server = start();
     let mut client = user(&server, &format!("/{TEXT}"));
     client.join(1);
@@ -85,7 +85,7 @@ fn bytes_are_counted_and_a_revoked_key_is_good_for_nothing_more() {
 }
 
 #[test]
-fn who_is_banned_is_told_and_goes() {
+fn closes_connections_of_banned_clients() {
     let mut server = HttpServer::start();
     let mut client = server.web_client();
     client.join(1);
@@ -103,7 +103,7 @@ fn who_is_banned_is_told_and_goes() {
 }
 
 #[test]
-fn broken_frames_and_messages_are_evidence() {
+fn bans_clients_that_send_malformed_messages() {
     let server = HttpServer::start();
     let rules = BanRules { malformed_per_min: 3, time_s: 60, ..BanRules::default() };
     server.tracker.bans().set_rules(rules);

@@ -4,7 +4,7 @@ use super::*;
 use types::NumWant;
 
 #[test]
-fn an_offer_and_its_answer_come_through_as_they_are() {
+fn relays_offers_and_answers_unchanged() {
     let server = HttpServer::start();
     let (mut one, mut two) = (server.web_client(), server.web_client());
     assert_eq!(one.join(1), announced(0, 1));
@@ -30,7 +30,7 @@ fn an_offer_and_its_answer_come_through_as_they_are() {
 //= webtorrent#relay
 //= type=test
 #[test]
-fn each_offer_goes_to_another_peer() {
+fn sends_each_offer_to_another_peer() {
     let server = HttpServer::start();
     let mut others: Vec<WebClient> = (1..=9).map(|_| server.web_client()).collect();
     for (peer, client) in (1..).zip(&mut others) {
@@ -59,7 +59,7 @@ fn each_offer_goes_to_another_peer() {
 }
 
 #[test]
-fn workers_pass_on_to_each_other() {
+fn relays_between_workers() {
     let server = HttpServer::workers(3, HttpOptions::default());
     let (mut one, mut two) = (server.web_client_of(2), server.web_client_of(1));
     one.join(1);
@@ -73,7 +73,7 @@ fn workers_pass_on_to_each_other() {
 //= webtorrent#relay-answer
 //= type=test
 #[test]
-fn only_who_was_offered_answers_and_once() {
+fn relays_one_answer_per_offer_from_its_receiver_only() {
     let server = HttpServer::start();
     let (mut offerer, mut offered, mut stranger) =
         (server.web_client(), server.web_client(), server.web_client());
@@ -101,7 +101,7 @@ fn only_who_was_offered_answers_and_once() {
 }
 
 #[test]
-fn an_answer_to_who_has_gone_harms_nobody() {
+fn drops_answers_to_peers_that_have_left() {
     let server = HttpServer::start();
     let (mut offerer, mut offered) = (server.web_client(), server.web_client());
     offered.join(1);
@@ -120,7 +120,7 @@ fn an_answer_to_who_has_gone_harms_nobody() {
 //= webtorrent#stopped
 //= type=test
 #[test]
-fn stopped_and_completed_count_as_they_should() {
+fn counts_stopped_and_completed_events() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     client.join(1);
@@ -142,7 +142,7 @@ fn stopped_and_completed_count_as_they_should() {
 //= webtorrent#shared-connection
 //= type=test
 #[test]
-fn one_connection_is_in_many_torrents_under_many_names() {
+fn serves_several_torrents_and_peer_ids_on_one_connection() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     client.join(1);
@@ -158,7 +158,7 @@ fn one_connection_is_in_many_torrents_under_many_names() {
 }
 
 #[test]
-fn the_same_name_on_another_connection_is_another_peer() {
+fn tells_peers_with_the_same_id_apart_by_connection() {
     let server = HttpServer::start();
     let (mut one, mut two) = (server.web_client(), server.web_client());
     one.join(1);
@@ -171,7 +171,7 @@ fn the_same_name_on_another_connection_is_another_peer() {
 }
 
 #[test]
-fn scrapes_of_one_several_and_repeated_torrents() {
+fn scrapes_one_several_and_repeated_torrents() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     client.join(1);
@@ -191,7 +191,7 @@ fn scrapes_of_one_several_and_repeated_torrents() {
 }
 
 #[test]
-fn lists_gate_announces_and_scrapes() {
+fn applies_access_lists_to_announces_and_scrapes() {
     use tracker::access::{AccessLists, HashList, Mode};
     let server = HttpServer::start();
     let deny = HashList::parse("6868686868686868686868686868686868686868\n".as_bytes()).unwrap();
@@ -209,7 +209,7 @@ fn lists_gate_announces_and_scrapes() {
 //= webtorrent#kinds-apart
 //= type=test
 #[test]
-fn plain_peers_count_but_are_not_offered_to() {
+fn counts_ip_peers_but_sends_them_no_offers() {
     let server = HttpServer::start();
     let mut plain = server.client();
     let hash = "h".repeat(20);

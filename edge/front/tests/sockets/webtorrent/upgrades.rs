@@ -20,7 +20,7 @@ fn status(server: &HttpServer, request: &str) -> u16 {
 //= rfc6455#extensions
 //= type=test
 #[test]
-fn upgrades_are_made_whatever_the_case_of_the_headers() {
+fn ignores_the_case_of_upgrade_headers() {
     let server = HttpServer::start();
     let mut client = server.client();
     let head = client.send(request("/", "")).receive_head();
@@ -30,7 +30,7 @@ fn upgrades_are_made_whatever_the_case_of_the_headers() {
 }
 
 #[test]
-fn frames_may_come_with_the_request_and_after_other_requests() {
+fn accepts_frames_with_the_upgrade_request() {
     let server = HttpServer::start();
     let mut client = server.client();
     let mut bytes = request("/", "").into_bytes();
@@ -57,7 +57,7 @@ fn frames_may_come_with_the_request_and_after_other_requests() {
 }
 
 #[test]
-fn paths_are_those_that_mean_nothing_or_those_that_are_named() {
+fn upgrades_at_the_configured_paths() {
     let server = HttpServer::start();
     for (path, expected) in [
         ("/", 101),
@@ -79,7 +79,7 @@ fn paths_are_those_that_mean_nothing_or_those_that_are_named() {
 }
 
 #[test]
-fn a_browser_gets_a_sentence() {
+fn explains_the_endpoint_to_browsers() {
     let server = HttpServer::start();
     let mut client = server.client();
     let page = client.request("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
@@ -90,7 +90,7 @@ fn a_browser_gets_a_sentence() {
 //= rfc6455#version
 //= type=test
 #[test]
-fn broken_requests_are_told_what_is_wrong() {
+fn answers_malformed_upgrade_requests_with_their_fault() {
     let server = HttpServer::start();
     let good = request("/", "");
     for (request, expected) in [
@@ -113,7 +113,7 @@ fn broken_requests_are_told_what_is_wrong() {
 //= rfc6455#origin
 //= type=test
 #[test]
-fn origins_are_allowed_and_denied() {
+fn applies_the_lists_of_origins() {
     let start = |allow: &[&str], deny: &[&str]| {
         let owned = |list: &[&str]| list.iter().map(|text| String::from(*text)).collect();
         let (origins_allow, origins_deny) = (owned(allow), owned(deny));
@@ -139,7 +139,7 @@ fn origins_are_allowed_and_denied() {
 }
 
 #[test]
-fn a_trusted_proxy_says_who_connects() {
+fn takes_client_addresses_from_trusted_proxies() {
     let forwarded = request("/", "X-Forwarded-For: 2001:db8::1\r\n");
     let line = "PROXY TCP6 2001:db8::1 2001:db8::2 4711 6969\r\n";
     for (proxy_protocol, text) in [(false, forwarded), (true, line.to_owned() + &request("/", ""))]
@@ -157,7 +157,7 @@ fn a_trusted_proxy_says_who_connects() {
 }
 
 #[test]
-fn connections_of_both_kinds_are_bounded_together() {
+fn limits_http_and_websocket_connections_together() {
     let server = HttpServer::with(HttpOptions { connections_max: 2, ..HttpOptions::default() });
     let (one, _two) = (server.web_client(), server.web_client());
     assert_eq!(server.client().send(request("/", "")).receive_rest(), b"");
