@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use harness::http::Connection;
 
+use crate::clients::{Udp, announce_target, has, http, http_announce, u32_at};
 use crate::process::{Directory, PATIENCE, Tracker, is_listening, run, stderr, stdout};
-use crate::talk::{Udp, announce_target, has, http, http_announce, u32_at};
 
 const RELOADS: &str = "tidegate_reloads_total";
 const DENIED: &str = "on the tracker's deny list";

@@ -4,9 +4,9 @@ use aws_lc_rs::hmac;
 use serde_json::{Value, json};
 
 use super::{Caller, start};
+use crate::post_receiver::Answer::{Never, Status};
+use crate::post_receiver::{Post, Receiver};
 use crate::process::unused_address;
-use crate::receiver::Answer::{Never, Status};
-use crate::receiver::{Post, Receiver};
 
 /// Sees that a post is signed with this secret, just now.
 fn check(post: &Post, secret: &str) {

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use crate::clients::{Udp, announce_query, has, http, http_announce, try_http, u32_at, upgrade};
 use crate::process::{Directory, Tracker};
-use crate::talk::{Udp, announce_query, has, http, http_announce, try_http, u32_at, upgrade};
 
 const ANNA: &str = "anna-0123456789ab";
 const BERT: &str = "bert_0123456789ABCDEF0123456789ABCDEF";

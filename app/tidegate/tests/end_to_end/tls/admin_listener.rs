@@ -4,10 +4,10 @@ use std::io::Read;
 use std::net::TcpStream;
 
 use super::*;
-use crate::admin::VARIABLE;
+use crate::admin_command::VARIABLE;
 use crate::api::TOKEN;
+use crate::clients::try_http;
 use crate::process::{PATIENCE, tidegate};
-use crate::talk::try_http;
 
 /// A tracker whose admin listener presents this certificate.
 fn tracker(directory: Directory, name: &str) -> Tracker {

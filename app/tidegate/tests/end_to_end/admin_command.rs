@@ -8,8 +8,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::api::TOKEN;
+use crate::clients::http_announce;
 use crate::process::{Directory, PATIENCE, Tracker, stderr, stdout, tidegate, unused_address};
-use crate::talk::http_announce;
 
 /// The variable that both programs know.
 pub(crate) const VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
@@ -140,7 +140,7 @@ fn lists() {
     let added = served.good(&format!("lists deny add {a} magnet:?xt=urn:btih:{b}"));
     assert_eq!(added, "added 2 of 2; 2 are on the list\n");
     let refused = http_announce(served.tracker.http4(), 0xaa, 1);
-    assert!(crate::talk::has(&refused, "deny list"), "it is in force");
+    assert!(crate::clients::has(&refused, "deny list"), "it is in force");
     assert_eq!(served.good("lists deny show"), format!("{a}\n{b}\n"));
     assert_eq!(served.good("lists deny export"), format!("{a}\n{b}\n"));
     assert_eq!(

@@ -1,11 +1,8 @@
 //! `tidegate announce`, `scrape` and `check`: of a tracker of ours, and of strangers.
 
-#[path = "asking/checking.rs"]
-mod checking;
-#[path = "asking/hostile.rs"]
-mod hostile;
-#[path = "asking/stranger.rs"]
-mod stranger;
+mod check;
+mod fake_trackers;
+mod hostile_trackers;
 
 use std::process::Output;
 

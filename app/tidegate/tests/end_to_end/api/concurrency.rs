@@ -9,8 +9,8 @@ use harness::http::Connection;
 use serde_json::{Value, json};
 
 use super::{Caller, TOKEN, hash, start_in};
+use crate::clients::{announce_query, has, http, http_announce};
 use crate::process::{Directory, Tracker};
-use crate::talk::{announce_query, has, http, http_announce};
 
 /// Keys that are made by each of those who make them.
 const KEYS: usize = 1250;
@@ -115,7 +115,7 @@ fn creates_and_revokes_ten_thousand_keys_under_load() {
         }
     };
     check(&tracker);
-    let recorded = |api: &Caller| super::durable::keys(api);
+    let recorded = |api: &Caller| super::durability::keys(api);
     let mut due: BTreeSet<String> = kept.iter().map(|key| (*key).clone()).collect();
     due.insert(steady["key"].as_str().unwrap().into());
     assert_eq!(recorded(&api), due);

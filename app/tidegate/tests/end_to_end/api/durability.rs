@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Caller, UNBOUND, hash, start_in};
+use crate::clients::{Udp, has, http_announce};
 use crate::process::{Directory, Signal, Tracker, config, tidegate};
-use crate::talk::{Udp, has, http_announce};
 
 /// Entries of one import: one change.
 const LANE: u32 = 40_000;
@@ -99,10 +99,10 @@ fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     let token = api.expect(201, "POST /tokens", Some(&json!({ "name": "n", "scopes": ["*"] })));
     let secret = token["secret"].as_str().unwrap();
     // A download: a leecher that completes.
-    let target = crate::talk::announce_target(0xab, 1);
-    crate::talk::http(tracker.http4(), &target);
+    let target = crate::clients::announce_target(0xab, 1);
+    crate::clients::http(tracker.http4(), &target);
     let completed = target.replace("left=1", "left=0&event=completed");
-    crate::talk::http(tracker.http4(), &completed);
+    crate::clients::http(tracker.http4(), &completed);
     tracker.wait_until("a flush", |it| it.metric("tidegate_records_counts_total") >= 1.0);
     drop(tracker);
     let (tracker, api) = start_in(Directory::new(), &more);
@@ -203,8 +203,8 @@ fn waits_for_records_before_an_upgrade() {
     let announce = |key: &str, torrent: u32| {
         let hash: String = torrent.to_be_bytes().map(|byte| format!("%{byte:02x}")).concat();
         let hash = "%00".repeat(16) + &hash;
-        let target = crate::talk::announce_target(0, 1).replace(&"%00".repeat(20), &hash);
-        crate::talk::http(
+        let target = crate::clients::announce_target(0, 1).replace(&"%00".repeat(20), &hash);
+        crate::clients::http(
             tracker.http4(),
             &target.replace("/announce", &format!("/announce/{key}")),
         )

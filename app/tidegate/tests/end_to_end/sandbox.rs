@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use crate::clients::{Udp, has, http_announce};
 use crate::process::{Directory, Tracker};
-use crate::talk::{Udp, has, http_announce};
 
 fn denied(list: &std::path::Path) -> String {
     format!("[access]\nmode = \"deny\"\ndeny = \"{}\"\n", list.display())

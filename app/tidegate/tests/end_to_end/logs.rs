@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::api::{Caller, TOKEN};
+use crate::clients::{Udp, announce_query, http, http_announce, try_http, upgrade};
 use crate::process::{Directory, Tracker, run, stderr};
-use crate::talk::{Udp, announce_query, http, http_announce, try_http, upgrade};
 
 fn start(more: &str) -> (Tracker, Caller) {
     let more = format!("requests_per_s = 0\n{more}");

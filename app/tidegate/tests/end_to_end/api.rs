@@ -1,12 +1,8 @@
 //! The management API, through its socket.
 
-#[path = "api/durable.rs"]
-mod durable;
-#[path = "api/hostile.rs"]
+mod concurrency;
+mod durability;
 mod hostile;
-#[path = "api/many.rs"]
-mod many;
-#[path = "api/webhooks.rs"]
 mod webhooks;
 
 use std::io::{BufRead, BufReader, Write};
@@ -14,8 +10,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
+use crate::clients::{Udp, has, http, http_announce, try_http};
 use crate::process::{Directory, PATIENCE, Tracker};
-use crate::talk::{Udp, has, http, http_announce, try_http};
 
 /// What tests give a tracker, so that they need not read it from its output.
 pub(crate) const TOKEN: &str = "tg_0123456789abcdefghijABCDEFGHIJ01";
@@ -98,7 +94,7 @@ fn creates_changes_and_revokes_keys() {
     let refused = http_announce(tracker.http4(), 0xaa, 1);
     assert!(has(&refused, "failure reason"));
     let announce = |key: &str| {
-        let target = crate::talk::announce_target(0xaa, 1);
+        let target = crate::clients::announce_target(0xaa, 1);
         http(tracker.http4(), &target.replace("/announce", &format!("/announce/{key}"))).1
     };
     let key = api.expect(201, "POST /keys", Some(&json!({ "name": "bob", "torrents": 1 })));
@@ -152,7 +148,7 @@ fn applies_and_lifts_bans_at_once() {
     assert_eq!(ban["network"], "127.0.0.0/8");
     assert_eq!(events.next()["data"]["network"], "127.0.0.0/8");
     // Who is banned need not be told.
-    let asked = try_http(tracker.http4(), &crate::talk::announce_target(0xaa, 1));
+    let asked = try_http(tracker.http4(), &crate::clients::announce_target(0xaa, 1));
     assert!(asked.is_err() || asked.is_ok_and(|(_, body)| has(&body, "banned")));
     api.expect(204, "DELETE /bans/127.0.0.0/8", None);
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "8:complete"));

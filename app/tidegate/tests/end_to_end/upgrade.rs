@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::clients::{Udp, announce_target, http_announce, try_http, u32_at};
 use crate::process::{Directory, Signal, Tracker, is_alive, is_listening};
-use crate::talk::{Udp, announce_target, http_announce, try_http, u32_at};
 
 /// What clients have seen, all of them together.
 #[derive(Default)]

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::api::{Caller, TOKEN};
+use crate::post_receiver::Answer::{Never, Status};
+use crate::post_receiver::{Post, Receiver};
 use crate::process::{Directory, Tracker, unused_address};
-use crate::receiver::Answer::{Never, Status};
-use crate::receiver::{Post, Receiver};
 
 const PATH: &str = "/v1/traces";
 const SPANS: &str = "tidegate_trace_spans_total";

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::clients::{Udp, has, http_announce};
 use crate::process::{Directory, PATIENCE, Tracker};
-use crate::talk::{Udp, has, http_announce};
 
 const RELOADS: &str = "tidegate_reloads_total";
 const REFUSED: &str = "too many requests from your address or network: slow down8:retry ini1e";

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::sync::mpsc::channel;
 
-use super::stranger::{answers, ok, reply, request, tcp, udp};
+use super::fake_trackers::{answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines, start, urls};
 use crate::process::{Directory, run, stderr, stdout, tidegate, unused_address};
 

@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
+use crate::clients::{announce_target, has};
 use crate::process::{Directory, PATIENCE, Tracker, is_listening};
-use crate::talk::{announce_target, has};
 
 /// A connection that has sent the first half of a request, and the other half.
 fn half_a_request(tracker: &Tracker) -> (TcpStream, String) {

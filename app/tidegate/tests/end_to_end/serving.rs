@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
+use crate::clients::{Udp, has, http, http_announce, u32_at};
 use crate::process::{Directory, PATIENCE, Signal, Tracker};
-use crate::talk::{Udp, has, http, http_announce, u32_at};
 
 fn start(more: &str) -> Tracker {
     Tracker::start(Directory::new(), more)

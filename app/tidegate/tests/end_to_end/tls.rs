@@ -1,12 +1,8 @@
 //! TLS as curl and openssl see it, with certificates that openssl made.
 
-#[path = "tls/admin.rs"]
-mod admin;
-#[path = "tls/certificates.rs"]
+mod admin_listener;
 mod certificates;
-#[path = "tls/checked.rs"]
-mod checked;
-#[path = "tls/clients.rs"]
+mod check_command;
 mod clients;
 
 use std::io::Write;

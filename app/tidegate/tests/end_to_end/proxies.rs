@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
+use crate::clients::{Udp, has, http_announce, u32_at};
 use crate::process::{Directory, PATIENCE, Tracker};
-use crate::talk::{Udp, has, http_announce, u32_at};
 
 /// A Simple Proxy header for a client at 192.0.2.`host`.
 fn header(host: u8) -> Vec<u8> {

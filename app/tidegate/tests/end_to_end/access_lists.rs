@@ -1,7 +1,7 @@
 //! Access lists: obeyed by every protocol, followed as their files change.
 
+use crate::clients::{Udp, has, http_announce, u32_at};
 use crate::process::{Directory, Tracker};
-use crate::talk::{Udp, has, http_announce, u32_at};
 
 const FAILURES: &str = "tidegate_reload_failures_total";
 const REASON: &[u8] = b"this torrent is on the tracker's deny list";

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::stranger::{answers, ok, reply, request, tcp, udp};
+use super::fake_trackers::{answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines};
 use crate::process::{run, stderr, unused_address};
 

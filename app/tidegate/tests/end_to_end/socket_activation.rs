@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
+use crate::clients::{Udp, announce_target, has, http_announce};
 use crate::process::{Directory, PATIENCE, Tracker, config, stderr, tidegate, unused_address};
-use crate::talk::{Udp, announce_target, has, http_announce};
 
 /// The binary with two sockets, called `names`. They come as standard input and output; a shell puts
 /// them where they belong, and tells for whom they are.

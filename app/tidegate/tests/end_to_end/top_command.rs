@@ -5,10 +5,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::admin::{Served, VARIABLE};
+use crate::admin_command::{Served, VARIABLE};
 use crate::api::TOKEN;
+use crate::clients::http_announce;
 use crate::process::{PATIENCE, stderr, stdout, tidegate};
-use crate::talk::http_announce;
 
 fn run(served: &Served, more: &[&str]) -> Output {
     let mut command = tidegate(&["top", "--url", &served.url()]);
