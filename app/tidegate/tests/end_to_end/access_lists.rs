@@ -1,4 +1,4 @@
-//! Access lists: obeyed by every protocol, followed as their files change.
+//! Access lists: every protocol applies them, and changes of their files are followed.
 
 use crate::clients::{Udp, has, http_announce, u32_at};
 use crate::process::{Directory, Tracker};
@@ -18,7 +18,7 @@ fn start() -> Tracker {
     Tracker::start(directory, &more)
 }
 
-/// Whether both protocols over both families refuse the torrent; they must agree.
+/// Returns whether UDP and HTTP over both families refuse the torrent. Panics unless they agree.
 fn is_denied(tracker: &Tracker, torrent: u8) -> bool {
     let mut answers = Vec::new();
     for (udp, http) in [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())] {
@@ -58,7 +58,7 @@ fn rereads_lists_and_mode_on_sighup() {
     let refused = http_announce(tracker.http4(), 0xdd, 1001);
     assert!(has(&refused, "not on the tracker's allow list"), "{}", refused.escape_ascii());
     assert!(has(&refused, "8:retry ini60e"), "{}", refused.escape_ascii());
-    // From now on the other file is the one that is followed.
+    // From now on the other file is followed.
     tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xdd)));
     tracker.wait_until("followed", |it| it.metric(entries) == 2.0);
     assert!(has(&http_announce(tracker.http4(), 0xdd, 1001), "10:incompletei1e"));
@@ -75,12 +75,12 @@ fn reports_a_bad_line_and_keeps_the_old_list() {
         |text: String| text.lines().any(|line| line.contains(&place) && line.contains("line 3"));
     tracker.wait_until("the line is named", |it| is_named(it.log()));
     assert!(is_denied(&tracker, 0xdd) && !is_denied(&tracker, 0xee));
-    // A signal does no better.
+    // SIGHUP fails in the same way.
     tracker.reload();
     tracker.wait_until("tried", |it| it.metric(FAILURES) == 2.0);
     assert!(is_denied(&tracker, 0xdd) && !is_denied(&tracker, 0xee));
     assert_eq!(tracker.metric("tidegate_reloads_total"), 0.0);
-    // A file that is gone is nothing to follow; a good one is.
+    // A removed file keeps the list; a good file replaces it.
     std::fs::remove_file(&path).unwrap();
     tracker.reload();
     tracker.wait_until("tried without a file", |it| it.metric(FAILURES) == 3.0);

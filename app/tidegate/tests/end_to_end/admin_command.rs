@@ -1,4 +1,4 @@
-//! `tidegate admin`, against trackers that serve.
+//! `tidegate admin` against running trackers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -11,25 +11,25 @@ use crate::api::TOKEN;
 use crate::clients::http_announce;
 use crate::process::{Directory, PATIENCE, Tracker, stderr, stdout, tidegate, unused_address};
 
-/// The variable that both programs know.
+/// The variable that both the tracker and its clients read the token from.
 pub(crate) const VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 
-/// A tracker, and somebody who may do everything to it.
+/// A tracker, and a client of its API with full access.
 pub(crate) struct Served {
     pub(crate) tracker: Tracker,
-    /// Goes after it.
+    /// Removed after the tracker has ended.
     _state: Option<Directory>,
 }
 
 impl Served {
     pub(crate) fn start(more: &str) -> Self {
-        // Tests are quicker than people.
+        // Tests send more requests than the default allows.
         let more = format!("requests_per_s = 0\n{more}");
         let tracker = Tracker::start_with(Directory::new(), &more, &[(VARIABLE, TOKEN)]);
         Self { tracker, _state: None }
     }
 
-    /// The same where the deny list is in force.
+    /// The same in access mode `deny`.
     pub(crate) fn denying() -> Self {
         let state = Directory::new();
         let dir = state.path("state");
@@ -41,7 +41,7 @@ impl Served {
         format!("http://{}", self.tracker.admin_address())
     }
 
-    /// Runs `tidegate admin` with words that are parted by blanks.
+    /// Runs `tidegate admin` with arguments separated by spaces.
     fn run(&self, line: &str) -> Output {
         self.command(line).output().unwrap()
     }
@@ -52,17 +52,17 @@ impl Served {
         command
     }
 
-    /// The same with something for it to read.
+    /// The same with `text` on standard input.
     fn feed(&self, line: &str, text: &str) -> Output {
         let mut command = self.command(line);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Who has seen enough reads no more.
+        // It need not read everything.
         let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
         child.wait_with_output().unwrap()
     }
 
-    /// What it prints, when all is well.
+    /// Returns its standard output. Panics unless it succeeds.
     fn good(&self, line: &str) -> String {
         let output = self.run(line);
         assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
@@ -70,13 +70,13 @@ impl Served {
         stdout(&output)
     }
 
-    /// The objects that it prints.
+    /// Returns the JSON objects that it prints. Panics unless it succeeds.
     fn json(&self, line: &str) -> Vec<Value> {
         let text = self.good(&format!("{line} --json"));
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// What it complains of, when the tracker does not do it.
+    /// Returns its standard error. Panics unless the tracker refuses the request.
     fn bad(&self, line: &str) -> String {
         let output = self.run(line);
         assert_eq!(output.status.code(), Some(1), "{line}: {}", stdout(&output));
@@ -116,7 +116,7 @@ fn keys() {
     assert_eq!(served.good("keys revoke 1 2"), "key 1 is revoked\nkey 2 is revoked\n");
     let gone = served.bad("keys show 1");
     assert_eq!(gone, "tidegate: There is no such thing: there is no key of this number\n");
-    // The file is there; what it holds is no key.
+    // The file exists, but does not contain a key.
     served.tracker.directory.write("key", "short\n");
     let short = served.bad(&format!("keys create --key-file {}", file.display()));
     assert!(short.starts_with("tidegate: The request makes no sense: key: "), "{short}");
@@ -166,7 +166,7 @@ fn imports_and_exports_lists() {
     let imported = served.good(&format!("lists deny import {}", file.display()));
     assert_eq!(imported, "added 50000 of 50000; 50000 are on the list\n");
     assert!(served.good("lists deny show") == many, "all of them");
-    // A mistake anywhere leaves everything as it was, though all before it was sent.
+    // A malformed line changes nothing, although the lines before it were sent.
     let bad =
         served.feed("lists deny import", &format!("{}{many}nonsense\n{}\n", "#\n", hash(0xaa)));
     assert_eq!(bad.status.code(), Some(1));
@@ -183,7 +183,7 @@ fn imports_and_exports_lists() {
     let absent = served.run("lists deny import /nonexistent");
     assert_eq!(absent.status.code(), Some(2));
     assert!(stderr(&absent).contains("/nonexistent: cannot be read"), "{}", stderr(&absent));
-    // Who may not is told so, and need not send it all.
+    // An unauthorized client is refused before it has sent everything.
     let mut command = served.command(&format!("lists deny import {}", file.display()));
     let refused = command.env(VARIABLE, TOKEN.replace("01", "02")).output().unwrap();
     assert!(stderr(&refused).contains("A valid token is due"), "{}", stderr(&refused));
@@ -309,7 +309,7 @@ fn follows_events() {
     };
     let (mut plain, mut json) = (follow(""), follow(" --json"));
     let mut lines = BufReader::new(plain.stdout.take().unwrap()).lines().map_while(Result::ok);
-    // Nobody says when they listen: bans are made until one was heard.
+    // Nothing shows when they listen: bans are made until the first event arrives.
     let (mut number, mut first) = (0, None);
     std::thread::scope(|scope| {
         let heard = scope.spawn(|| lines.next());
@@ -386,7 +386,7 @@ fn reports_addresses_that_are_no_api() {
     assert_eq!((code, said.contains("is this its admin listener?")), (Some(1), true), "{said}");
     let (code, said) = ask(&format!("https://{}", served.tracker.admin_address()), &[]);
     assert_eq!((code, said.contains("is it http:// there")), (Some(1), true), "{said}");
-    // One that takes connections, and says nothing.
+    // A server that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let (code, said) =
         ask(&format!("http://{}", silent.local_addr().unwrap()), &["--timeout", "1"]);

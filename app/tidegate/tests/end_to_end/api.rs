@@ -1,4 +1,4 @@
-//! The management API, through its socket.
+//! The management API over its socket.
 
 mod concurrency;
 mod durability;
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use crate::clients::{Udp, has, http, http_announce, try_http};
 use crate::process::{Directory, PATIENCE, Tracker};
 
-/// What tests give a tracker, so that they need not read it from its output.
+/// The token that tests give a tracker, so that they need not read it from its output.
 pub(crate) const TOKEN: &str = "tg_0123456789abcdefghijABCDEFGHIJ01";
 
-/// No bound on requests: tests are quicker than people.
+/// Lifts the rate limit: tests send more requests than the default allows.
 const UNBOUND: &str = "requests_per_s = 0\n";
 
-/// Somebody who uses the API.
+/// A client of the API.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) address: SocketAddr,
@@ -27,12 +27,12 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// One who may do everything.
+    /// A client with full access.
     pub(crate) fn of(tracker: &Tracker) -> Self {
         Self { address: tracker.admin_address(), token: TOKEN.into() }
     }
 
-    /// Status and body of the answer; `request` is method and path.
+    /// Returns status and body of the response. `request` is method and path.
     pub(crate) fn ask(&self, request: &str, body: Option<&Value>) -> (u16, Value) {
         let body = body.map(|body| ("application/json", body.to_string()));
         let (status, text) =
@@ -45,7 +45,7 @@ impl Caller {
         (status, body)
     }
 
-    /// Status, head and body; `more` are other headers.
+    /// Returns status, head in lower case, and body. Each line of `more` is another header.
     pub(crate) fn try_send(
         &self,
         request: &str,
@@ -66,7 +66,7 @@ impl Caller {
         Ok((response.status, head, response.text()))
     }
 
-    /// The body of an answer that must have this status.
+    /// Returns the body of the response. Panics unless it has this status.
     pub(crate) fn expect(&self, status: u16, request: &str, body: Option<&Value>) -> Value {
         let (found, answer) = self.ask(request, body);
         assert_eq!(found, status, "{request}: {answer}");
@@ -147,7 +147,7 @@ fn applies_and_lifts_bans_at_once() {
         api.expect(201, "POST /bans", Some(&json!({ "network": "127.0.0.9/8", "reason": "x" })));
     assert_eq!(ban["network"], "127.0.0.0/8");
     assert_eq!(events.next()["data"]["network"], "127.0.0.0/8");
-    // Who is banned need not be told.
+    // A banned client need not get a response.
     let asked = try_http(tracker.http4(), &crate::clients::announce_target(0xaa, 1));
     assert!(asked.is_err() || asked.is_ok_and(|(_, body)| has(&body, "banned")));
     api.expect(204, "DELETE /bans/127.0.0.0/8", None);
@@ -176,7 +176,7 @@ fn applies_list_entries_at_once_singly_and_in_bulk() {
     assert_eq!(page["entries"], json!([hash(0), hash(1)]));
     let (_, _, text) = api.try_send("GET /lists/deny", "Accept: text/plain\r\n", None).unwrap();
     assert_eq!(text.lines().filter(|line| line.len() == 40).count(), 201);
-    // A mistake anywhere leaves everything as it was.
+    // A malformed line changes nothing.
     let bad = format!("{}\n{}\nnonsense\n", hash(251), hash(252));
     let (status, answer) = api.send("POST /lists/deny", Some(("text/plain", &bad)));
     assert!(status == 400 && answer.contains("line 3"), "{answer}");
@@ -229,7 +229,7 @@ fn keeps_changed_settings_over_restarts() {
         detail.contains("udp.workers: only the file") && detail.contains("no.such"),
         "{detail}"
     );
-    // Reading the file again changes nothing of it, nor does an end.
+    // Neither a reload of the file nor a restart changes it back.
     api.expect(200, "POST /config/reload", None);
     assert!(interval(&tracker, "intervali77e"));
     drop(tracker);

@@ -1,4 +1,4 @@
-//! `tidegate announce`, `scrape` and `check`: of a tracker of ours, and of strangers.
+//! `tidegate announce`, `scrape` and `check` against tidegate and against fake trackers.
 
 mod check;
 mod fake_trackers;
@@ -9,11 +9,11 @@ use std::process::Output;
 use crate::process::{Directory, Tracker, run, stderr, stdout};
 
 const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
-/// Of the torrent in [`hybrid`].
+/// The info hashes, v1 and truncated v2, of the torrent of [`hybrid`].
 const HYBRID_HASHES: [&str; 2] =
     ["7ec7b60ff3bd0c2866d91edbcfa4ef6d6b8ca0e0", "bb3600492eca41d802572f8de2aa9a8e5f812246"];
 
-/// A hybrid torrent of 7 bytes with these trackers, whose hashes hashlib has made.
+/// Returns a hybrid torrent of 7 bytes with these trackers. Python's hashlib computed its hashes.
 fn hybrid(trackers: &[&str]) -> String {
     let tiers: Vec<String> = trackers.iter().map(|it| format!("l{}:{it}e", it.len())).collect();
     let file = |name, len, letter: &str| {
@@ -30,7 +30,7 @@ fn hybrid(trackers: &[&str]) -> String {
     )
 }
 
-/// The lines of an output that are JSON objects: all of them.
+/// Returns the lines of an output, each of which must be a JSON object.
 fn lines(output: &Output) -> Vec<serde_json::Value> {
     stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -136,7 +136,7 @@ fn scrapes_more_torrents_than_one_request_holds() {
             let is_known = file["leechers"].as_u64() > Some(0);
             assert_eq!(is_known, *hash == hashes[150], "{url} {file}");
         }
-        // Over WebSocket the peer is gone with its connection; the others stay.
+        // A WebTorrent peer leaves with its connection; the others stay.
     }
 }
 

@@ -1,4 +1,4 @@
-//! The protocols, written by hand.
+//! Clients whose requests are written by hand.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -23,14 +23,14 @@ pub(crate) fn try_http(address: SocketAddr, target: &str) -> io::Result<(u16, Ve
     Ok((response.status, response.body))
 }
 
-/// What an HTTP announce of a leecher at `port` gets.
+/// Announces a leecher at `port` over HTTP and returns the body of the response.
 pub(crate) fn http_announce(address: SocketAddr, torrent: Torrent, port: u16) -> Vec<u8> {
     let (status, body) = http(address, &announce_target(torrent, port));
     assert_eq!(status, 200);
     body
 }
 
-/// What a leecher at `port` asks for to announce.
+/// Returns the target of an announce by a leecher at `port`.
 pub(crate) fn announce_target(torrent: Torrent, port: u16) -> String {
     format!("/announce?{}", announce_query(torrent, port))
 }
@@ -41,7 +41,7 @@ pub(crate) fn announce_query(torrent: Torrent, port: u16) -> String {
     format!("info_hash={hash}&peer_id=-XX0001-000000000000&port={port}&left=1&compact=1")
 }
 
-/// The status of the answer to a request for a WebSocket.
+/// Requests a WebSocket and returns the status of the response.
 pub(crate) fn upgrade(address: SocketAddr, target: &str) -> u16 {
     let mut connection = Connection::open(address).unwrap();
     let request = format!(
@@ -71,18 +71,18 @@ impl Udp {
         udp
     }
 
-    /// What an announce of a leecher at `port` gets, whole.
+    /// Announces a leecher at `port` and returns the reply.
     pub(crate) fn announce(&self, torrent: Torrent, port: u16) -> Vec<u8> {
         self.try_announce(torrent, port).unwrap()
     }
 
-    /// The same, or that nothing comes.
+    /// The same, or an error if no reply comes.
     pub(crate) fn try_announce(&self, torrent: Torrent, port: u16) -> io::Result<Vec<u8>> {
         self.send_announce(torrent, port)?;
         self.hear()
     }
 
-    /// What an announce gets of a client that was given a URL with this path and query (BEP 41).
+    /// The same with the path and query of a tracker URL (BEP 41).
     pub(crate) fn announce_at(&self, torrent: Torrent, port: u16, url: &str) -> Vec<u8> {
         let mut body = announce_body(torrent, port);
         for piece in url.as_bytes().chunks(255) {
@@ -92,17 +92,17 @@ impl Udp {
         self.ask(1, &body)
     }
 
-    /// Sends one whose answer nobody waits for.
+    /// Announces and does not wait for the reply.
     pub(crate) fn send_announce(&self, torrent: Torrent, port: u16) -> io::Result<()> {
         self.send(1, &announce_body(torrent, port))
     }
 
-    /// What a scrape gets, whole.
+    /// Scrapes and returns the reply.
     pub(crate) fn try_scrape(&self, torrent: Torrent) -> Vec<u8> {
         self.ask(2, &[torrent; 20])
     }
 
-    /// Seeders, downloads and leechers of a torrent.
+    /// Scrapes and returns seeders, downloads and leechers.
     pub(crate) fn scrape(&self, torrent: Torrent) -> [u32; 3] {
         let reply = self.try_scrape(torrent);
         assert_eq!(reply.len(), 20);
@@ -130,12 +130,12 @@ impl Udp {
     }
 }
 
-/// An announce of a leecher, from its info hash on.
+/// Returns the announce of a leecher, from its info hash on.
 fn announce_body(torrent: Torrent, port: u16) -> Vec<u8> {
     let mut body = [torrent; 20].to_vec();
     body.extend(b"-XX0001-000000000000");
     body.extend([0, 1, 0].map(u64::to_be_bytes).as_flattened());
-    // Event, address, key; as many peers as the tracker likes.
+    // Event, IP address, key, and the default number of peers.
     body.extend([0, 0, 0, -1].map(i32::to_be_bytes).as_flattened());
     body.extend(port.to_be_bytes());
     body

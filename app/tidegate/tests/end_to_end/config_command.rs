@@ -1,4 +1,4 @@
-//! Configurations, good and bad, and what is said about them.
+//! `tidegate config`, and messages about bad configurations.
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
@@ -12,7 +12,7 @@ fn init_writes_the_defaults() {
     let file = file.to_str().unwrap();
     assert!(run(&["config", "init", file]).status.success());
     assert_eq!(fs::read_to_string(file).unwrap(), stdout(&run(&["config", "init"])));
-    // The same values, only from elsewhere.
+    // The same values, but from another source.
     let values = |output: String| -> Vec<String> {
         output.lines().map(|line| line.rsplit_once("  # ").unwrap().0.to_owned()).collect()
     };

@@ -1,4 +1,4 @@
-//! Limits, as the operator sets and changes them.
+//! Limits that operators set and change.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use crate::process::{Directory, PATIENCE, Tracker};
 const RELOADS: &str = "tidegate_reloads_total";
 const REFUSED: &str = "too many requests from your address or network: slow down8:retry ini1e";
 
-/// Whether at least one of many announces is refused.
+/// Returns whether at least one of many announces is refused.
 fn is_limited(tracker: &Tracker) -> bool {
     (0..40).any(|_| has(&http_announce(tracker.http4(), 0xaa, 1001), REFUSED))
 }
@@ -33,13 +33,13 @@ fn reload(tracker: &Tracker, more: &str) {
 fn changes_rate_limits_on_sighup() {
     let tracker = Tracker::start(Directory::new(), "");
     assert!(!is_limited(&tracker));
-    // This host is exempt unless it is said otherwise.
+    // Loopback addresses are exempt by default.
     reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\n");
     assert!(!is_limited(&tracker));
     assert_eq!(tracker.metric("tidegate_limit_buckets{kind=\"announce\"}"), 65536.0);
     reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\nexempt = []\n");
     assert!(is_limited(&tracker));
-    // One account for all protocols, and UDP says nothing.
+    // All protocols share one bucket, and UDP drops without a reply.
     let udp = Udp::connect(tracker.udp4());
     let dropped = |it: &Tracker| {
         udp.send_announce(0xaa, 1001).unwrap();
@@ -82,7 +82,7 @@ fn changes_the_connection_limit_on_sighup() {
     let hold = || {
         let mut stream = TcpStream::connect(tracker.http4()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // Fails if it is closed already.
+        // Fails if the server has closed it already.
         let _ = stream.write_all(b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n");
         let is_answered = stream.read(&mut [0]).is_ok_and(|len| len > 0);
         (stream, is_answered)

@@ -1,4 +1,4 @@
-//! Listeners with rules of their own, beside those that share the sections'.
+//! `[[listener]]` tables with settings of their own.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -13,8 +13,8 @@ const RELOADS: &str = "tidegate_reloads_total";
 const DENIED: &str = "on the tracker's deny list";
 const NOT_ALLOWED: &str = "not on the tracker's allow list";
 
-/// A `[[listener]]` at a loopback address, on any port. A table is known by what it listens on, so each
-/// has an address of its own: 127.0.0.`host`.
+/// Returns a `[[listener]]` table at 127.0.0.`host`, port 0. Tables are told apart by their addresses,
+/// so each needs another host.
 fn table(protocol: &str, host: u8, more: &str) -> String {
     format!("[[listener]]\nprotocol = \"{protocol}\"\nlisten = [\"127.0.0.{host}:0\"]\n{more}\n")
 }
@@ -31,14 +31,14 @@ fn line(torrent: u8) -> String {
     format!("{torrent:02x}").repeat(20) + "\n"
 }
 
-/// The whole answer to `request`, up to the end of the connection.
+/// Sends `request` and returns everything up to the end of the connection.
 fn talk(to: SocketAddr, request: &str) -> Vec<u8> {
     let mut connection = Connection::open(to).unwrap();
     connection.send(request).unwrap();
     connection.receive_rest().unwrap()
 }
 
-/// An announce with `headers`, each of which ends its line.
+/// Returns an announce with `headers`, each of which ends with `\r\n`.
 fn announce(torrent: u8, headers: &str) -> String {
     let target = announce_target(torrent, 1001);
     format!("GET {target} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n")
@@ -99,14 +99,14 @@ fn applies_lists_per_listener_and_reloads_them() {
     assert_eq!([entries(&labels("udp"), "allow"), entries(&labels("http"), "allow")], [1.0, 1.0]);
     counted(&tracker, "refusals_total", ("udp", tracker.udp4()), "reason=\"denied\"");
 
-    // A table's file is followed, as any is.
+    // The files of tables are followed as well.
     tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xbb)));
     tracker.wait_until("followed", |_| entries(&labels("udp"), "allow") == 2.0);
     assert_eq!(answers(0xbb), "yyyyyy");
     let said = "access lists: 2 allowed, 1 denied";
     tracker.wait_for_log(said);
 
-    // What it says is changed by a reload, but it neither comes nor goes.
+    // A reload changes a table's settings, but neither adds nor removes listeners.
     let tables = sections
         + &table("http", own, "")
         + &table("udp", own, "access.mode = \"open\"")
@@ -118,7 +118,7 @@ fn applies_lists_per_listener_and_reloads_them() {
     write!(wanted, "only a restart puts it in force: [[listener]] http 127.0.0.{late}:0").unwrap();
     write!(wanted, ", [[listener]] http 127.0.0.{open}:0").unwrap();
     tracker.wait_until("said", |it| it.log().contains(&wanted));
-    // Which an upgrade is, too.
+    // An upgrade does both.
     tracker.upgrade();
     assert!(has(&http_announce(http_at(&tracker, late), 0xdd, 1001), DENIED));
     assert!(!is_listening(open_at));
@@ -141,7 +141,7 @@ fn trusts_proxies_per_listener() {
     let is_known_as = |to, request: &str, ip: [u8; 4]| {
         has(&talk(to, request), [b"external ip4:".as_slice(), &ip].concat())
     };
-    // Nobody is believed where nobody is named, and a header that comes first is no request there.
+    // Without trusted proxies, forwarding headers are ignored and a PROXY header is a bad request.
     assert!(is_known_as(tracker.http4(), &forwarded, here));
     assert!(talk(tracker.http4(), &proxied).starts_with(b"HTTP/1.1 400 "));
     assert!(is_known_as(behind, &forwarded, seven));

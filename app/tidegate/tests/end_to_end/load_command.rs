@@ -1,4 +1,4 @@
-//! `tidegate load`: of a tracker of ours over every protocol, of one that it starts itself, and interrupted.
+//! `tidegate load` over every protocol, with a tracker that it starts, and interrupted.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -16,7 +16,7 @@ fn urls(tracker: &Tracker) -> Vec<(&'static str, String)> {
     urls
 }
 
-/// The figures of a load with these words.
+/// Runs a load with these arguments and returns its JSON report.
 fn figures(words: &[&str]) -> serde_json::Value {
     let output = run(words);
     assert!(output.status.success(), "{words:?}: {}", stderr(&output));
@@ -30,7 +30,7 @@ fn finds_no_fault_with_our_own_tracker() {
         let mut words =
             vec!["load", protocol, &url, "--json", "--seconds", "1", "--check-every", "1"];
         words.extend(["--warm-up", "0", "--churn", "5", "--completes", "5", "--torrents", "40"]);
-        // Each has torrents of its own: it does not know the peers that are there from the one before.
+        // Each run needs torrents of its own: it would not know the peers of the run before.
         let seed = seed.to_string();
         words.extend(["--seed", &seed]);
         if protocol != "ws" {
@@ -54,7 +54,7 @@ fn finds_no_fault_with_our_own_tracker() {
         }
         assert!(figures["checks"]["checked"].as_u64() > Some(10), "{figures}");
         if protocol == "udp" {
-            // Every peer is given out as often as any other.
+            // Peers are sampled evenly.
             assert!(figures["checks"]["sample"]["p"].as_f64() > Some(1e-6), "{figures}");
         }
     }
@@ -63,7 +63,7 @@ fn finds_no_fault_with_our_own_tracker() {
 #[test]
 fn starts_and_stops_a_tracker() {
     let directory = Directory::new();
-    // The load must know beforehand where it is.
+    // The load must know the address before the tracker starts.
     let address = unused_address();
     let config = directory.write(
         "tidegate.toml",
@@ -91,7 +91,7 @@ fn starts_and_stops_a_tracker() {
     let tracker = &figures["tracker"];
     assert!(tracker["rss_bytes"].as_u64() > Some(1_000_000), "{figures}");
     assert!(tracker["rss_peak_bytes"].as_u64() >= tracker["rss_bytes"].as_u64(), "{figures}");
-    // It is gone.
+    // The tracker has ended.
     let output = run(&["load", "udp", &url, "--seconds", "1"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("refused"), "{}", stderr(&output));
@@ -108,7 +108,7 @@ fn reports_what_an_interrupted_load_has_measured() {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-        // A line of progress says that something was measured.
+        // The first line of progress: something has been measured.
         let mut line = String::new();
         BufReader::new(load.stderr.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.contains("responses/s") && line.contains("p99"), "{line}");
@@ -135,7 +135,7 @@ fn writes_the_same_info_hashes_for_every_protocol() {
         assert!(output.status.success(), "{}", stderr(&output));
         files.push(fs::read_to_string(file).unwrap());
     }
-    // Five torrents, and that of the samples.
+    // Five torrents, and the one for samples.
     assert!(files[0].lines().count() == 6 && files[0].lines().all(|line| line.len() == 40));
     assert!(files[1] == files[0] && files[2] == files[0]);
     let output = run(&["load", "udp", "udp://127.0.0.1:1", "--write-hashes", "/nowhere/hashes"]);

@@ -1,4 +1,4 @@
-//! What is written to standard error, and what is not.
+//! The log.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn start(more: &str) -> (Tracker, Caller) {
     (tracker, api)
 }
 
-/// Lines of standard error that say this.
+/// Returns how many lines of the log contain `text`.
 fn lines(tracker: &Tracker, text: &str) -> usize {
     tracker.log().lines().filter(|line| line.contains(text)).count()
 }
@@ -40,7 +40,7 @@ fn changes_log_levels_per_area_while_serving() {
     let tail = api.expect(200, "GET /log", None);
     let tail = tail["lines"].as_array().unwrap();
     assert!(tail.iter().any(|line| line["area"] == "front" && line["level"] == "DEBUG"));
-    // What is wrong is told with what is allowed, and changes nothing.
+    // An invalid level is refused with the valid ones, and changes nothing.
     for (bad, due) in [
         ("info,frnot=debug", "`frnot` is no area of the log: there are serve, reload"),
         ("loud", "`loud` is no level of the log: there are error, warn, info, debug, trace"),
@@ -50,7 +50,7 @@ fn changes_log_levels_per_area_while_serving() {
         assert!(status == 400 && detail.contains(due), "{status} {detail}");
     }
     assert_eq!(level(), "info,api=debug");
-    // A reload puts back what the file says, whatever that is by now.
+    // A reload applies the level of the file.
     tracker.configure("requests_per_s = 0\n[log]\nlevel = \"warn,audit=info\"\n");
     let reloaded = api.expect(200, "POST /config/reload", None);
     assert_eq!(reloaded["changed"], json!(["log.level"]));
@@ -87,7 +87,7 @@ fn limits_repeated_log_lines_and_counts_the_rest() {
         let all = all.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         all.filter_map(|line| line["fields"]["left_out"].as_u64()).sum()
     };
-    // The last of them are told of though nothing more comes.
+    // The last lines are summarized although no further line comes.
     let dropped = "127.0.0.1: dropped, bad_http\"}";
     tracker.wait_until("all told or counted", |it| lines(it, dropped) as u64 + left_out(it) == 300);
     assert!(left_out(&tracker) > 0);
@@ -97,12 +97,12 @@ fn limits_repeated_log_lines_and_counts_the_rest() {
     let line = all.lines().find(|line| line.contains(dropped)).unwrap();
     let line: Value = serde_json::from_str(line).unwrap();
     assert_eq!((&line["level"], &line["area"]), (&json!("DEBUG"), &json!("front")));
-    // What was changed is always told.
+    // Changes by the API are never left out.
     for number in 0..20 {
         api.expect(201, "POST /keys", Some(&json!({ "name": number.to_string() })));
     }
     tracker.wait_until("all changes", |it| lines(it, "made key") == 20);
-    // The bound changes with a reload, and what waits to be told is told at the end.
+    // A reload changes the limit, and the pending summary is written when the tracker stops.
     let more = more.replace("rate_limit_s = 1", "rate_limit_s = 3600");
     tracker.configure(&format!("requests_per_s = 0\n{more}"));
     api.expect(200, "POST /config/reload", None);
@@ -145,7 +145,7 @@ fn writes_no_secret_to_the_log() {
         http(tracker.http4(), &format!("/scrape/{key}?info_hash=short"));
         let _ = try_http(tracker.http4(), &format!("/announce/{key}?\u{e9}\n"));
         upgrade(tracker.http4(), &format!("/{key}"));
-        // By mistake in places where it does not belong.
+        // In places where a key does not belong, as by mistake.
         api.ask(&format!("GET /keys/{key}"), None);
         api.ask("POST /keys", Some(&json!({ "key": key })));
         api.ask("PATCH /config", Some(&json!({ "access.keys": key })));
@@ -159,7 +159,7 @@ fn writes_no_secret_to_the_log() {
     api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.1" })));
     api.expect(200, "POST /config/reload", None);
     http_announce(tracker.http4(), 0xaa, 1);
-    // It is written down as much as there ever is.
+    // The log has everything that it can have at level trace.
     let said = "DEBUG api: DELETE /api/v1/keys/{id} by token";
     tracker.wait_until(said, |it| lines(it, said) == 1);
     assert!(lines(&tracker, "DEBUG front: ") >= 10, "{}", tracker.log());

@@ -1,5 +1,5 @@
-//! The real binary, from the outside: its command line, its files, its sockets and its signals.
-//! Requests are written here byte by byte; what a test waits for has a generous deadline.
+//! The binary as its users meet it: command line, files, sockets and signals. Requests are written byte
+//! by byte, so that tidegate's codec does not check itself. Deadlines are generous.
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
 
 mod access_lists;

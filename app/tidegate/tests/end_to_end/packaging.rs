@@ -1,4 +1,4 @@
-//! The unit files agree with the binary, and systemd takes them.
+//! The systemd units match the binary, and systemd accepts them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist")
 }
 
-/// All values of a key, in order.
+/// Returns all values of a key in a unit file, in order.
 fn values(unit: &str, key: &str) -> Vec<String> {
     let text = fs::read_to_string(folder().join(unit)).unwrap();
     let value = |line: &str| line.strip_prefix(key)?.strip_prefix('=').map(String::from);
@@ -23,7 +23,7 @@ fn value(unit: &str, key: &str) -> String {
     values.remove(0)
 }
 
-/// The value of a key of the configuration, as it is without a file.
+/// Returns the default value of a configuration key.
 fn default(key: &str) -> String {
     let shown = stdout(&run(&["config", "show"]));
     let line = shown.lines().find_map(|line| line.strip_prefix(&format!("{key} = ")));
@@ -36,7 +36,7 @@ fn matches_the_service_unit_with_the_command_line() {
     let arguments: Vec<&str> = command.split(' ').skip(1).collect();
     let absent = "/etc/tidegate/tidegate.toml";
     assert!(arguments.contains(&absent) && !Path::new(absent).exists());
-    // Understood, but for the file that is not there.
+    // The arguments are valid; only the file is missing.
     let output = run(&arguments);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("tidegate.toml: cannot be read"), "{}", stderr(&output));
@@ -62,7 +62,7 @@ fn matches_the_socket_unit_with_the_default_listeners() {
 
 #[test]
 fn passes_systemd_analyze() {
-    // Where there is no systemd there is nobody to ask; the other tests hold there, too.
+    // Skipped without systemd; the other tests run everywhere.
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Somebody who has things posted to him by HTTP, willingly or not.
+//! A server that receives HTTP posts, and may refuse them.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use crate::process::PATIENCE;
 
-/// What a receiver does with a post.
+/// How a receiver answers a post.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
     Status(u16),
-    /// Nothing, for as long as the connection is open.
+    /// Not at all, while the connection is open.
     Never,
 }
 
-/// A post as it came.
+/// A post as received.
 #[derive(Clone, Debug)]
 pub(crate) struct Post {
     pub(crate) head: String,
@@ -27,34 +27,34 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    /// The value of a header.
+    /// Returns the value of a header. Panics if it is missing.
     pub(crate) fn header(&self, name: &str) -> &str {
         let mut lines = self.head.lines();
         let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         line.unwrap_or_else(|| panic!("no {name} in {}", self.head))
     }
 
-    /// Its JSON.
+    /// Returns its body, which must be JSON.
     pub(crate) fn json(&self) -> Value {
         assert_eq!(self.header("content-type"), "application/json");
         serde_json::from_str(&self.body).unwrap()
     }
 }
 
-/// The receiver.
+/// A running receiver.
 pub(crate) struct Receiver {
     address: SocketAddr,
     posts: Arc<Mutex<Vec<Post>>>,
 }
 
 impl Receiver {
-    /// One who answers so, and then always with 204.
+    /// Starts a receiver that gives these answers, and then always 204.
     pub(crate) fn listen(address: SocketAddr, answers: &[Answer]) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let posts = Arc::<Mutex<Vec<Post>>>::default();
         let answers = Arc::new(Mutex::new(answers.iter().copied().collect::<VecDeque<_>>()));
         let sink = Arc::clone(&posts);
-        // Both threads end with the test's process.
+        // The threads end with the test's process.
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (posts, answers) = (Arc::clone(&sink), Arc::clone(&answers));
@@ -72,7 +72,7 @@ impl Receiver {
         self.posts.lock().unwrap().clone()
     }
 
-    /// The posts, when they are as they should be.
+    /// Waits until `is_so` holds for the posts, and returns them.
     pub(crate) fn wait_until(&self, is_so: impl Fn(&[Post]) -> bool) -> Vec<Post> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -85,7 +85,7 @@ impl Receiver {
         }
     }
 
-    /// The posts, when there are so many.
+    /// Waits for `count` posts, and returns all.
     pub(crate) fn wait_for(&self, count: usize) -> Vec<Post> {
         self.wait_until(|posts| posts.len() >= count)
     }
@@ -113,7 +113,7 @@ fn receive(stream: TcpStream, posts: &Mutex<Vec<Post>>, answers: &Mutex<VecDeque
                 stream.get_mut().write_all(answer.as_bytes()).unwrap();
             }
             Answer::Never => {
-                // It is left by whoever waits for the answer.
+                // The sender gives up after its timeout.
                 let _ = stream.read_to_end(&mut Vec::new());
                 return;
             }

@@ -1,4 +1,5 @@
-//! Private trackers and bans: obeyed by every protocol, followed as files and configuration change.
+//! Private trackers and bans: every protocol applies them, and changes of files and configuration are
+//! followed.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +13,7 @@ const MISSING: &str = "this tracker is private: its announce URL must have your 
 const UNKNOWN: &str = "the key in the announce URL is not known here";
 const SERVED: &str = "10:incompletei";
 
-/// A private tracker with Anna's key.
+/// A private tracker that knows Anna's key.
 fn start(more: &str) -> Tracker {
     let directory = Directory::new();
     let keys = directory.write("keys.txt", &format!("# ours\n{ANNA} Anna\n"));
@@ -20,7 +21,7 @@ fn start(more: &str) -> Tracker {
     Tracker::start(directory, &more)
 }
 
-/// What an HTTP announce with this path gets; `{}` stands for the query.
+/// Announces over HTTP with `target`, in which `{}` stands for the query, and returns the body.
 fn announce(address: SocketAddr, target: &str) -> Vec<u8> {
     let target = target.replace("{}", &announce_query(0xaa, 1001));
     let (status, body) = http(address, &target);
@@ -28,7 +29,7 @@ fn announce(address: SocketAddr, target: &str) -> Vec<u8> {
     body
 }
 
-/// Whether all protocols over both families serve the holder of `key`; they must agree.
+/// Returns whether all protocols over both families serve `key`. Panics unless they agree.
 fn is_served(tracker: &Tracker, key: &str) -> bool {
     let mut answers = Vec::new();
     for (udp, address) in [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())] {
@@ -72,7 +73,7 @@ fn refuses_requests_without_a_key() {
         for reply in [udp.announce(0xaa, 1001), udp.announce_at(0xaa, 1001, "/announce?x=y")] {
             assert!(u32_at(&reply, 0) == 3 && has(&reply, MISSING), "{}", reply.escape_ascii());
         }
-        // Scrapes over UDP have no URL.
+        // Scrapes over UDP carry no URL.
         assert!(has(&udp.try_scrape(0xaa), MISSING));
         let body = announce(address, "/announce?{}&key=1A2B3C4D");
         assert!(has(&body, MISSING) && has(&body, "8:retry in5:never"), "{}", body.escape_ascii());
@@ -99,7 +100,7 @@ fn applies_and_follows_the_file_of_keys() {
     tracker.directory.write("keys.txt", &format!("{BERT}\n"));
     tracker.wait_until("followed", |it| it.metric("tidegate_reloads_total") == 1.0);
     assert!(!is_served(&tracker, ANNA) && is_served(&tracker, BERT));
-    // A file with a mistake changes nothing, and nobody reads keys in the log.
+    // A file with a mistake changes nothing, and the log never contains keys.
     tracker.directory.write("keys.txt", &format!("{ANNA}\n{BERT}!\n"));
     tracker.wait_until("noticed", |it| it.metric("tidegate_reload_failures_total") == 1.0);
     assert!(!is_served(&tracker, ANNA) && is_served(&tracker, BERT));
@@ -116,7 +117,7 @@ fn sets_privacy_per_listener_and_changes_it_on_sighup() {
     let open = tracker.listener("http", [127, 0, 0, 2]);
     assert!(has(&http_announce(open, 0xaa, 1002), SERVED));
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), MISSING));
-    // Who brings a key to an open door expects another; `key` has another meaning there.
+    // A path with a key is refused at a public listener; the parameter `key` has another meaning there.
     let (_, body) = http(open, &format!("/announce/{ANNA}?{}", announce_query(0xaa, 1002)));
     assert!(has(&body, "this tracker has no keys"), "{}", body.escape_ascii());
     assert!(has(&announce(open, &format!("/announce?{{}}&key={BERT}")), SERVED));
@@ -163,13 +164,13 @@ fn bans_clients_that_guess_keys_or_send_garbage() {
     let bans = "[limits]\nexempt = []\n[bans]\nduration_s = 5\n";
     let guesses = start(&format!("{bans}wrong_keys_per_min = 5\n"));
     let is_banned = |tracker: &Tracker| try_http(tracker.http4(), "/none").is_err();
-    // A new minute may begin on the way.
+    // A new minute may begin meanwhile, and the count with it.
     for number in 0..12 {
         assert!(number >= 6 || !is_banned(&guesses));
         let _ = try_http(guesses.http4(), &format!("/announce/guess-number-{number:04}"));
     }
     guesses.wait_until("banned", is_banned);
-    // The other family's address is another prefix.
+    // The client's IPv6 address is another prefix.
     assert!(has(&announce(guesses.http6(), &format!("/announce/{ANNA}?{{}}")), SERVED));
     guesses.wait_until("pardoned", |it| !is_banned(it));
     assert!(has(&announce(guesses.http4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
@@ -182,7 +183,7 @@ fn bans_clients_that_guess_keys_or_send_garbage() {
         let _ = stream.read_to_end(&mut Vec::new());
     }
     garbage.wait_until("banned", is_banned);
-    // Over UDP there is silence.
+    // UDP drops without a reply.
     let dropped = format!(
         "tidegate_drops_total{{listener=\"{}\",protocol=\"udp\",reason=\"banned\"}}",
         garbage.udp4()

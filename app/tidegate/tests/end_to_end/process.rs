@@ -1,4 +1,4 @@
-//! The binary: run to its end, or serving until a test is over.
+//! The binary, run to its end or serving until a test is over.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

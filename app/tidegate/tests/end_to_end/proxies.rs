@@ -1,4 +1,4 @@
-//! Clients behind proxies, and those whose address is not public.
+//! Clients behind proxies, and clients with private addresses.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -6,7 +6,7 @@ use std::net::{TcpStream, UdpSocket};
 use crate::clients::{Udp, has, http_announce, u32_at};
 use crate::process::{Directory, PATIENCE, Tracker};
 
-/// A Simple Proxy header for a client at 192.0.2.`host`.
+/// Returns a Simple Proxy header for a client at 192.0.2.`host`.
 fn header(host: u8) -> Vec<u8> {
     let mut header = vec![0x56, 0xec];
     for ip in [[192, 0, 2, host], [192, 0, 2, 200]] {
@@ -58,7 +58,7 @@ fn introduces_clients_of_proxies_by_their_own_addresses() {
     {
         assert!(has(&answer, expected), "{}", answer.escape_ascii());
     }
-    // The v6 listener's clients come without a proxy.
+    // The proxy is not trusted over IPv6, so these clients are direct.
     assert_eq!(u32_at(&Udp::connect(tracker.udp6()).announce(0xaa, 1003), 12), 3);
 }
 

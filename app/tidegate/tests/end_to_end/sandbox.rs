@@ -1,4 +1,4 @@
-//! What a process that serves can still do, and what it cannot.
+//! The sandbox: what a serving process can do, and what it cannot.
 
 use std::fs;
 
@@ -19,16 +19,16 @@ fn confines_file_access_while_serving_and_reloading() {
     assert_eq!((tracker.status("Seccomp"), tracker.status("NoNewPrivs")), ("2".into(), "1".into()));
     tracker.wait_for_log("sandbox: files: ");
     Udp::connect(tracker.udp4()).announce(0xaa, 1001);
-    // What it reads about itself, it still reads.
+    // It can still read its own state in /proc.
     assert!(tracker.metric("tidegate_process_open_fds") > 5.0);
     assert!(tracker.metric("tidegate_process_resident_memory_bytes") > 100_000.0);
-    // Its files are followed, and read again.
+    // Its files are followed and reread.
     tracker.directory.write("deny.txt", &"aa".repeat(20));
     tracker.wait_until("followed", |it| has(&http_announce(it.http4(), 0xaa, 1), "deny list"));
     tracker.configure(&(denied(&inside) + "[tracker]\ninterval_s = 77\n"));
     tracker.reload();
     tracker.wait_until("reloaded", |it| has(&http_announce(it.http4(), 0xbb, 1), "intervali77e"));
-    // Somebody else's are not, and what was in force stays.
+    // Files elsewhere cannot be read, and the old settings stay.
     tracker.configure(&denied(&outside));
     tracker.reload();
     if tracker.log().contains("files: not restricted") {
@@ -39,7 +39,7 @@ fn confines_file_access_while_serving_and_reloading() {
     tracker.wait_for_log(&said);
     assert!(has(&http_announce(tracker.http4(), 0xbb, 1), "intervali77e"));
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "deny list"));
-    // A new process has the sandbox that the new configuration needs.
+    // An upgrade builds the sandbox for the new configuration.
     tracker.upgrade();
     assert!(has(&http_announce(tracker.http4(), 0xbb, 1), "deny list"));
     assert_eq!(tracker.status("Seccomp"), "2");
@@ -84,7 +84,7 @@ fn rejects_acme_settings_the_sandbox_was_not_built_for() {
     }
     let said = "not reloaded: the sandbox was made for another [tls.acme]";
     tracker.wait_for_log(said);
-    // A new process has one, keeps trying in it, and serves.
+    // An upgrade builds that sandbox; the new process keeps trying, and serves.
     tracker.upgrade();
     let said = "t.example: no certificate yet: https://127.0.0.1:1/ cannot be reached";
     tracker.wait_for_log(said);

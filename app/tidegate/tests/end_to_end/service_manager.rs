@@ -1,4 +1,4 @@
-//! What is said to whoever watches over the process, as systemd does.
+//! Notifications to a service manager such as systemd.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::process::{Directory, PATIENCE, Tracker, tidegate, unused_address};
 
-/// One who watches.
+/// A service manager.
 struct Watcher {
     socket: UnixDatagram,
     name: String,
@@ -21,8 +21,8 @@ impl Watcher {
         Self { socket, name }
     }
 
-    /// The binary, which has to say at least every second that it is well. A shell tells it that it
-    /// is meant.
+    /// Returns the binary with a watchdog timeout of one second. A shell sets WATCHDOG_PID, which must
+    /// be the binary's own.
     fn command(&self) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" \"$@\""]).arg(tidegate(&[]).get_program());
@@ -37,7 +37,7 @@ impl Watcher {
         String::from_utf8(buffer[..len].to_vec()).unwrap()
     }
 
-    /// The next that is not only a sign of life.
+    /// Receives the next notification that is not a watchdog ping.
     fn hear_news(&self) -> String {
         loop {
             let said = self.hear();
@@ -66,7 +66,7 @@ fn notifies_the_service_manager_of_every_change() {
     let (since_us, status) = since.split_once('\n').unwrap();
     assert!(since_us.parse::<u64>().unwrap() > 0 && status == "STATUS=reloading");
     assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
-    // Even if nothing comes of it.
+    // The same for a reload that fails.
     tracker.configure("[tracker]\ninterval_s = 0\n");
     tracker.reload();
     assert!(watcher.hear_news().starts_with("RELOADING=1\n"));
@@ -77,7 +77,7 @@ fn notifies_the_service_manager_of_every_change() {
     let handed_over = format!("MAINPID={pid}\nSTATUS=handed over to process {pid}");
     assert_eq!(watcher.hear_news(), handed_over);
     assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
-    // The new process knows that it is meant.
+    // The new process sends watchdog pings as well.
     watcher.hear_signs_of_life();
     assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
     tracker.stop();

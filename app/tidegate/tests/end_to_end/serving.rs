@@ -1,4 +1,4 @@
-//! One swarm for every protocol and family, figures, reloads and the end.
+//! Serving: one swarm for all protocols, metrics, reloads and stopping.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -15,12 +15,12 @@ fn shares_one_swarm_between_protocols_and_families() {
     let tracker = start("");
     let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     assert_eq!((u32_at(&reply, 8), reply.len()), (1800, 20));
-    // HTTP tells of the UDP peer, and of peers of both families.
+    // HTTP returns the UDP peer, and peers of both families.
     let body = http_announce(tracker.http4(), 0xaa, 1002);
     assert!(has(&body, b"5:peers6:\x7f\0\0\x01\x03\xe9e"), "{}", body.escape_ascii());
     let body = http_announce(tracker.http6(), 0xaa, 1003);
     assert!(has(&body, "10:incompletei3e") && has(&body, "5:peers12:"), "{}", body.escape_ascii());
-    // UDP can tell of its own family only.
+    // UDP returns peers of its own family only.
     let v6 = Udp::connect(tracker.udp6());
     let reply = v6.announce(0xaa, 1004);
     assert_eq!((u32_at(&reply, 12), reply.len()), (4, 20 + 18));
@@ -42,7 +42,7 @@ fn counts_requests_by_listener_and_family() {
     udp.scrape(0xaa);
     http_announce(tracker.http4(), 0xaa, 1002);
     http(tracker.http4(), "/nothing");
-    // Not tracker traffic: dropped without a word.
+    // Not tracker traffic: dropped.
     UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", tracker.udp4()).unwrap();
     let series = |name: &str, address: String, protocol: &str, family: &str, kind: &str| {
         format!(
@@ -61,7 +61,7 @@ fn counts_requests_by_listener_and_family() {
             (http("other"), 1.0),
             (http("scrape"), 0.0),
         ] {
-            // Workers publish their figures now and then.
+            // Workers publish their counts periodically.
             tracker.wait_until(&series, |it| it.metric(&series) == value);
         }
     }
@@ -86,7 +86,7 @@ fn serves_health_metrics_and_dashboard() {
     for target in ["/announce", "/health", "/metrics/x"] {
         assert_eq!(tracker.admin(target).0, 404, "{target}");
     }
-    // The tracker's port shows nothing of it.
+    // The HTTP listener does not serve admin pages.
     assert_eq!(http(tracker.http4(), "/metrics").0, 404);
 }
 
@@ -98,7 +98,7 @@ fn changes_the_interval_on_sighup() {
     tracker.configure("[tracker]\ninterval_s = 1500\nnumwant_max = 0\n");
     tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
-    // The connection id outlives the reload, and so do the peers.
+    // Connection ids and peers survive the reload.
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1500);
     let body = http_announce(tracker.http4(), 0xaa, 1002);
     assert!(has(&body, "8:intervali1500e"), "{}", body.escape_ascii());
@@ -117,7 +117,7 @@ fn keeps_the_old_configuration_if_the_new_one_is_bad() {
     tracker.wait_for_log(said);
     let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     assert_eq!(u32_at(&reply, 8), 1200);
-    // What only a restart changes is said, and the rest is put in force.
+    // Settings that need a restart are named, and the others are applied.
     tracker.configure("[tracker]\ninterval_s = 1600\n[limits]\nmemory_mib = 64\n");
     tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
@@ -130,7 +130,7 @@ fn keeps_the_old_configuration_if_the_new_one_is_bad() {
 fn stops_on_sigterm_and_sigint() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut tracker = start("");
-        // One that waits for its next request, and is closed.
+        // An idle connection, which is closed.
         let mut idle = TcpStream::connect(tracker.http4()).unwrap();
         idle.set_read_timeout(Some(PATIENCE)).unwrap();
         idle.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

@@ -1,4 +1,4 @@
-//! How long the end takes, and what it does not wait for.
+//! Shutdown: how long it takes, and what it does not wait for.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,11 +8,11 @@ use std::process::Command;
 use crate::clients::{announce_target, has};
 use crate::process::{Directory, PATIENCE, Tracker, is_listening};
 
-/// A connection that has sent the first half of a request, and the other half.
+/// Returns a connection that has sent the first half of a request, and the other half.
 fn half_a_request(tracker: &Tracker) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(tracker.http4()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // An answer to the first shows that the connection is served.
+    // The response to a request before it shows that the connection is served.
     stream.write_all(b"GET /none HTTP/1.1\r\n\r\nGET ").unwrap();
     assert!(stream.read(&mut [0; 1024]).unwrap() > 12);
     (stream, format!("{} HTTP/1.1\r\n\r\n", announce_target(0xaa, 1001)))
@@ -37,7 +37,7 @@ fn stops_after_the_shutdown_timeout() {
     let (mut stream, _) = half_a_request(&tracker);
     tracker.stop();
     assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
-    // Cut off without an answer.
+    // The connection is closed without a response.
     let mut left = Vec::new();
     let _ = stream.read_to_end(&mut left);
     assert!(left.is_empty(), "{}", left.escape_ascii());
@@ -50,7 +50,7 @@ fn stops_although_a_list_cannot_be_read_to_its_end() {
     let more = format!("[access]\nmode = \"deny\"\ndeny = \"{}\"\n", list.display());
     let mut tracker = Tracker::start(directory, &more);
     fs::remove_file(&list).unwrap();
-    // Reading waits for somebody to write.
+    // A read of a fifo blocks until it is written to.
     assert!(Command::new("mkfifo").arg(&list).status().unwrap().success());
     tracker.reload();
     tracker.reload();

@@ -1,4 +1,4 @@
-//! Sockets that somebody else has opened, as systemd does.
+//! Socket activation: sockets that were opened by the service manager.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use crate::clients::{Udp, announce_target, has, http_announce};
 use crate::process::{Directory, PATIENCE, Tracker, config, stderr, tidegate, unused_address};
 
-/// The binary with two sockets, called `names`. They come as standard input and output; a shell puts
-/// them where they belong, and tells for whom they are.
+/// Returns the binary with two inherited sockets called `names`. They arrive as standard input and
+/// output; a shell moves them to descriptors 3 and 4 and sets LISTEN_PID.
 fn with_sockets(names: &str, sockets: [OwnedFd; 2]) -> Command {
     let plain = tidegate(&[]);
     let mut shell = Command::new("sh");
@@ -27,7 +27,7 @@ fn with_sockets(names: &str, sockets: [OwnedFd; 2]) -> Command {
     shell
 }
 
-/// A UDP and a TCP socket on the same port of the loopback interface.
+/// Binds a UDP and a TCP socket to the same port of 127.0.0.1.
 fn pair() -> (UdpSocket, TcpListener, u16) {
     loop {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -48,7 +48,7 @@ fn takes_over_inherited_sockets_without_losing_requests() {
         Udp::connect(tracker.udp4()).announce(0xaa, 1001);
         let body = http_announce(tracker.http4(), 0xaa, 1002);
         assert!(has(&body, "10:incompletei2e"), "{}", body.escape_ascii());
-        // What was not handed over is bound.
+        // Listeners without an inherited socket are bound.
         http_announce(tracker.http6(), 0xaa, 1003);
         for said in [
             format!("udp {}: 2 workers share 1 of the sockets handed over", tracker.udp4()),
@@ -58,7 +58,7 @@ fn takes_over_inherited_sockets_without_losing_requests() {
         }
         tracker.stop();
         assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
-        // While nobody serves, clients wait.
+        // Clients wait while no process serves.
         let mut waiting = TcpStream::connect(tracker.http4()).unwrap();
         let target = announce_target(0xaa, 1004);
         let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -85,12 +85,12 @@ fn rejects_inherited_sockets_of_no_listener() {
         assert_eq!(output.status.code(), Some(1));
         stderr(&output)
     };
-    // Another port.
+    // The configuration listens on another port.
     let said = start("udp:http", unused_address().port());
     assert!(said.contains("no listener of the configuration is for"), "{said}");
     let left = format!("UDP 127.0.0.1:{port} (`udp`), TCP 127.0.0.1:{port} (`http`)");
     assert!(said.contains(&left), "{said}");
-    // The name of another listener: the port is taken, by the very socket that was not meant.
+    // The socket has the name of another listener, and takes the port that the right one needs.
     let said = start("udp:admin", port);
     assert!(said.contains(&format!("cannot listen on 127.0.0.1:{port}: TCP")), "{said}");
 }

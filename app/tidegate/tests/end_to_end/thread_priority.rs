@@ -1,4 +1,4 @@
-//! Which threads go first where a core has too much to do. Linux.
+//! Thread priorities. Linux only.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,15 +6,15 @@ use std::fs;
 use crate::api::{Caller, TOKEN};
 use crate::process::{Directory, Tracker};
 
-/// How nice each thread is, by its name (proc_pid_stat(5)).
+/// Returns the nice value of each thread by name (proc_pid_stat(5)).
 fn threads(tracker: &Tracker) -> BTreeMap<String, i32> {
     let tasks = fs::read_dir(format!("/proc/{}/task", tracker.pid())).unwrap();
-    // One that ends meanwhile has nothing to say.
+    // Threads that end meanwhile are left out.
     let stats = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("stat")).ok());
     let thread = |stat: String| {
         let (before, after) = stat.rsplit_once(") ").unwrap();
         let name = before.split_once('(').unwrap().1.to_owned();
-        // The nineteenth field; the third is the first behind the name.
+        // Field 19; the first behind the name is field 3.
         (name, after.split(' ').nth(16).unwrap().parse().unwrap())
     };
     stats.map(thread).collect()
@@ -26,7 +26,7 @@ fn lowers_the_priority_of_background_threads() {
     let more = format!("[state]\ndir = {:?}\n", state.path("state"));
     let variables = [("TIDEGATE_ADMIN_TOKEN", TOKEN)];
     let tracker = Tracker::start_with(Directory::new(), &more, &variables);
-    // The list of torrents is made on a thread that comes for it.
+    // Listing torrents starts a background thread.
     Caller::of(&tracker).expect(200, "GET /torrents", None);
     tracker.wait_until("all step back", |tracker| {
         let threads = threads(tracker);

@@ -1,4 +1,4 @@
-//! TLS as curl and openssl see it, with certificates that openssl made.
+//! TLS with curl and openssl as clients, and certificates made by openssl.
 
 mod admin_listener;
 mod certificates;
@@ -12,11 +12,11 @@ use std::process::{Command, Output, Stdio};
 
 use crate::process::{Directory, Tracker, stderr, stdout};
 
-/// Elliptic curves, as most have it today.
+/// An elliptic-curve key, as most certificates have today.
 const ECDSA: &[&str] = &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
 const RSA: &[&str] = &["-newkey", "rsa:2048"];
 
-/// Runs a program on files of a directory, and says `input` to it.
+/// Runs a program in a directory with `input` on its standard input.
 fn ask(directory: &Directory, words: &[&str], input: &str) -> Output {
     let mut child = Command::new(words[0])
         .args(&words[1..])
@@ -26,7 +26,7 @@ fn ask(directory: &Directory, words: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{}: {error}; cargo xtask setup", words[0]));
-    // It may end without having read.
+    // It may end without reading.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -36,18 +36,18 @@ fn openssl(directory: &Directory, words: &[&str]) {
     assert!(output.status.success(), "openssl {words:?}: {}", stderr(&output));
 }
 
-/// Makes `ca.pem`, whom the clients trust.
+/// Makes `ca.pem`, the authority that clients trust.
 fn make_authority(directory: &Directory) {
     let file = ["-noenc", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca"];
     openssl(directory, &[&["req", "-x509"], ECDSA, &file].concat());
 }
 
-/// Makes `NAME.pem` and `NAME.key`, good for so many days, issued by the authority.
+/// Makes `NAME.pem` and `NAME.key` for `NAME.test`, issued by the authority and valid for `days`.
 fn make(directory: &Directory, name: &str, kind: &[&str], days: &str) {
     issue(directory, name, &format!("DNS:{name}.test"), (kind, days));
 }
 
-/// The same for a host that has this name or address.
+/// The same for this host, as in `DNS:name` or `IP:address`.
 fn issue(directory: &Directory, name: &str, host: &str, (kind, days): (&[&str], &str)) {
     let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
     let host = format!("subjectAltName={host}");
@@ -60,18 +60,18 @@ fn issue(directory: &Directory, name: &str, host: &str, (kind, days): (&[&str], 
 /// A tracker that speaks TLS.
 struct Secure {
     tracker: Tracker,
-    /// Where it does.
+    /// The address of its TLS listener.
     address: SocketAddr,
 }
 
 impl Secure {
-    /// With certificates of these names, which are in the directory.
+    /// Starts it with certificates of these names in the directory.
     fn start(directory: Directory, names: &[&str]) -> Self {
         let more = Self::configuration(&directory, names);
         Self::start_with(directory, &more)
     }
 
-    /// The same with this behind the listeners in its configuration.
+    /// Starts it with `more` behind the listeners in its configuration.
     fn start_with(directory: Directory, more: &str) -> Self {
         let tracker = Tracker::start(directory, more);
         let address = tracker.listener("https", [127, 0, 0, 1]);
@@ -97,7 +97,7 @@ impl Secure {
         self.tracker.directory.path(name)
     }
 
-    /// What `openssl s_client` says, its standard output before its errors.
+    /// Runs `openssl s_client` and returns its standard output, then its standard error.
     fn s_client(&self, options: &[&str], input: &str) -> String {
         let address = self.address.to_string();
         let words = ["openssl", "s_client", "-connect", &address, "-CAfile", "ca.pem"];
@@ -105,7 +105,7 @@ impl Secure {
         stdout(&output) + &stderr(&output)
     }
 
-    /// The serial number of the certificate that a host's clients get.
+    /// Returns the serial number of the certificate presented for a host.
     fn serial(&self, host: &str) -> String {
         let text = self.s_client(&["-servername", host, "-verify_quiet"], "");
         let start = text.find("-----BEGIN").unwrap_or_else(|| panic!("{text}"));
@@ -118,7 +118,7 @@ impl Secure {
         stdout(&ask(&self.tracker.directory, &words, ""))
     }
 
-    /// What curl gives for a URL without its host: body, and what `format` asks for behind it.
+    /// Runs curl for two announces over one connection to `to`.
     fn curl(&self, scheme: &str, to: SocketAddr, options: &[&str]) -> Output {
         let port = to.port();
         let resolve = format!("host.test:{port}:{}", to.ip());
@@ -130,6 +130,6 @@ impl Secure {
     }
 }
 
-/// Of an announce.
+/// The query of an announce.
 const QUERY: &str = "info_hash=%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa\
                      &peer_id=-XX0001-000000000000&port=1001&left=1&compact=1";

@@ -1,4 +1,4 @@
-//! `tidegate top`: once as text, and in a terminal of its own.
+//! `tidegate top`: once as text, and in a terminal.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -25,7 +25,7 @@ fn prints_one_frame_as_text() {
         .unwrap();
     assert!(denied.status.success(), "{}", stderr(&denied));
     http_announce(served.tracker.http4(), 0xbb, 1);
-    // Until a frame has been made with refusals in its last five seconds.
+    // Until a frame covers refusals of its last five seconds.
     let deadline = Instant::now() + PATIENCE;
     let text = loop {
         http_announce(served.tracker.http4(), 0xaa, 1);
@@ -117,7 +117,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for the end; the terminal must then be as it was.
+    /// Waits for the end and checks that the terminal was restored. Returns all output.
     fn end(&mut self) -> String {
         let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait().unwrap().is_none() {

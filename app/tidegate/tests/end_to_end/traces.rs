@@ -1,4 +1,4 @@
-//! Traces, as a collector sees them.
+//! Traces as a collector receives them.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ fn start(collector: SocketAddr, per_million: u32) -> (Tracker, Caller) {
     (tracker, api)
 }
 
-/// The spans of all posts.
+/// Returns the spans of all posts.
 fn spans(posts: &[Post]) -> Vec<Value> {
     let of = |post: &Post| {
         let resource = post.json()["resourceSpans"][0].clone();
@@ -45,7 +45,7 @@ fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
 #[test]
 fn exports_a_span_per_request() {
     let address = unused_address();
-    // The collector is out of order at first: what it refuses comes again.
+    // The collector fails at first: refused posts are sent again.
     let collector = Receiver::listen(address, &[Status(503)]);
     let (tracker, api) = start(address, 1_000_000);
     for number in 0..5 {
@@ -54,7 +54,7 @@ fn exports_a_span_per_request() {
     api.expect(404, "GET /keys/99", None);
     let nobody = Caller { token: String::new(), ..api.clone() };
     nobody.expect(401, "GET /stats", None);
-    // Nothing is there, so that nothing is sampled either.
+    // Unknown paths are not sampled.
     api.ask("GET /nothing", None);
     let posts = collector.wait_until(|posts| spans(&posts[1.min(posts.len())..]).len() >= 7);
     assert!(posts[0].head.starts_with(&format!("POST {PATH} HTTP/1.1\r\n")), "{}", posts[0].head);
@@ -110,7 +110,7 @@ fn samples_traces_by_the_traceparent_of_authorized_callers() {
 
 #[test]
 fn drops_spans_while_the_collector_is_down() {
-    // Nobody listens there; and then somebody who never answers.
+    // No collector at first; then one that never answers.
     let address = unused_address();
     let (tracker, api) = start(address, 1_000_000);
     api.expect(200, "GET /stats", None);
@@ -123,7 +123,7 @@ fn drops_spans_while_the_collector_is_down() {
     for _ in 0..20 {
         api.expect(200, "GET /stats", None);
     }
-    // What was not answered comes again, and the rest behind it.
+    // Unanswered spans are sent again, and then the others.
     let posts = collector.wait_until(|posts| spans(&posts[1.min(posts.len())..]).len() >= 21);
     assert_eq!(posts[0].body, posts[1].body);
 }

@@ -1,4 +1,4 @@
-//! SIGUSR2: another process goes on with the same sockets.
+//! Upgrades by SIGUSR2: a new process takes over the sockets.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::clients::{Udp, announce_target, http_announce, try_http, u32_at};
 use crate::process::{Directory, Signal, Tracker, is_alive, is_listening};
 
-/// What clients have seen, all of them together.
+/// Counts of all clients together.
 #[derive(Default)]
 struct Seen {
     stop: AtomicBool,
@@ -27,7 +27,7 @@ impl Seen {
         self.answered.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Announces again and again, with the connection id of the very first process.
+    /// Announces repeatedly with a connection id of the first process.
     fn ask_udp(&self, tracker: SocketAddr) {
         let udp = Udp::connect(tracker);
         while !self.stop.load(Ordering::Relaxed) {
@@ -36,7 +36,7 @@ impl Seen {
         }
     }
 
-    /// Announces again and again, each time over a connection of its own.
+    /// Announces repeatedly, over a new connection each time.
     fn ask_http(&self, tracker: SocketAddr) {
         let target = announce_target(0xaa, 1002);
         while !self.stop.load(Ordering::Relaxed) {
@@ -46,7 +46,7 @@ impl Seen {
     }
 }
 
-/// Lets the clients end, even if the test fails.
+/// Stops the clients, even if the test fails.
 struct StopAtEnd<'a>(&'a Seen);
 
 impl Drop for StopAtEnd<'_> {
@@ -89,7 +89,7 @@ fn upgrades_without_losing_requests_or_peers() {
     assert_eq!(failed, [0, 0], "{}", tracker.log());
     assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
     assert_ne!(tracker.pid(), first);
-    // The last one ends as any other does.
+    // The last process stops on SIGTERM.
     tracker.stop();
     let last = tracker.pid();
     tracker.wait_until("the end", |_| !is_alive(last));
@@ -99,7 +99,7 @@ fn upgrades_without_losing_requests_or_peers() {
 fn reads_the_new_configuration_at_an_upgrade() {
     let tracker = Tracker::start(Directory::new(), "");
     let udp = Udp::connect(tracker.udp4());
-    // More workers share the sockets that are there; one that is not listened on is left.
+    // More workers share the inherited sockets; a socket without a listener is closed.
     tracker.configure("[tracker]\ninterval_s = 1234\n");
     let path = tracker.directory.path("tidegate.toml");
     let text = fs::read_to_string(&path).unwrap();
@@ -116,7 +116,7 @@ fn reads_the_new_configuration_at_an_upgrade() {
 
 #[test]
 fn keeps_serving_if_the_new_process_cannot_start() {
-    // By a link, as where versions lie side by side.
+    // Started by a link, as where several versions are installed.
     let directory = Directory::new();
     let link = directory.path("tidegate");
     symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
@@ -139,7 +139,7 @@ fn keeps_serving_if_the_new_process_cannot_start() {
     fs::remove_file(&link).unwrap();
     tracker.signal(Signal::SIGUSR2);
     serves_on(&format!("cannot start {}: No such file", link.display()));
-    // Nothing is left over from the attempts.
+    // The failed attempts leave nothing behind.
     symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
     tracker.upgrade();
     udp.announce(0xaa, 1001);
@@ -152,7 +152,7 @@ fn stops_the_new_process_with_the_old_one() {
     fs::write(&list, "").unwrap();
     let more = format!("[access]\nmode = \"deny\"\ndeny = \"{}\"\n", list.display());
     let mut tracker = Tracker::start(directory, &more);
-    // The new process waits for the list, which nobody writes yet.
+    // The new process waits for the list, a fifo that is not yet written to.
     fs::remove_file(&list).unwrap();
     assert!(Command::new("mkfifo").arg(&list).status().unwrap().success());
     tracker.signal(Signal::SIGUSR2);

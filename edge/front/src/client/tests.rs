@@ -1,4 +1,4 @@
-//! Who is believed, and about whom.
+//! Which headers name the client, and which senders are trusted to send them.
 
 use wire::http::{ParsedRequest, read_head};
 
@@ -10,7 +10,7 @@ fn trusted() -> Networks {
     Networks::parse(TRUSTED).unwrap()
 }
 
-/// The client of a request with `headers` from `caller`.
+/// Returns the client's address for a request with `headers` from `caller`.
 fn client_of(caller: &Caller, header: ForwardedHeader, headers: &str) -> String {
     let text = format!("GET / HTTP/1.1\r\n{headers}\r\n");
     let ParsedRequest::Complete(request) = read_head(text.as_bytes()) else { panic!("{text}") };
@@ -22,7 +22,7 @@ fn client(peer: &str, headers: &str) -> String {
     client_of(&caller, ForwardedHeader::XForwardedFor, headers)
 }
 
-/// A connection from a trusted proxy, once it has said so much.
+/// A connection of a trusted proxy that has sent `input`.
 fn greeted(input: &[u8]) -> (Caller, Heard) {
     let proxies = trusted();
     let mut caller = Caller::new([10, 0, 0, 1].into(), || None, Some(&proxies));
@@ -102,7 +102,7 @@ fn takes_one_proxy_header_per_connection() {
     let (mut caller, heard) = greeted(text);
     assert_eq!((caller.ip().to_string().as_str(), heard), ("5.6.7.8", Heard::All(len)));
     assert_eq!(caller.hear(&text[len..]), Heard::All(0));
-    // Who is no trusted proxy may not name others in its requests.
+    // The named client is no trusted proxy, so its forwarding headers are ignored.
     let header = "X-Forwarded-For: 9.9.9.9\r\n";
     assert_eq!(client_of(&caller, ForwardedHeader::XForwardedFor, header), "5.6.7.8");
 }
@@ -115,9 +115,9 @@ fn reads_forwarding_headers_behind_a_proxy_header() {
         assert!(matches!(heard, Heard::All(16..)));
         client_of(&caller, ForwardedHeader::XForwardedFor, header)
     };
-    // A trusted proxy behind a trusted proxy.
+    // The named client is another trusted proxy.
     assert_eq!(of(b"PROXY TCP4 10.0.0.9 10.0.0.1 4711 443\r\n"), "5.6.7.8");
-    // Nobody is named, so nobody vouches for the request.
+    // The header names no client, so forwarding headers are ignored.
     assert_eq!(of(b"PROXY UNKNOWN 5.6.7.8\r\n"), "10.0.0.1");
     assert_eq!(of(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"), "10.0.0.1");
 }
@@ -133,10 +133,10 @@ fn looks_up_the_local_address_only_for_private_clients() {
         !via_local_address("10.1.1.1", "8.8.8.8") && !via_local_address("fd00::1", "2606:4700::1")
     );
     assert!(!Caller::new([10, 1, 1, 1].into(), || None, None).via_local_address);
-    let unasked = || -> Option<IpAddr> { panic!("asked in vain") };
+    let unasked = || -> Option<IpAddr> { panic!("the local address must not be looked up") };
     assert!(!Caller::new([8, 8, 8, 8].into(), unasked, None).via_local_address);
     assert!(Caller::new([127, 0, 0, 1].into(), unasked, None).via_local_address);
-    // Of clients that a proxy names, the proxy knows what they reached.
+    // The PROXY header has the address that its client connected to.
     assert!(greeted(b"PROXY TCP4 192.168.0.9 192.168.0.1 1 1\r\n").0.via_local_address);
     assert!(!greeted(b"PROXY TCP4 192.168.0.9 8.8.8.8 1 1\r\n").0.via_local_address);
 }

@@ -1,5 +1,4 @@
-//! Datagrams through real sockets where that can show something, and through the sim engine where many
-//! are needed.
+//! Datagrams over real sockets, and through the sim engine where many are needed.
 
 mod proxies;
 mod rates;
@@ -18,7 +17,7 @@ use types::{Family, InfoHash, Refusal, Tick, UserKey, limits};
 use crate::testing::udp::*;
 use crate::testing::{set_lists, set_policy, tracker, wait_until};
 
-/// Lets `count` peers of `family` announce themselves to `tracker`.
+/// Announces `count` peers of `family` to `tracker`.
 fn populate(tracker: &Arc<Tracker>, family: Family, count: u16) {
     let mut front = front(tracker, &MetricsRegistry::default());
     for number in 0..count {
@@ -43,11 +42,11 @@ fn introduces_peers_over_both_families() {
         let host = server.address.ip().to_string();
         let (first, second) = (UdpClient::new(&host, &server), UdpClient::new(&host, &server));
         let (id, other) = (first.connect(), second.connect());
-        assert_eq!(id, other, "bound to the address, not to the port");
+        assert_eq!(id, other, "a connection id is bound to the address, not to the port");
 
         let seeder = AnnounceFields { left: 0, port: first.port, ..LEECHER };
         let reply = first.request(&announce(id, seeder));
-        assert_eq!(parse_announce(&reply), (0, 1, &[][..]), "alone, and not told about itself");
+        assert_eq!(parse_announce(&reply), (0, 1, &[][..]), "a peer must not get its own address");
 
         let leecher = AnnounceFields { port: second.port, ..LEECHER };
         let reply = second.request(&announce(id, leecher));
@@ -151,7 +150,7 @@ fn ignores_connection_ids_of_other_addresses() {
         let id = client.connect();
         let neighbour = UdpClient::new(own, &server);
         parse_announce(&neighbour.request(&announce(id, LEECHER)));
-        // v6 loopback has one address only: there the id of another is forged by hand.
+        // IPv6 has only one loopback address: the connection id of another is made by hand.
         let (thief, stolen) = if other.is_empty() {
             let elsewhere = "2001:db8::1".parse().unwrap();
             (
@@ -182,7 +181,8 @@ fn accepts_connection_ids_at_every_worker() {
     parse_announce(&replies[0].1);
 }
 
-/// Nobody can have more sent to a victim than he sends himself.
+/// The tracker must not amplify: an attacker who forges a victim's address cannot make it send the
+/// victim more bytes than the attacker has sent.
 #[test]
 fn unverified_bytes_out_never_exceed_bytes_in() {
     let (tracker, registry) = (tracker(false), MetricsRegistry::default());
@@ -219,7 +219,7 @@ fn unverified_bytes_out_never_exceed_bytes_in() {
     assert_eq!(counters.responses, answered.map(|answered| [answered, 0, 0, 0, 0]));
 }
 
-/// Replies fit one datagram that no link has to split, whatever is asked.
+/// Replies fit one unfragmented datagram, whatever the client asks for.
 #[test]
 fn fills_one_datagram_with_peers_at_most() {
     for (listen, family, len, len_max) in [
@@ -240,7 +240,7 @@ fn fills_one_datagram_with_peers_at_most() {
             let mut seen: Vec<&[u8]> = peers.chunks(stride).collect();
             seen.sort_unstable();
             seen.dedup();
-            assert_eq!(seen.len(), peers.len() / stride, "no peer twice");
+            assert_eq!(seen.len(), peers.len() / stride, "a peer was sent twice");
         }
         let few = client.request(&announce(id, AnnounceFields { want: 3, ..LEECHER }));
         assert_eq!(parse_announce(&few).2.len(), if family == Family::V4 { 18 } else { 54 });
@@ -263,7 +263,7 @@ fn cuts_scrapes_to_one_datagram_and_drops_oversize_requests() {
     assert!(client.is_ignored(&oversize));
     assert_eq!(server.finish().drops[DropReason::Oversize.index()], 1);
 
-    // Over v6 the datagram is smaller: 120 answers, and not a byte more than fits.
+    // Over IPv6 the datagram is smaller: at most 120 entries fit.
     let server = UdpServer::start("[::1]:0");
     let client = UdpClient::new("::1", &server);
     let reply = client.request(&scrape(client.connect(), &[HASH; 122]));
@@ -363,11 +363,11 @@ fn drops_requests_of_banned_clients_and_counts_unverified_offences_apart() {
     let bans = server.tracker.bans();
     bans.set_rules(BanRules { malformed_per_min: 1, wrong_keys_per_min: 1, ..BanRules::default() });
     (0..9).for_each(|_| assert!(client.is_ignored(&announce(id ^ 1, LEECHER))));
-    assert!(bans.is_empty(), "whoever sent these need not be here");
+    assert!(bans.is_empty(), "unverified offences must not ban anybody");
     bans.set_rules(BanRules { bad_connection_ids_per_min: 1, time_s: 60, ..BanRules::default() });
     (0..4).for_each(|_| assert!(client.is_ignored(&announce(id ^ 1, LEECHER))));
     server.tracker.sweep(Tick(0), 1);
-    // Each is dropped before the next can be answered.
+    // Both are dropped, so no reply shows when.
     for packet in [announce(id, LEECHER), connect(1)] {
         client.socket.send(&packet).unwrap();
     }
@@ -378,7 +378,7 @@ fn drops_requests_of_banned_clients_and_counts_unverified_offences_apart() {
     server.finish();
 }
 
-/// Announces of a batch are answered after the rest of it; each still gets its own answer.
+/// Announces of a batch are answered after its other requests; each still gets its own reply.
 #[test]
 fn keeps_answers_with_their_requests_in_mixed_batches() {
     let (tracker, registry) = (tracker(false), MetricsRegistry::default());
@@ -401,7 +401,7 @@ fn keeps_answers_with_their_requests_in_mixed_batches() {
         .collect();
     let datagrams: Vec<_> = packets.iter().map(|(from, packet)| (*from, &packet[..])).collect();
     let replies = sim::exchange(&mut front, 0, &datagrams);
-    assert_eq!(replies.len(), 400, "all but the forged");
+    assert_eq!(replies.len(), 400, "all but the forged are answered");
     for (to, reply) in &replies {
         let number = u32_at(reply, 4);
         assert_eq!(to.port(), 1000 + number as u16);
@@ -428,5 +428,5 @@ fn applies_access_lists_to_announces_and_scrapes() {
     assert!(is_error(&client.request(&announce(id, LEECHER)), Refusal::Denied));
     assert!(is_error(&client.request(&scrape(id, &[HASH])), Refusal::Denied));
     parse_announce(&client.request(&announce(id, AnnounceFields { hash: [1; 20], ..LEECHER })));
-    assert!(client.is_ignored(&announce(id ^ 1, LEECHER)), "lists are not told to strangers");
+    assert!(client.is_ignored(&announce(id ^ 1, LEECHER)), "unverified clients get no refusal");
 }

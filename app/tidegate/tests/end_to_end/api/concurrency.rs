@@ -1,4 +1,4 @@
-//! Much at once: thousands of changes while announces go on, and several who want different things.
+//! Concurrency: thousands of changes under load, and contradicting requests.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,13 +12,13 @@ use super::{Caller, TOKEN, hash, start_in};
 use crate::clients::{announce_query, has, http, http_announce};
 use crate::process::{Directory, Tracker};
 
-/// Keys that are made by each of those who make them.
+/// Keys that each of the [`MAKERS`] creates.
 const KEYS: usize = 1250;
 const MAKERS: usize = 8;
-/// Of so many one is not revoked.
+/// One in this many keys is not revoked.
 const KEPT: usize = 25;
 
-/// A connection that is kept.
+/// A connection for several requests.
 struct Line(Connection);
 
 impl Line {
@@ -26,7 +26,7 @@ impl Line {
         Self(Connection::open(address).unwrap())
     }
 
-    /// Status and body.
+    /// Returns status and body of the response.
     fn ask(&mut self, request: &str, body: &str) -> (u16, Vec<u8>) {
         let request = format!(
             "{request} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\
@@ -38,7 +38,7 @@ impl Line {
         (response.status, response.body)
     }
 
-    /// What an announce by that key gets.
+    /// Returns the body of the response to an announce with that key.
     fn announce(&mut self, key: &str, torrent: u8) -> Vec<u8> {
         let query = announce_query(torrent, 1);
         let request = format!("GET /announce/{key}?{query} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -49,7 +49,7 @@ impl Line {
     }
 }
 
-/// Makes keys, uses them and revokes most of them. Gives those that stay, and those that do not.
+/// Creates keys, uses them and revokes most. Returns the keys kept and those revoked.
 fn make_keys(admin: SocketAddr, tracker: SocketAddr) -> (Vec<String>, Vec<String>) {
     let (mut api, mut announces) = (Line::open(admin), Line::open(tracker));
     let (mut kept, mut revoked) = (Vec::new(), Vec::new());
@@ -58,7 +58,7 @@ fn make_keys(admin: SocketAddr, tracker: SocketAddr) -> (Vec<String>, Vec<String
         assert_eq!(status, 201);
         let made: Value = serde_json::from_slice(&made).unwrap();
         let key = made["key"].as_str().unwrap().to_owned();
-        // In force when it is acknowledged, and out of force when that is.
+        // A key works once its creation is acknowledged, and no more once its removal is.
         assert!(has(&announces.announce(&key, number as u8), "8:complete"));
         if number % KEPT == 0 {
             kept.push(key);
@@ -135,7 +135,7 @@ fn agrees_with_its_records_after_contradicting_requests() {
     let (tracker, api) = start_in(Directory::new(), &more);
     let (entry, key) =
         (format!("/lists/deny/{}", hash(0xaa)), json!({ "key": "the-contested-key" }));
-    // What of all this is in force, and what is recorded.
+    // What is in force must agree with what the API returns.
     let interval = |tracker: &Tracker| {
         let answer = http_announce(tracker.http4(), 0xbb, 1);
         [600, 700, 800, 900].into_iter().find(|s| has(&answer, format!("8:intervali{s}e")))
@@ -191,7 +191,7 @@ fn agrees_with_its_records_after_contradicting_requests() {
     let before = seen(&tracker, &api);
     assert_eq!(before.4["total"], 1);
     drop(tracker);
-    // And so it is the next time.
+    // The same after a restart.
     let (tracker, api) = start_in(Directory::new(), &more);
     http(tracker.http4(), "/health");
     assert_eq!(seen(&tracker, &api), before);

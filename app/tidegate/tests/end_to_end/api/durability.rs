@@ -1,4 +1,4 @@
-//! What outlives the process.
+//! Durability: what survives the end of the process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,9 +15,9 @@ use super::{Caller, UNBOUND, hash, start_in};
 use crate::clients::{Udp, has, http_announce};
 use crate::process::{Directory, Signal, Tracker, config, tidegate};
 
-/// Entries of one import: one change.
+/// Entries of one import, which is one change.
 const LANE: u32 = 40_000;
-/// Kills of a process that is being written to.
+/// Kills of a tracker that records changes.
 const KILLS: u64 = 5;
 
 fn in_folder(state: &Path) -> String {
@@ -87,7 +87,7 @@ fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     let many = |networks: &[&str]| json!({ "networks": networks, "reason": "list" });
     let put = api.expect(200, "POST /bans/bulk", Some(&many(&["198.51.100.7", "2001:db8::/32"])));
     assert_eq!((&put["named"], &put["total"]), (&json!(2), &json!(3)));
-    // They spread over more of the file than can be taken back without some room.
+    // These bans spread over more of the file than can be rolled back without spare room.
     for part in 0..5 {
         let network = |at| format!("2001:db8:{:x}:{part:x}::/64", (at * 7919) % 65_536);
         let networks: Vec<String> = (0..1000).map(network).collect();
@@ -98,7 +98,7 @@ fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     }
     let token = api.expect(201, "POST /tokens", Some(&json!({ "name": "n", "scopes": ["*"] })));
     let secret = token["secret"].as_str().unwrap();
-    // A download: a leecher that completes.
+    // A completed download.
     let target = crate::clients::announce_target(0xab, 1);
     crate::clients::http(tracker.http4(), &target);
     let completed = target.replace("left=1", "left=0&event=completed");
@@ -111,7 +111,7 @@ fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     assert!(has(&http_announce(tracker.http4(), 0xcc, 1), "frozen"));
     assert_eq!(other.expect(200, "GET /bans", None)["bans"][0]["network"], "192.0.2.0/24");
     assert_eq!(Udp::connect(tracker.udp4()).scrape(0xab)[1], 1, "downloads are counted on");
-    // The new process of an upgrade has them, too.
+    // The new process of an upgrade has them as well.
     tracker.upgrade();
     assert!(has(&http_announce(tracker.http4(), 0xdd, 1), "deny list"));
     other.expect(204, &format!("DELETE /lists/deny/{}", hash(0xdd)), None);
@@ -167,7 +167,7 @@ fn rejects_an_invalid_token_in_the_environment() {
     assert!(said.contains("TIDEGATE_ADMIN_TOKEN: tg_") && !said.contains("hunter2"), "{said}");
 }
 
-/// Kept here so that the folder is not forgotten by whoever changes [`Tracker`].
+/// The configuration of [`Tracker`] sets no state directory; this test notices if that changes.
 #[test]
 fn reports_records_as_not_durable_without_a_state_directory() {
     let (_tracker, api): (Tracker, Caller) = start_in(Directory::new(), UNBOUND);
@@ -179,7 +179,7 @@ fn waits_for_records_before_an_upgrade() {
     let state = Directory::new();
     let more = format!("{}private = true\n", in_folder(&state.path("state")));
     let (tracker, api) = start_in(Directory::new(), &more);
-    // So many, and so large, take the writer some seconds.
+    // Imports of this size keep the writer busy for some seconds.
     let list = |lane: u32| -> String {
         (0..LANE).map(|number| format!("{:040x}\n", lane * LANE + number)).collect()
     };
@@ -211,11 +211,11 @@ fn waits_for_records_before_an_upgrade() {
         .1
     };
     let api = Caller::of(&tracker);
-    // Changes are taken again.
+    // Changes are accepted again.
     let key = api.expect(201, "POST /keys", Some(&json!({})))["key"].as_str().unwrap().to_owned();
     assert!(has(&announce(&key, u32::MAX), "8:complete"));
     for (lane, status) in (0..).zip(imported) {
-        // Who came when the pause had begun was told so.
+        // Requests that came during the pause were refused with 503.
         assert!(status == 200 || status == 503, "{status}");
         if status == 200 {
             assert!(has(&announce(&key, lane * LANE + LANE - 1), "deny list"), "lane {lane}");

@@ -1,10 +1,10 @@
-//! Who may not, and what makes no sense.
+//! Unauthorized and malformed requests.
 
 use serde_json::{Value, json};
 
 use super::{Caller, TOKEN, hash, start};
 
-/// Every operation of the document, as method and path with something in the place of what varies.
+/// Returns every operation of the OpenAPI document, as method and path with values for its parameters.
 fn operations(api: &Caller) -> Vec<(String, Value)> {
     let document = api.expect(200, "GET /openapi.json", None);
     let mut operations = Vec::new();
@@ -38,7 +38,7 @@ fn guards_every_route() {
     }
     for (request, _) in guarded {
         let (status, problem) = nobody.ask(request, None);
-        // After some tries nothing that comes from there is looked at.
+        // After some attempts, requests of that address are refused unread.
         assert!(status == 401 || status == 429, "{request}: {problem}");
     }
     let (status, head, _) = api.try_send("GET /stats", "", None).unwrap();
@@ -62,7 +62,7 @@ fn refuses_expired_revoked_and_malformed_tokens() {
     assert!(detail.contains("expired"), "{detail}");
     let (some, id) = make(&json!({ "name": "some", "scopes": ["tokens:write", "stats:read"] }));
     some.expect(200, "GET /stats", None);
-    // Nobody gives more than he has.
+    // A token cannot grant scopes that it does not have.
     some.expect(403, "POST /tokens", Some(&json!({ "name": "all", "scopes": ["*"] })));
     some.expect(201, "POST /tokens", Some(&json!({ "name": "less", "scopes": ["stats:read"] })));
     let listed = api.expect(200, "GET /tokens", None).to_string();

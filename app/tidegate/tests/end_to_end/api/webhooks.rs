@@ -1,4 +1,4 @@
-//! Webhooks, as those who receive them see it.
+//! Webhooks as their receivers see them.
 
 use aws_lc_rs::hmac;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::post_receiver::Answer::{Never, Status};
 use crate::post_receiver::{Post, Receiver};
 use crate::process::unused_address;
 
-/// Sees that a post is signed with this secret, just now.
+/// Checks that a post was signed with this secret within the last minutes.
 fn check(post: &Post, secret: &str) {
     let (time, tag) = post.header("tidegate-signature").split_once(",sha256=").unwrap();
     let time = time.strip_prefix("t=").unwrap();
@@ -20,7 +20,7 @@ fn check(post: &Post, secret: &str) {
     assert!(time.parse::<u64>().unwrap().abs_diff(now) < 300, "{time} is not {now}");
 }
 
-/// Has bans posted there. Gives number and secret.
+/// Creates a webhook for bans. Returns its id and secret.
 fn hook(api: &Caller, url: &str) -> (u64, String) {
     let made = api.expect(201, "POST /webhooks", Some(&json!({ "url": url, "events": ["ban"] })));
     (made["id"].as_u64().unwrap(), made["secret"].as_str().unwrap().into())
@@ -39,7 +39,7 @@ fn retries_webhooks_in_order() {
     hook(&api, &hanging.url("/hook"));
     hook(&api, &format!("http://{gone}/hook"));
     let (removed, _) = hook(&api, &refusing.url("/hook"));
-    // Of another kind: nothing comes there.
+    // A webhook for other events, which gets nothing.
     let other = Receiver::listen(other, &[]);
     let wish = json!({ "url": other.url("/hook"), "events": ["reload"] });
     api.expect(201, "POST /webhooks", Some(&wish));
@@ -54,23 +54,23 @@ fn retries_webhooks_in_order() {
     let [one, two] = ["192.0.2.1/32", "192.0.2.2/32"];
     let posts = unwilling.wait_for(4);
     assert_eq!(networks(&posts), [one, one, one, two]);
-    // It is the same event each time, and signed anew.
+    // Each attempt sends the same event with a new signature.
     assert!(posts[..3].iter().all(|post| post.body == posts[0].body));
     posts.iter().for_each(|post| check(post, &secret));
     assert!(posts[0].head.starts_with("POST /hook HTTP/1.1\r\n"));
     assert_eq!(posts[0].json()["kind"], "ban");
     assert!(posts[0].json()["id"].as_u64() < posts[3].json()["id"].as_u64());
-    // Who comes back gets what he has missed.
+    // A receiver that returns gets the events it has missed.
     let returned = Receiver::listen(gone, &[]);
     assert_eq!(networks(&returned.wait_for(2)), [one, two]);
-    // Nobody is waited for longer than for an answer.
+    // A receiver that never answers is tried again after the timeout.
     assert_eq!(networks(&hanging.wait_for(3)), [one, one, two]);
     tracker.wait_until("all delivered", |it| {
         it.metric("tidegate_webhook_posts_total{result=\"delivered\"}") == 6.0
     });
     assert!(tracker.metric("tidegate_webhook_posts_total{result=\"failed\"}") >= 4.0);
     assert_eq!(tracker.metric("tidegate_webhook_posts_total{result=\"dropped\"}"), 0.0);
-    // By now a third try would have come: a second may have been on its way.
+    // By now a third attempt would have come; a second may have been on its way.
     assert!(refusing.posts().len() <= 2, "{:?}", refusing.posts());
     assert!(other.posts().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Verdicts: on a tracker of ours, and on such as do what they should not.
+//! `tidegate check`: its verdicts on tidegate and on faulty trackers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use super::fake_trackers::{answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines, start, urls};
 use crate::process::{Directory, run, stderr, stdout, tidegate, unused_address};
 
-/// The exit code, and of each URL the items with their verdicts and texts.
+/// Returns the exit code and, for each URL, the items with verdict and text.
 fn check(arguments: &[&str]) -> (Option<i32>, Vec<Vec<[String; 3]>>) {
     let output = run(&[&["check", "--json", "--timeout", "2"], arguments].concat());
     let item = |item: &serde_json::Value| {
@@ -20,7 +20,7 @@ fn check(arguments: &[&str]) -> (Option<i32>, Vec<Vec<[String; 3]>>) {
     (output.status.code(), lines(&output).iter().map(report).collect())
 }
 
-/// The only one of that name.
+/// Returns verdict and text of an item. Panics unless there is exactly one of that name.
 fn item<'a>(items: &'a [[String; 3]], name: &str) -> (&'a str, &'a str) {
     let mut same = items.iter().filter(|it| it[0] == name);
     let found = same.next().unwrap_or_else(|| panic!("no {name} in {items:?}"));
@@ -60,7 +60,7 @@ fn passes_our_own_tracker() {
     assert!(text(5, "keep-alive").1.contains("a pong in"));
     assert!(text(4, "introduction").1.contains("an offer arrives in"));
     assert_eq!(text(3, "stopped"), ("ok", "nobody is left"));
-    // Two clients a visit, none of which is left; WebTorrent's have no address to be told.
+    // A check announces two clients, and removes both. WebTorrent peers have no addresses.
     assert_eq!(text(0, "keep-alive").0, "n/a");
 }
 
@@ -92,7 +92,7 @@ fn fails_unreachable_trackers_only() {
     assert_eq!((code, reports.len()), (Some(1), 2));
     assert_eq!(item(&reports[0], "announce").0, "ok");
     expect(&reports[1], &[("connect", "failed", &format!("cannot reach {}", gone.ip()))]);
-    // For people, and for cron.
+    // The output for people, and with --quiet that for cron.
     let output = run(&["check", "--file", list.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     let text = stdout(&output);
@@ -126,7 +126,7 @@ fn passes_a_tracker_with_an_allow_list() {
     }
 }
 
-/// What an announce has at these places.
+/// Returns four bytes of an announce as a number.
 fn number(request: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(request[at..at + 4].try_into().unwrap())
 }
@@ -140,7 +140,7 @@ fn finds_faults_of_a_udp_tracker() {
             0 => MAGIC.to_be_bytes().to_vec(),
             1 => {
                 leechers += 1;
-                // To whom it speaks, and as a datagram cut short.
+                // It lists the client itself, and a peer list that is cut short.
                 let figures = [0, leechers, 0].map(u32::to_be_bytes);
                 let peers = [&[127, 0, 0, 1], &it[96..98], &[9]].concat();
                 [figures.as_flattened(), &peers].concat()
@@ -208,7 +208,7 @@ fn finds_faults_of_an_http_tracker() {
             ("keep-alive", "warning", "every announce costs another one"),
         ],
     );
-    // It says nothing of closing, but does.
+    // It closes without announcing it.
     let bad = answers(ok("d8:intervali1800e5:peers0:e"), true);
     let (_, reports) = check(&[&format!("http://{bad}/a")]);
     expect(
@@ -269,7 +269,7 @@ fn finds_a_websocket_tracker_that_relays_nothing() {
     );
 }
 
-/// The answer to an announce, and to whatever else.
+/// Returns a reply to an announce, which is also sent to anything else.
 fn announced(said: &str) -> String {
     let hash = said.split("\"info_hash\":").nth(1).unwrap();
     let hash = hash.split(",\"peer_id\"").next().unwrap().trim_end_matches('}');
@@ -332,7 +332,7 @@ fn prints_changes_while_watching() {
     assert!(first.last().unwrap().ends_with("Z: 0 of 1 failed"), "{first:?}");
     assert_eq!(round().len(), 1, "nothing has changed");
     drop(tracker);
-    // It may have gone in the middle of a round.
+    // The tracker may have ended in the middle of a round.
     let mut changed = round();
     while changed.len() == 1 {
         changed = round();

@@ -1,4 +1,4 @@
-//! Trackers that are not ours, and none at all: as much of a server as a test needs.
+//! Servers that behave as a test needs: trackers, and anything else that may be at a tracker's URL.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -6,14 +6,14 @@ use std::thread;
 
 use crate::process::PATIENCE;
 
-/// Treats each connection to a port of the system's choice, until the test ends.
+/// Runs `handle` for each connection to a port of the system's choice, until the test's process ends.
 pub(super) fn tcp(treat: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let treat = treat.clone();
-            // A client that hangs must not keep the test.
+            // A client that hangs must not hang the test.
             let _ = stream.set_read_timeout(Some(PATIENCE));
             let _ = stream.set_write_timeout(Some(PATIENCE));
             thread::spawn(move || treat(stream));
@@ -22,7 +22,7 @@ pub(super) fn tcp(treat: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> 
     address
 }
 
-/// The same, with what one request gets.
+/// Answers each request with `answer`, and closes the connection if `closes`.
 pub(super) fn answers(answer: impl Into<Vec<u8>>, closes: bool) -> SocketAddr {
     let answer = answer.into();
     tcp(move |mut stream| {
@@ -34,7 +34,7 @@ pub(super) fn answers(answer: impl Into<Vec<u8>>, closes: bool) -> SocketAddr {
     })
 }
 
-/// The target of the next request.
+/// Reads the next request and returns its target, or nothing at the end.
 pub(super) fn request(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -48,12 +48,12 @@ pub(super) fn request(stream: &mut TcpStream) -> Option<String> {
     Some(head.split(' ').nth(1).unwrap().to_owned())
 }
 
-/// An HTTP answer with this body.
+/// Returns an HTTP response with this body.
 pub(super) fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Treats each datagram, until the test ends: what it gives is sent back.
+/// Sends back what `handle` returns for each datagram, until the test's process ends.
 pub(super) fn udp(mut treat: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -68,7 +68,7 @@ pub(super) fn udp(mut treat: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Send + 'static)
     address
 }
 
-/// A UDP answer: its action, the transaction id of `request`, and the rest.
+/// Returns a UDP reply: action, the transaction id of `request`, and `rest`.
 pub(super) fn reply(request: &[u8], action: u32, rest: &[u8]) -> Vec<u8> {
     [&action.to_be_bytes(), &request[12..16], rest].concat()
 }

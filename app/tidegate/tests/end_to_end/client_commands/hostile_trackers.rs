@@ -1,4 +1,4 @@
-//! Whatever a server does, there is an end soon, with one sentence and exit code 1.
+//! Faulty servers: the command ends soon, with one sentence and exit code 1.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -8,7 +8,7 @@ use super::fake_trackers::{answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines};
 use crate::process::{run, stderr, unused_address};
 
-/// What comes of announcing there: which kind of fault, and the sentence.
+/// Announces there and returns the kind of the error and its sentence.
 fn fault(url: &str) -> (String, String) {
     let start = Instant::now();
     let arguments = ["announce", url, HASH, "--timeout", "1"];
@@ -22,8 +22,8 @@ fn fault(url: &str) -> (String, String) {
     let output = run(&[arguments.as_slice(), &["--json"]].concat());
     assert_eq!(output.status.code(), Some(1), "{url}");
     let [line] = lines(&output).try_into().unwrap();
-    // Two runs, each with a second for the connection and one for the answer: anything like a minute
-    // would be no end.
+    // Two runs, each with one second for the connection and one for the response; the rest is
+    // margin for a busy machine.
     assert!(start.elapsed() < Duration::from_secs(30), "{url}");
     (line["error"]["kind"].as_str().unwrap().to_owned(), sentence)
 }
@@ -62,7 +62,7 @@ fn reports_silent_and_closed_connections() {
     }
 }
 
-/// Announces over HTTP, where this is all that is said.
+/// Returns the URL of a server that answers with `answer`.
 fn http(answer: impl Into<Vec<u8>>, closes: bool) -> String {
     format!("http://{}/announce", answers(answer, closes))
 }
@@ -128,7 +128,7 @@ fn times_out_on_incomplete_responses() {
     }
 }
 
-/// A server that says `first`, and then `again` until nobody listens, with a pause between.
+/// A server that sends `first`, and then `again` with pauses until the client has gone.
 fn endless(first: &'static str, again: &'static str, pause: Duration) -> SocketAddr {
     tcp(move |mut stream| {
         if request(&mut stream).is_none() {
@@ -173,7 +173,7 @@ fn bounds_endless_responses() {
 fn reports_missing_tls() {
     let server = answers("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", true);
     for scheme in ["https", "wss"] {
-        // The hello has no empty line, so that the server waits for more of it.
+        // A ClientHello has no empty line, so the server waits for the end of the head.
         expect(&format!("{scheme}://{server}/"), "silent", "no TLS handshake");
     }
     let server = tcp(|mut stream| {
@@ -185,7 +185,7 @@ fn reports_missing_tls() {
     }
 }
 
-/// A WebSocket on which this is said.
+/// Returns the URL of a WebSocket server that sends these frames.
 fn web(frames: impl Into<Vec<u8>>) -> String {
     let frames = frames.into();
     let server = tcp(move |mut stream| {
@@ -235,7 +235,7 @@ fn reports_malformed_websocket_messages() {
         (text("{}"), "garbled", "no message of a tracker"),
         (text(r#"{"failure reason":"not \"you\""}"#), "refused", "refused: not \"you\""),
         (vec![0x81, 5, b'{'], "silent", "no whole answer"),
-        // What is about another torrent is no answer.
+        // A message about another torrent is not the reply.
         (
             text(
                 r#"{"action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa","complete":1,"incomplete":1,"interval":9}"#,

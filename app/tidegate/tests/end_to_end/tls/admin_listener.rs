@@ -1,4 +1,4 @@
-//! The admin listener over TLS, and the management API as `tidegate admin` reaches it there.
+//! The admin listener over TLS, and `tidegate admin` as its client.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -40,7 +40,7 @@ fn serves_the_api_to_clients_that_trust_its_certificate() {
         said.contains("UnknownIssuer") && said.contains("--ca FILE names the authority"),
         "{said}"
     );
-    // The certificate is for the address alone.
+    // The certificate is valid for the IP address, not for the name.
     let url = format!("https://localhost:{}", tracker.admin_address().port());
     let mut command = tidegate(&["admin", "stats", "--url", &url]);
     let other = command.args(trusting).env(VARIABLE, TOKEN).output().unwrap();
@@ -72,13 +72,13 @@ fn speaks_tls_only_and_reloads_its_certificates() {
     assert!(curl("https", "/api/v1/stats", &[]).ends_with("401"));
     let made = curl("https", "/api/v1/keys", &[&authorized[..], &["--json", "{}"]].concat());
     assert!(made.ends_with("201"), "{made}");
-    // Nobody is answered in the clear, and who trusts somebody else is not taken in.
+    // Plain HTTP gets no response, and clients with another authority reject the certificate.
     let address = ([127, 0, 0, 1], admin).into();
     let plain = try_http(address, "/health/ready");
     assert!(plain.is_err(), "{plain:?}");
     make(directory, "stranger", ECDSA, "30");
     assert_eq!(curl("https", "/health/ready", &["--cacert", "stranger.pem"]), "000");
-    // Who does not finish the handshake keeps nobody waiting.
+    // Unfinished handshakes do not delay other clients.
     let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
     for mut stream in &silent {
         // The beginning of a ClientHello.
@@ -91,16 +91,16 @@ fn speaks_tls_only_and_reloads_its_certificates() {
         let target = "/api/v1/certificates/reload";
         assert_eq!(curl("https", target, &[&authorized[..], &post].concat()), "204");
     });
-    // Words that make no sense end the connection, not the listener.
+    // Garbage ends its connection, not the listener.
     let mut garbage = TcpStream::connect(address).unwrap();
     garbage.set_read_timeout(Some(PATIENCE)).unwrap();
     garbage.write_all(&[0xa5; 4096]).unwrap();
-    // An alert, or nothing, and the end.
+    // An alert or nothing, and then the end.
     let _ = garbage.read_to_end(&mut Vec::new());
     assert_eq!(curl("https", "/health/ready", &[]), "ready\n200");
 }
 
-/// Another certificate is presented from `reload` on.
+/// Checks that `reload` has another certificate presented.
 fn others_are_presented(directory: &Directory, port: u16, reload: impl FnOnce()) {
     let serial = || {
         let address = format!("127.0.0.1:{port}");

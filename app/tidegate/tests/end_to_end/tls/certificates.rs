@@ -1,4 +1,4 @@
-//! Certificates are checked, followed and replaced.
+//! Certificates: checks, changes of files, and reloads.
 
 use super::*;
 use crate::process::{config, run};
@@ -12,7 +12,7 @@ fn start() -> Secure {
     Secure::start(directory, &["host"])
 }
 
-/// Puts another certificate in the place of `host`.
+/// Replaces the certificate `host`.
 fn renew(secure: &Secure) {
     make(&secure.tracker.directory, "new", ECDSA, "60");
     for kind in ["key", "pem"] {
@@ -65,7 +65,7 @@ fn changes_certificates_on_sighup() {
     assert_eq!(secure.serial("unknown.test"), secure.serial_of("host.pem"));
 }
 
-/// What `config check` says of a certificate with this name.
+/// Runs `config check` for a certificate of this name. Returns the exit code and the output.
 fn check(directory: &Directory, name: &str) -> (Option<i32>, String) {
     let more = Secure::configuration(directory, &[name]);
     let file = directory.write("check.toml", &config(0, 0, &more));
@@ -107,7 +107,7 @@ fn reports_bad_certificates_in_config_check() {
     }
 }
 
-/// `expired.pem`, with the dates that only `openssl ca` can set.
+/// Makes `expired.pem`. Only `openssl ca` can set its dates.
 fn make_expired(directory: &Directory) {
     directory.write("index.txt", "");
     directory.write("serial", "01\n");
@@ -123,7 +123,7 @@ fn make_expired(directory: &Directory) {
     openssl(directory, &[itself.as_slice(), &dates, &files].concat());
 }
 
-/// `version1.pem`: without extensions, as openssl makes it by default.
+/// Makes `version1.pem`, without extensions, as openssl does by default.
 fn make_of_version_1(directory: &Directory) {
     let request = ["-noenc", "-keyout", "version1.key", "-out", "v1.csr", "-subj", "/CN=v1"];
     openssl(directory, &[&["req", "-new"], ECDSA, &request].concat());
@@ -131,7 +131,7 @@ fn make_of_version_1(directory: &Directory) {
     openssl(directory, &[["x509", "-req"].as_slice(), &files].concat());
 }
 
-/// Keys as openssl writes them, today and in former times, in one file with the chain and apart.
+/// Keys in the current and the traditional format, in one file with the chain and in a separate one.
 #[test]
 fn serves_keys_in_every_file_format() {
     const KINDS: &[(&str, &[&str])] = &[
@@ -156,7 +156,7 @@ fn serves_keys_in_every_file_format() {
         let read = |name: &str| std::fs::read_to_string(directory.path(name)).unwrap();
         let label = if name.starts_with("rsa") { "RSA PRIVATE KEY" } else { "EC PRIVATE KEY" };
         assert!(read(&to).contains(label) && read(&from).contains("BEGIN PRIVATE KEY"));
-        // The same key for another host, with the certificate in the key's file.
+        // The same key for another host, in one file with the certificate.
         let host = format!("subjectAltName=DNS:{old}.test");
         let chain = format!("{old}.pem");
         let issuer = ["req", "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-key", &to];

@@ -1,4 +1,4 @@
-//! Certificates as `tidegate check` sees them.
+//! `tidegate check` on certificates.
 
 use super::*;
 use crate::process::run;
@@ -25,7 +25,7 @@ fn url(secure: &Secure, scheme: &str) -> String {
     format!("{scheme}://{}{path}", secure.address)
 }
 
-/// The exit code, and verdict and text of an item.
+/// Runs a check and returns the exit code, and verdict and text of an item.
 fn check(secure: &Secure, scheme: &str, options: &[&str], name: &str) -> (Option<i32>, String) {
     let url = url(secure, scheme);
     let output = run(&[&["check", "--json", &url], options].concat());
@@ -45,7 +45,7 @@ fn passes_a_good_certificate() {
     for scheme in ["https", "wss"] {
         let item = |name| check(&secure, scheme, &ca, name);
         assert_eq!(item("certificate"), (Some(0), "ok: for 127.0.0.1, issued by CN=ca".into()));
-        // 30 in the second in which it was made.
+        // 30 only within the second of its creation.
         let good = ["ok: it is good for 29 more days", "ok: it is good for 30 more days"];
         assert!(good.contains(&item("expiry").1.as_str()), "{:?}", item("expiry"));
         assert!(item("tls").1.starts_with("ok: TLSv1_3, TLS13_AES_"), "{:?}", item("tls"));
@@ -75,7 +75,7 @@ fn fails_a_certificate_of_an_unknown_issuer() {
         code == Some(1) && said.starts_with("failed: it stands alone, and its issuer"),
         "{said}"
     );
-    // All else is looked at nevertheless, and the certificate whatever comes behind it.
+    // The other items are still checked, and the certificate also if a later item fails.
     assert!(check(&secure, "https", &[], "announce").1.starts_with("ok: "));
     let url = format!("wss://{}/announce", secure.address);
     let text = stdout(&run(&["check", &url]));

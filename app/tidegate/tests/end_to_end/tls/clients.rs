@@ -1,4 +1,4 @@
-//! What is offered, and what is not.
+//! What the TLS listener offers, and what it refuses.
 
 use std::net::TcpStream;
 
@@ -12,7 +12,7 @@ fn start() -> Secure {
     Secure::start(directory, &["host", "old"])
 }
 
-/// The value behind a label of `s_client -brief`.
+/// Returns the value behind a label in the output of `s_client -brief`.
 fn brief<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(label)?.strip_prefix(": "))
 }
@@ -56,7 +56,7 @@ fn offers_tls_1_2_and_1_3_only() {
         ("-tls1_1", None),
         ("-tls1", None),
     ] {
-        // Of itself, openssl would not even try the old ones.
+        // By default, openssl would not even offer the old versions.
         let options = [option, "-brief", "-cipher", "ALL:@SECLEVEL=0", "-verify_return_error"];
         let text = secure.s_client(&options, "");
         assert_eq!(brief(&text, "Protocol version"), expected, "{text}");
@@ -71,7 +71,7 @@ fn offers_authenticated_ciphers_with_ephemeral_keys_only() {
     let all = stdout(&ask(&secure.tracker.directory, &list, ""));
     let mut taken = Vec::new();
     for cipher in all.trim().split(':') {
-        // One that cannot be used without more options is refused by openssl itself.
+        // openssl itself refuses ciphers that need further options.
         let text = secure.s_client(&["-tls1_2", "-brief", "-cipher", cipher], "");
         taken.extend(brief(&text, "Ciphersuite").map(String::from));
     }
@@ -113,7 +113,7 @@ fn resumes_sessions_without_early_data() {
     let secure = start();
     let text = secure.s_client(&["-tls1_2", "-reconnect"], "");
     assert_eq!(text.matches("Reused, TLSv1.2").count(), 5, "{text}");
-    // Of TLS 1.3 the ticket comes behind the handshake.
+    // In TLS 1.3, tickets follow the handshake.
     let request = format!("GET /announce?{QUERY} HTTP/1.1\r\nConnection: close\r\n\r\n");
     let text = secure.s_client(&["-tls1_3", "-sess_out", "session", "-ign_eof"], &request);
     assert!(text.contains("8:intervali1800e") && text.contains("Max Early Data: 0"), "{text}");
@@ -137,7 +137,7 @@ fn refuses_renegotiation() {
     secure.tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
 }
 
-/// What scanners look for besides versions and ciphers.
+/// Scanners check these besides versions and ciphers.
 #[test]
 fn negotiates_sound_groups_and_signatures() {
     let secure = start();
@@ -156,7 +156,7 @@ fn negotiates_sound_groups_and_signatures() {
             ("X448", false),
             ("ffdhe2048", false),
         ] {
-            // With an RSA key, whose certificate needs no group.
+            // With an RSA certificate, which needs no group of its own.
             let options = [version, "-brief", "-servername", "old.test", "-groups", group];
             let text = secure.s_client(&options, "");
             assert_eq!(brief(&text, "Protocol version").is_some(), is_there, "{group}: {text}");
@@ -171,7 +171,7 @@ fn negotiates_sound_groups_and_signatures() {
             assert_eq!(brief(&text, "Protocol version").is_some(), is_there, "{text}");
         }
     }
-    // PKCS#1 signatures are for TLS 1.2, in which old clients know nothing better.
+    // PKCS#1 signatures are for TLS 1.2 only, where old clients need them.
     let pkcs_1 = ["-brief", "-sigalgs", "rsa_pkcs1_sha256"];
     let agreed = |version| {
         let text = secure.s_client(&[pkcs_1.as_slice(), &[version]].concat(), "");
@@ -203,7 +203,7 @@ fn serves_beside_thousands_of_unfinished_handshakes() {
     let directory = Directory::new();
     make_authority(&directory);
     make(&directory, "host", ECDSA, "30");
-    // Clients of a proxy are counted by their own addresses, of which there are several here.
+    // Behind a proxy, each client has a limit of its own; here are two.
     let table = "[[listener]]\nprotocol = \"tls\"\nlisten = [\"127.0.0.2:0\"]\n\
          http.proxy_protocol = \"v1v2\"\nhttp.trusted_proxies = [\"127.0.0.1\"]\n\
          http.head_timeout_s = 3600\n";
@@ -215,10 +215,10 @@ fn serves_beside_thousands_of_unfinished_handshakes() {
     let open = |number: usize| {
         let mut stream = TcpStream::connect(behind).unwrap();
         let host = 1 + number % 2;
-        // The beginning of a hello that has 512 bytes.
+        // The beginning of a ClientHello of 512 bytes.
         let line =
             format!("PROXY TCP4 192.0.2.{host} 192.0.2.200 4711 443\r\n\x16\x03\x01\x02\0\x01");
-        // One that is too much may be closed already.
+        // A connection above the limit may be closed already.
         let _ = stream.write_all(line.as_bytes());
         stream
     };
@@ -233,7 +233,7 @@ fn serves_beside_thousands_of_unfinished_handshakes() {
     });
     let each = (resident() - before) / (2 * HELD) as f64;
     assert!(each < 32.0 * 1024.0, "{each} bytes for each");
-    // Others are served, behind the same proxy as elsewhere.
+    // Other clients are served, also behind the same proxy.
     for (to, options) in [(behind, ["--haproxy-protocol"].as_slice()), (secure.address, &[])] {
         let output = secure.curl("https", to, options);
         let text = String::from_utf8_lossy(&output.stdout);

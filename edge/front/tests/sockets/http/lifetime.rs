@@ -1,4 +1,4 @@
-//! Connections that are slow, silent, many or broken, and the end of all.
+//! Connections that are slow, silent, many or broken, and shutdown.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -22,7 +22,7 @@ fn timed_out(server: HttpServer) -> u64 {
 fn closes_a_connection_whose_head_takes_too_long() {
     let options = HttpOptions { idle_timeout_s: 3600, ..impatient() };
     let server = HttpServer::with(options);
-    // As a first request, and after one that was answered.
+    // The first request of a connection, and a later one.
     for is_first in [true, false] {
         let mut client = server.client();
         if !is_first {
@@ -33,7 +33,7 @@ fn closes_a_connection_whose_head_takes_too_long() {
         let mut bytes = request.bytes();
         client.0.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let ended = loop {
-            // Writing fails once the server has closed.
+            // Writes fail once the server has closed.
             let next = bytes.next().expect("closed before the request is whole");
             if client.0.stream.write_all(&[next]).is_err() {
                 break true;
@@ -73,11 +73,11 @@ fn closes_clients_that_never_read() {
     let server = HttpServer::with(impatient());
     let client = server.client();
     let mut writer = client.0.stream.try_clone().unwrap();
-    // The answers fill every buffer between the two long before these requests end.
+    // The responses fill all buffers between client and server long before the requests end.
     let request = get("/scrape?x", "").repeat(1000);
     let start = Instant::now();
     while writer.write_all(request.as_bytes()).is_ok() {
-        assert!(start.elapsed() < PATIENCE, "it goes on for ever");
+        assert!(start.elapsed() < PATIENCE, "the server does not close");
     }
     drop(client);
     assert_eq!(timed_out(server), 1);
@@ -95,7 +95,7 @@ fn closes_connections_above_the_limit() {
     third.send(get("/none", ""));
     third.expect_end_or_reset();
     assert_eq!(held[0].request(get("/none", "")).status, 404);
-    // One that leaves makes room.
+    // A closed connection makes room for another.
     held.pop();
     wait_until("a connection is closed", || {
         server.counters(Protocol::Http).connections_closed == 1
@@ -124,7 +124,7 @@ fn survives_resets() {
     let mut good = server.client();
     good.request(get("/none", ""));
     for _ in 0..20 {
-        // Closing with unread answers resets the connection.
+        // Closing a socket with unread data resets the connection.
         server.client().send(get(&announce(1, ""), "").repeat(100));
     }
     wait_until("all are closed", || server.counters(Protocol::Http).connections_closed == 20);
@@ -146,7 +146,7 @@ fn serves_beside_a_thousand_idle_connections() {
     for _ in 0..100 {
         assert_eq!(good.request(get(&announce(2, ""), "")).status, 200);
     }
-    // They were all kept, and all still work.
+    // All connections are still open and still work.
     for client in &mut idle {
         assert_eq!(client.request(get("/none", "")).status, 404);
     }
@@ -163,7 +163,7 @@ fn closes_idle_connections_at_once_when_stopping() {
     }
     let start = Instant::now();
     server.end();
-    assert!(start.elapsed() < Duration::from_secs(60), "nothing was under way");
+    assert!(start.elapsed() < Duration::from_secs(60), "no request was started");
     idle.into_iter().for_each(Client::expect_end);
     assert!(!harness::is_listening(server.address));
     assert_eq!(server.counters(Protocol::Http).connections_closed, 10);

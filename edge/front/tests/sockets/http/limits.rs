@@ -1,4 +1,4 @@
-//! Clients that ask for more than they may, or hold more connections.
+//! Rate limits and connection limits.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use tracker::{Limits, Rate};
 use super::*;
 
 const RATE: Rate = Rate { per_s: 1, burst: 3 };
-const ASKED: u32 = 20;
+const SENT: u32 = 20;
 
 fn held(connections: u32) -> Limits {
     Limits { connections, ..Limits::default() }
@@ -22,7 +22,7 @@ fn tells_rate_limited_clients_when_to_retry() {
     let mut client = server.client();
     let start = Instant::now();
     let mut refused = 0;
-    for _ in 0..ASKED {
+    for _ in 0..SENT {
         let response = client.request(get(&announce(1, ""), ""));
         assert_eq!(response.status, 200);
         let reason = Refusal::TooManyRequests.text();
@@ -30,8 +30,8 @@ fn tells_rate_limited_clients_when_to_retry() {
         refused += u32::from(response.body == expected.as_bytes());
     }
     let seconds = start.elapsed().as_secs() as u32 + 1;
-    assert!((RATE.burst..=RATE.burst + seconds).contains(&(ASKED - refused)), "{refused}");
-    // Scrapes have an account of their own.
+    assert!((RATE.burst..=RATE.burst + seconds).contains(&(SENT - refused)), "{refused}");
+    // Scrapes have a bucket of their own.
     let scrape = client.request(get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa", ""));
     assert!(scrape.has("8:complete"), "{}", scrape.text());
     let counters = server.finish(Protocol::Http);
@@ -63,7 +63,7 @@ fn limits_connections_by_the_address_of_the_proxy_header() {
     for (host, connection) in (0..).zip(&mut connections) {
         assert_eq!(connection.request(line(host) + &request).status, 404);
     }
-    // Whether the header comes at once or not.
+    // With the header in one segment, and in two.
     let text = line(0) + &request;
     let mut more = server.client();
     more.send(&text);
@@ -71,11 +71,13 @@ fn limits_connections_by_the_address_of_the_proxy_header() {
     let mut slow = server.client();
     let (begin, rest) = text.split_at(5);
     slow.send(begin);
-    wait_until("it is accepted", || server.counters(Protocol::Http).connections_opened == 4);
+    wait_until("the connection is accepted", || {
+        server.counters(Protocol::Http).connections_opened == 4
+    });
     slow.send(rest);
     slow.expect_end_or_reset();
     drop(connections);
-    wait_until("a place is free", || {
+    wait_until("a permit is free", || {
         server.tracker.limiter().has_free_permit([192, 0, 2, 0].into())
     });
     assert_eq!(server.client().request(line(0) + &request).status, 404);
@@ -93,22 +95,22 @@ fn limits_connections_per_prefix() {
     let mut third = server.client();
     third.send(get("/none", ""));
     third.expect_end_or_reset();
-    // Who is served between accept and close leaves nothing behind either.
+    // A connection that is opened and closed in between returns its permit.
     for _ in 0..3 {
         both.pop();
-        wait_until("a place is free", || {
+        wait_until("a permit is free", || {
             server.tracker.limiter().has_free_permit(server.address.ip())
         });
         let mut brief = server.client();
         assert!(brief.request(get("/none", "Connection: close\r\n")).closes());
         brief.expect_end();
-        wait_until("it is free again", || {
+        wait_until("the permit is free again", || {
             server.tracker.limiter().has_free_permit(server.address.ip())
         });
         both.push(server.client());
         assert_eq!(both[1].request(get("/none", "")).status, 404);
     }
-    // Without a limit those who come stay, and whoever was there does, too.
+    // Without a limit, new connections stay open, and so do those opened before.
     server.tracker.limiter().replace(held(0));
     let mut more: Vec<Client> = (0..9).map(|_| server.client()).collect();
     assert!(more.iter_mut().chain(&mut both).all(|it| it.request(get("/none", "")).status == 404));
@@ -131,6 +133,6 @@ fn tells_early_announces_when_to_retry() {
     assert!(ask("").contains("8:complete"));
     assert_eq!([ask(""), ask("")], [refusal.clone(), refusal]);
     assert!(ask("&event=started").contains("8:complete"));
-    assert!(ask("&event=paused").contains("8:complete"), "it is a partial seed now");
+    assert!(ask("&event=paused").contains("8:complete"), "the change to partial seed is news");
     assert_eq!(server.finish(Protocol::Http).refusals[Refusal::TooSoon { wait_min: 0 }.index()], 2);
 }

@@ -1,4 +1,4 @@
-//! Who a client is when a proxy speaks for it.
+//! The client's address behind proxies.
 
 use tracker::PrivateAddresses;
 use types::Refusal;
@@ -14,13 +14,13 @@ fn behind(proxies: &[&str]) -> HttpServer {
     HttpServer::with(options(proxies))
 }
 
-/// A server on which those proxies begin with a PROXY header.
+/// A server that expects PROXY headers from these proxies.
 fn announced(proxies: &[&str]) -> HttpServer {
     HttpServer::with(HttpOptions { proxy_protocol: true, ..options(proxies) })
 }
 
 const LINE: &[u8] = b"PROXY TCP4 192.0.2.9 192.0.2.200 4711 6969\r\n";
-/// The same in version 2, with an extension of 3 bytes.
+/// The same header in version 2, with an extension of 3 bytes.
 const BINARY: &[u8] =
     b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x12\xc0\0\x02\x09\xc0\0\x02\xc8\x12\x67\x1b\x39\x04\0\x03abc";
 
@@ -43,7 +43,7 @@ fn takes_forwarded_addresses_from_trusted_proxies_only() {
     let mut connection = proxy.client();
     let response = connection.request(forwarded(1, "198.51.100.1, 192.0.2.9"));
     assert!(response.has([b"11:external ip4:".as_slice(), &[192, 0, 2, 9]].concat()));
-    // Without the header the proxy speaks for itself.
+    // Without the header, the proxy itself is the client.
     let response = connection.request(get(&announce(2, ""), ""));
     assert!(response.has(b"11:external ip4:\x7f\0\0\x01"), "{}", response.text());
     assert!(response.has([b"5:peers6:".as_slice(), &[192, 0, 2, 9, 0, 1]].concat()));
@@ -62,7 +62,7 @@ fn sends_peers_of_both_families_in_one_response() {
     for asker in ["192.0.2.3", "2001:db8::3"] {
         let response = proxy.request(forwarded(3, asker));
         assert!(response.body.ends_with(&expected.concat()), "{}", response.text());
-        // Leave again, so that the next asker meets the same two.
+        // Leave, so that the next client gets the same two peers.
         let stop = get(&announce(3, "&event=stopped"), &format!("X-Forwarded-For: {asker}\r\n"));
         assert_eq!(proxy.request(stop).status, 200);
     }
@@ -90,7 +90,7 @@ fn applies_a_proxy_header_to_all_requests_of_its_connection() {
         let mut client = server.client();
         client.send([header, get(&announce(1, ""), "").as_bytes()].concat());
         assert!(client.receive().has(external_ip([192, 0, 2, 9])));
-        // What the client itself sends later cannot change it.
+        // Forwarding headers of the client cannot change it.
         let response = client.request(forwarded(2, "198.51.100.1"));
         assert!(response.has(external_ip([192, 0, 2, 9])), "{}", response.text());
         assert!(response.has([b"5:peers6:".as_slice(), &[192, 0, 2, 9, 0, 1]].concat()));
@@ -111,10 +111,12 @@ fn accepts_proxy_headers_byte_by_byte() {
         }
         assert!(client.receive().has(external_ip([192, 0, 2, 9])));
     }
-    // And alone, with the request some time after it.
+    // The header alone, followed later by the request.
     let mut client = server.client();
     client.send(LINE);
-    wait_until("it is accepted", || server.counters(Protocol::Http).connections_opened == 3);
+    wait_until("the connection is accepted", || {
+        server.counters(Protocol::Http).connections_opened == 3
+    });
     assert!(client.request(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
 }
 
@@ -125,7 +127,7 @@ fn takes_forwarded_addresses_behind_a_chain_of_trusted_proxies() {
     let mut client = server.client();
     client.send([line.as_slice(), forwarded(1, "203.0.113.1, 192.0.2.9").as_bytes()].concat());
     assert!(client.receive().has(external_ip([192, 0, 2, 9])));
-    // The proxy itself, looking whether the tracker is well.
+    // The proxy's own health check.
     let mut client = server.client();
     client.send([b"PROXY UNKNOWN\r\n".as_slice(), forwarded(1, "192.0.2.9").as_bytes()].concat());
     assert!(client.receive().has(external_ip([127, 0, 0, 1])));
@@ -166,7 +168,7 @@ fn rejects_proxy_headers_of_untrusted_addresses() {
             client.send([header, get(&announce(1, ""), "").as_bytes()].concat());
             assert_eq!(client.receive().status, 400);
         }
-        // Strangers that send none are served.
+        // Untrusted clients without a header are served.
         assert_eq!(server.client().request(get(&announce(1, ""), "")).status, 200);
         let counters = server.finish(Protocol::Http);
         assert_eq!(counters.drops[DropReason::UntrustedProxy.index()], 2);
@@ -204,7 +206,7 @@ fn accepts_private_clients_that_reached_a_private_address() {
     assert!(refused("10.0.0.1", "8.8.8.8") && refused("224.0.0.1", "10.0.0.2"));
     assert!(!refused("10.0.0.1", "10.0.0.2") && !refused("9.9.9.9", "8.8.8.8"));
     assert_eq!(server.finish(Protocol::Http).refusals[Refusal::AddressNotPublic.index()], 2);
-    // Others are asked where they are: a wildcard's connections are at one address each.
+    // Without a PROXY header, the socket's local address counts, also at a wildcard listener.
     for (listen, host) in [("0.0.0.0:0", [127, 0, 0, 1]), ("127.0.0.1:0", [127, 0, 0, 1])] {
         let mut server = HttpServer::at(listen, options(&["127.0.0.1"]));
         server.address.set_ip(host.into());

@@ -1,4 +1,4 @@
-//! Framing, answers and refusals.
+//! Framing, responses and refusals.
 
 use tracker::RequestKind;
 use tracker::access::{AccessLists, HashList, Mode};
@@ -43,7 +43,7 @@ fn answers_pipelined_requests_in_order() {
     for port in 1..=1000_u16 {
         server.client().request(get(&announce(port, "&numwant=0"), "Connection: close\r\n"));
     }
-    // 300 answers of 6 KB are more than the worker collects at once, and than a socket holds.
+    // 300 responses of 6 KB exceed the worker's output buffer and the socket's.
     let mut client = server.client();
     let ask = |number: usize| get(&announce(1, &format!("&numwant={}", 900 + number % 90)), "");
     client.send((0..300).map(ask).collect::<String>());
@@ -61,7 +61,7 @@ fn answers_every_request_of_a_long_pipeline() {
     let server = HttpServer::start();
     let mut client = server.client();
     let mut writer = client.0.stream.try_clone().unwrap();
-    // Requests of several reads, whose ends fall anywhere.
+    // The requests span several reads, which end anywhere within a request.
     let requests: String = (0..5000).map(|port| get(&announce(port % 50 + 1, ""), "")).collect();
     let writing = std::thread::spawn(move || writer.write_all(requests.as_bytes()).unwrap());
     for _ in 0..5000 {
@@ -85,7 +85,7 @@ fn closes_when_the_client_asks_for_it() {
     let mut client = server.client();
     assert!(!client.request(&kept).closes());
     assert!(!client.request(&kept).closes());
-    // What stands behind the last request is not looked at.
+    // Requests behind the one that closes are ignored.
     let last = get(&announce(1, ""), "Connection: close\r\n") + &get(&announce(1, ""), "");
     assert!(client.request(last).closes());
     client.expect_end();
@@ -112,7 +112,7 @@ fn answers_head_without_a_body() {
         client.send(get(&target, "").replace("GET", "HEAD"));
         let head = client.receive_head();
         assert_eq!(head.status, status);
-        // The length is that of the body that GET would have, which does not follow.
+        // Content-Length is that of the response to GET, but no body follows.
         let len = head.header("Content-Length").unwrap().to_owned();
         let same = client.request(get(&target, ""));
         assert_eq!((same.status, same.header("Content-Length")), (status, Some(&*len)));
@@ -149,7 +149,7 @@ fn answers_malformed_requests_and_closes() {
     ];
     for (number, (request, status)) in cases.iter().enumerate() {
         let mut client = server.client();
-        // A good request before it gets its answer.
+        // A well-formed request before it is still answered.
         client.send(get(&announce(1, ""), "") + request);
         assert_eq!(client.receive().status, 200, "{number}");
         let response = client.receive();

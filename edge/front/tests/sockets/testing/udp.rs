@@ -20,12 +20,12 @@ pub(crate) const ANNOUNCE: u32 = 1;
 pub(crate) const SCRAPE: u32 = 2;
 pub(crate) const ERROR: u32 = 3;
 
-/// The handler of one socket, whose counts go to `registry`.
+/// Returns the handler of one socket, whose counts go to `registry`.
 pub(crate) fn front(tracker: &Arc<Tracker>, registry: &MetricsRegistry) -> UdpFront {
     front_behind(tracker, registry, None)
 }
 
-/// The same where these proxies wrap datagrams.
+/// The same for datagrams that these proxies wrap.
 pub(crate) fn front_behind(
     tracker: &Arc<Tracker>,
     registry: &MetricsRegistry,
@@ -41,7 +41,7 @@ pub(crate) fn front_behind(
     UdpFront::new(Arc::clone(tracker), vec![listener], Clock::start(), 7)
 }
 
-/// What all workers have counted. They publish it at their end.
+/// Returns the counts of all workers, which publish them when they end.
 pub(crate) fn total(registry: &MetricsRegistry) -> Counters {
     let mut sum = Counters::default();
     registry.read().iter().for_each(|(_, counters)| sum.add(counters));
@@ -76,7 +76,7 @@ impl UdpServer {
         Self { address, tracker, registry, stop, worker: Some(worker) }
     }
 
-    /// Ends the worker, and gives what it counted.
+    /// Stops the worker and returns its counts.
     pub(crate) fn finish(mut self) -> Counters {
         self.end();
         total(&self.registry)
@@ -103,7 +103,7 @@ pub(crate) struct UdpClient {
 }
 
 impl UdpClient {
-    /// Speaks from `host` to `server`, or to the loopback address if that listens everywhere.
+    /// Sends from `host` to `server`, or to the loopback address of a wildcard listener.
     pub(crate) fn new(host: &str, server: &UdpServer) -> Self {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -131,8 +131,8 @@ impl UdpClient {
         u64::from_be_bytes(reply[8..16].try_into().unwrap())
     }
 
-    /// Whether `packet` is met with silence: what comes back first is the answer to a later one.
-    /// One worker answers one socket's datagrams in order, so nothing needs to be waited for.
+    /// Returns whether `packet` is ignored: the first reply is that to a later packet.
+    /// A worker answers a socket's datagrams in order, so that no timeout is needed.
     pub(crate) fn is_ignored(&self, packet: &[u8]) -> bool {
         self.socket.send(packet).unwrap();
         let marker = 0xfeed_f00d;
@@ -183,7 +183,7 @@ pub(crate) fn announce(id: u64, say: AnnounceFields) -> Vec<u8> {
     packet.extend(say.left.to_be_bytes());
     packet.extend(0u64.to_be_bytes());
     packet.extend(say.event.to_be_bytes());
-    // An address and a key that nobody should look at.
+    // IP address and key, which the tracker must ignore.
     packet.extend([203, 0, 113, 9, 1, 2, 3, 4]);
     packet.extend(say.want.to_be_bytes());
     packet.extend(say.port.to_be_bytes());
@@ -191,14 +191,14 @@ pub(crate) fn announce(id: u64, say: AnnounceFields) -> Vec<u8> {
     packet
 }
 
-/// Leechers, seeders and the bytes of the peers in an answer to an announce.
+/// Returns leechers, seeders and the peers' bytes of a reply to an announce.
 pub(crate) fn parse_announce(reply: &[u8]) -> (u32, u32, &[u8]) {
     assert_eq!((u32_at(reply, 0), u32_at(reply, 4)), (ANNOUNCE, 9), "{}", error_text(reply));
     assert_eq!(u32_at(reply, 8), 1800);
     (u32_at(reply, 12), u32_at(reply, 16), &reply[20..])
 }
 
-/// What an error says.
+/// The message of an error reply.
 pub(crate) fn error_text(reply: &[u8]) -> String {
     String::from_utf8_lossy(&reply[8..]).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Handshakes that fail, that take for ever, and that find the right certificate.
+//! Handshakes that fail or never end, and the choice of the certificate.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ fn impatient() -> HttpOptions {
     HttpOptions { head_timeout_s: 1, idle_timeout_s: 3600, ..HttpOptions::default() }
 }
 
-/// What a client says first.
+/// Returns a ClientHello.
 fn hello() -> Vec<u8> {
     let config = client_config(&VERSIONS);
     let mut client = ClientConnection::new(config, "tracker.test".try_into().unwrap()).unwrap();
@@ -36,13 +36,15 @@ fn closes_unfinished_handshakes_and_serves_others() {
     let held: Vec<TcpStream> = (0..600)
         .map(|number| {
             let mut stream = connect(server.tls_address.unwrap());
-            // A byte, half a hello, or a whole one and nothing behind it.
+            // One byte, half a ClientHello, or a whole one and nothing after it.
             let len = [1, hello.len() / 2, hello.len()][number % 3];
             stream.write_all(&hello[..len]).unwrap();
             stream
         })
         .collect();
-    wait_until("all are held", || server.counters(Protocol::Https).connections_opened == 601);
+    wait_until("all connections are accepted", || {
+        server.counters(Protocol::Https).connections_opened == 601
+    });
     assert_eq!(good.request(announce(1, "")).status, 200);
     assert_eq!(server.tls_client().request(announce(2, "")).status, 200);
     for (number, stream) in held.into_iter().enumerate() {
@@ -121,7 +123,7 @@ fn answers_garbage_with_an_alert_and_counts_it() {
         let mut stream = connect(server.tls_address.unwrap());
         stream.write_all(garbage).unwrap();
         let heard = read_all(stream);
-        // The kind, a version, and two bytes.
+        // An alert (21) with a payload of two bytes.
         assert_eq!((heard[0], &heard[3..5]), (21, [0, 2].as_slice()), "{garbage:?}: {heard:?}");
     }
     assert_eq!(server.finish(Protocol::Https).drops[DropReason::BadTls.index()], 4);
@@ -133,7 +135,7 @@ fn counts_clients_that_reject_the_certificate() {
     let config = config_with(RootCertStore::empty(), &VERSIONS);
     let mut client = client_of(server.tls_address.unwrap(), "tracker.test", config);
     assert!(client.0.stream.write_all(b"x").is_err());
-    wait_until("it is counted", || {
+    wait_until("the failed handshake is counted", || {
         server.counters(Protocol::Https).drops[DropReason::BadTls.index()] == 1
     });
     assert_eq!(server.finish(Protocol::Https).tls_handshakes, 0);
@@ -149,7 +151,7 @@ fn survives_clients_that_leave_during_the_handshake() {
     }
     wait_until("all are closed", || server.counters(Protocol::Https).connections_closed == 29);
     assert_eq!(server.tls_client().request(announce(1, "")).status, 200);
-    // The whole hello was answered, which the client did not read.
+    // The whole ClientHello was answered, and the client has not read the answer.
     let drops = server.finish(Protocol::Https).drops;
     assert_eq!(drops[DropReason::BadTls.index()] + drops[DropReason::Reset.index()], 29);
     assert!(drops[DropReason::BadTls.index()] >= 28);
@@ -160,7 +162,9 @@ fn counts_no_drop_for_handshakes_cut_off_by_the_stop() {
     let server = HttpServer::tls(HttpOptions::default());
     let mut stream = connect(server.tls_address.unwrap());
     stream.write_all(&hello()[..100]).unwrap();
-    wait_until("it is held", || server.counters(Protocol::Https).connections_opened == 1);
+    wait_until("the connection is accepted", || {
+        server.counters(Protocol::Https).connections_opened == 1
+    });
     let counters = server.finish(Protocol::Https);
     assert_eq!(counters.drops, Counters::default().drops);
     assert_eq!(read_all(stream), b"");
@@ -179,7 +183,7 @@ fn presents_the_certificate_of_the_named_host() {
         ("unknown.test", false),
     ] {
         let mut client = client_of(server.tls_address.unwrap(), host, client_config(&VERSIONS));
-        // The client checks the name.
+        // The client verifies the name.
         assert_eq!(client.0.stream.write_all(b"GET").is_ok(), is_there, "{host}");
     }
 }

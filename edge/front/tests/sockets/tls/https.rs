@@ -1,4 +1,4 @@
-//! Requests and answers.
+//! Requests and responses.
 
 use std::io::Cursor;
 use std::thread::sleep;
@@ -49,7 +49,7 @@ fn ends_tls_after_the_last_response() {
             client_of(server.tls_address.unwrap(), "tracker.test", client_config(&[version]));
         assert_eq!(client.request(announce(1, "Connection: close\r\n")).status, 200);
         client.expect_end();
-        // With requests behind the last, and with what is none.
+        // With another request behind the last one, and after a malformed request.
         let mut client = server.tls_client();
         client.send(announce(1, "Connection: close\r\n") + &announce(2, ""));
         assert_eq!(client.receive().status, 200);
@@ -63,7 +63,7 @@ fn ends_tls_after_the_last_response() {
 
 #[test]
 fn answers_and_closes_after_a_close_notify() {
-    // TCP stays open, and the server does not wait for that.
+    // The client keeps TCP open; the server must not wait for its end.
     let options = HttpOptions { idle_timeout_s: 3600, ..HttpOptions::default() };
     let server = HttpServer::tls(options);
     let mut client = server.tls_client();
@@ -82,12 +82,12 @@ fn delivers_responses_to_clients_that_read_late() {
     }
     let mut client = server.tls_client();
     client.request(announce(1, ""));
-    // 200 peers make 1.2 KB: some megabytes are more than all buffers between the two hold.
+    // A response with 200 peers has 1.2 KB: 8,000 of them exceed all buffers on the way.
     let count = 8000;
     let request = announce(1, "").replace("left=1", "left=1&numwant=200");
     let requests = request.repeat(count);
     let mut unsent = requests.as_bytes();
-    // One thread does both: it writes as long as anything is taken, and only then reads.
+    // One thread does both: it writes as long as the socket takes anything, and then reads.
     client.0.stream.sock.set_nonblocking(true).unwrap();
     let deadline = Instant::now() + PATIENCE;
     let mut answered = 0;
@@ -129,7 +129,7 @@ fn closes_clients_that_never_read() {
     let requests = announce(1, "").repeat(100);
     let deadline = Instant::now() + PATIENCE;
     while client.0.stream.write_all(requests.as_bytes()).is_ok() {
-        assert!(Instant::now() < deadline, "it goes on for ever");
+        assert!(Instant::now() < deadline, "the server does not close");
     }
     assert_eq!(server.finish(Protocol::Https).drops[DropReason::TimedOut.index()], 1);
 }
@@ -156,7 +156,7 @@ fn sends_responses_and_closes_idle_connections_in_order_when_stopping() {
     busy.request(announce(2, ""));
     let before = server.counters(Protocol::Https).bytes_in;
     busy.send(first);
-    wait_until("it has come", || server.counters(Protocol::Https).bytes_in > before);
+    wait_until("half a request has come", || server.counters(Protocol::Https).bytes_in > before);
     server.stop.send_replace(true);
     idle.into_iter().for_each(TlsClient::expect_end);
     assert_eq!(busy.request(rest).status, 200);

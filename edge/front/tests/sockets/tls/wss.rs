@@ -19,7 +19,7 @@ fn with(web: WebOptions) -> HttpServer {
     HttpServer::tls(HttpOptions { web: Some(web), ..HttpOptions::default() })
 }
 
-/// An offer of 50 KB: some hundred are more than the kernel takes, and many records.
+/// An offer of 50 KB. A few hundred exceed the socket buffers, and each spans several records.
 fn large_offer() -> String {
     format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000))
 }
@@ -110,7 +110,10 @@ fn closes_a_websocket_whose_tls_breaks() {
     web.join(1);
     web.client.0.stream.sock.write_all(&[23, 3, 3, 0, 32, 1, 2, 3]).unwrap();
     web.client.0.stream.sock.write_all(&[0; 100]).unwrap();
-    assert!(web.client.0.stream.read(&mut [0; 9]).is_err(), "the alert is an error");
+    assert!(
+        web.client.0.stream.read(&mut [0; 9]).is_err(),
+        "expected the alert, which is an error"
+    );
     wait_until("it is closed", || server.counters(Protocol::Wss).connections_closed == 1);
     assert_eq!(server.finish(Protocol::Wss).drops[DropReason::BadTls.index()], 1);
 }
@@ -120,7 +123,7 @@ fn removes_the_peer_of_a_client_that_ends_tls_but_not_tcp() {
     let server = HttpServer::tls(HttpOptions::default());
     let mut web = connect(&server);
     web.join(1);
-    // With a last frame, so that the end is not all that is read.
+    // A last frame precedes the close_notify, so that one read returns both.
     web.ping(b"bye");
     web.client.0.stream.conn.send_close_notify();
     web.client.0.stream.flush().unwrap();

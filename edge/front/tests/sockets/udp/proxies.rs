@@ -1,16 +1,16 @@
-//! Datagrams wrapped in Simple Proxy headers: whose they are, and how the replies go back.
+//! Datagrams wrapped in Simple Proxy headers, and their replies.
 
 use tracker::PrivateAddresses;
 
 use super::*;
 
-/// A server behind whoever speaks from this host's loopback addresses.
+/// A server that trusts 127.0.0.1 and ::1 as proxies.
 fn behind_proxy(listen: &str) -> UdpServer {
     let proxies = Networks::parse(["127.0.0.1", "::1"]).unwrap();
     UdpServer::with(listen, Some(proxies))
 }
 
-/// The 38 bytes with which a proxy at 192.0.2.200 speaks for `client`, put together by hand.
+/// The 38-byte header of a proxy at 192.0.2.200 for `client`, put together by hand.
 fn header(client: &str) -> Vec<u8> {
     header_to(client, "192.0.2.200")
 }
@@ -32,7 +32,7 @@ fn header_to(client: &str, reached: &str) -> Vec<u8> {
 }
 
 impl UdpClient {
-    /// Sends `packet` for `client`, and gives the reply without the header, which must be the same.
+    /// Sends `packet` for `client`. Returns the reply without its header, which must be the same.
     fn request_for(&self, client: &str, packet: &[u8]) -> Vec<u8> {
         self.request_behind(&header(client), packet)
     }
@@ -49,7 +49,7 @@ impl UdpClient {
         u64::from_be_bytes(reply[8..16].try_into().unwrap())
     }
 
-    /// Whether a trusted proxy's `packet` is met with silence, as it stands.
+    /// Returns whether `packet`, sent by a trusted proxy as it stands, is ignored.
     fn is_wrapped_ignored(&self, packet: &[u8]) -> bool {
         self.socket.send(packet).unwrap();
         let marker = 0xfeed_f00d;
@@ -75,7 +75,7 @@ fn introduces_clients_behind_a_proxy_by_their_own_addresses() {
             assert_eq!(peers, known, "over {host}");
             known.push(vec![192, 0, 2, port as u8, 0, port as u8]);
         }
-        // Its family, and not the proxy's, says which peers a client gets.
+        // The client's family, not the proxy's, decides which peers it gets.
         let id = proxy.connect_for("2001:db8::1");
         let reply = proxy.request_for("2001:db8::1", &announce(id, LEECHER));
         assert_eq!(parse_announce(&reply), (4, 0, &[][..]));
@@ -134,12 +134,12 @@ fn drops_unwrapped_datagrams_of_trusted_proxies() {
         assert!(proxy.is_wrapped_ignored(&packet), "{packet:?}");
         bad += 1;
     }
-    // Within the wrapping, the same rules as ever.
+    // The usual checks apply to the wrapped packet.
     assert!(proxy.is_wrapped_ignored(&header("192.0.2.1")));
     assert!(proxy.is_wrapped_ignored(&[header("192.0.2.1"), head(1, CONNECT, 1)].concat()));
     let oversize = [header("192.0.2.1"), vec![0; limits::UDP_REQUEST_MAX]].concat();
     assert!(proxy.is_wrapped_ignored(&oversize));
-    // A direct client is served as ever, too.
+    // Direct clients are still served.
     let direct = UdpClient::new("127.0.0.2", &server);
     parse_announce(&direct.request(&announce(direct.connect(), LEECHER)));
     let drops = server.finish().drops;
@@ -164,7 +164,7 @@ fn drops_wrapped_datagrams_of_untrusted_addresses() {
     }
 }
 
-/// The proxy gets no more than it sends for anybody who is not verified.
+/// The proxy gets no more bytes than it sends for an unverified client.
 #[test]
 fn unverified_wrapped_bytes_out_never_exceed_bytes_in() {
     let (tracker, registry) = (tracker(false), MetricsRegistry::default());

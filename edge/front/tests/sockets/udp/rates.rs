@@ -1,4 +1,4 @@
-//! Clients that ask for more than they may.
+//! Rate limits.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tracker::{Limits, Rate};
 use super::*;
 
 const RATE: Rate = Rate { per_s: 1, burst: 3 };
-const ASKED: u32 = 20;
+const SENT: u32 = 20;
 
 fn server(limits: Limits) -> UdpServer {
     let server = UdpServer::start("127.0.0.1:0");
@@ -15,13 +15,13 @@ fn server(limits: Limits) -> UdpServer {
     server
 }
 
-/// Sends `ASKED` packets, and sees that a burst of them is answered, and besides only what the rate
-/// allows for the time that passes. Gives how many are met with silence.
+/// Sends `SENT` packets. Checks that the burst is answered, and beyond it only what the rate allows
+/// for the time that has passed. Returns how many were ignored.
 fn flood(client: &UdpClient, packet: &[u8]) -> u64 {
     let start = Instant::now();
-    let silent = (0..ASKED).filter(|_| client.is_ignored(packet)).count() as u32;
+    let silent = (0..SENT).filter(|_| client.is_ignored(packet)).count() as u32;
     let seconds = start.elapsed().as_secs() as u32 + 1;
-    assert!((RATE.burst..=RATE.burst + seconds).contains(&(ASKED - silent)), "{silent}");
+    assert!((RATE.burst..=RATE.burst + seconds).contains(&(SENT - silent)), "{silent}");
     silent.into()
 }
 
@@ -33,21 +33,21 @@ fn drops_and_counts_requests_over_the_rate() {
     let (id, other_id) = (client.connect(), other.connect());
     let announces = flood(&client, &announce(id, LEECHER));
     let scrapes = flood(&client, &scrape(id, &[HASH]));
-    // An action that nobody knows counts as an announce.
-    let more = (0..ASKED).filter(|_| client.is_ignored(&head(id, 9, 1))).count() as u64;
+    // An unknown action counts as an announce.
+    let more = (0..SENT).filter(|_| client.is_ignored(&head(id, 9, 1))).count() as u64;
     assert!(more > 0);
     parse_announce(&other.request(&announce(other_id, LEECHER)));
     let counters = server.finish();
     assert_eq!(counters.drops[DropReason::RequestRate.index()], announces + scrapes + more);
     assert_eq!(counters.drops[DropReason::ConnectRate.index()], 0);
     assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], 0);
-    let asked = u64::from(ASKED);
+    let asked = u64::from(SENT);
     assert_eq!(counters.requests[0][1..3], [asked + 1, asked]);
     assert_eq!(counters.responses[0][1..3], [asked - announces + 1, asked - scrapes]);
 }
 
-/// Forged connects, and packets with bad ids, cost the one whose address is forged nothing that it
-/// has a connection id for.
+/// Forged connects and packets with bad connection ids must not use up the quota that the owner of
+/// the forged address has with its own connection id.
 #[test]
 fn charges_unverified_packets_to_no_client() {
     let (tracker, registry) = (tracker(false), MetricsRegistry::default());
@@ -72,7 +72,7 @@ fn charges_unverified_packets_to_no_client() {
     assert_eq!(counters.drops[DropReason::RequestRate.index()], 0);
 }
 
-/// Who floods is dropped by the kernel, and nobody else is.
+/// The kernel drops the packets of a flooding source, and of no other.
 #[cfg(target_os = "linux")]
 #[test]
 fn drops_flooding_sources_in_the_kernel() {
@@ -87,13 +87,13 @@ fn drops_flooding_sources_in_the_kernel() {
             flooder.socket.send(&announce(id, LEECHER)).unwrap();
         }
         flooder.socket.send(&connect(4)).unwrap();
-        // One worker answers in order, so what was due to the flooder has come before this.
+        // A worker answers in order: replies to the flooder have been sent before this one.
         other.connect();
         std::iter::from_fn(|| flooder.socket.recv(&mut [0; 2048]).ok()).any(|len| len == 16)
     };
     let start = Instant::now();
     while is_answered() {
-        assert!(start.elapsed() < Duration::from_secs(60), "it goes on for ever");
+        assert!(start.elapsed() < Duration::from_secs(60), "the server does not close");
     }
     parse_announce(&other.request(&announce(other_id, LEECHER)));
     let counters = server.finish();
@@ -114,19 +114,19 @@ fn refuses_early_announces_without_news() {
     let is_refused =
         |say| is_error(&client.request(&announce(id, say)), Refusal::TooSoon { wait_min: 0 });
     assert!(is_refused(again) && is_refused(again));
-    // News are welcome: that it has started anew, that it is done, even without an event, or leaves.
+    // Announces with news are accepted: started, completed (also without the event), stopped.
     assert!(!is_refused(LEECHER) && is_refused(again));
     assert!(!is_refused(AnnounceFields { event: 1, ..again }));
-    assert!(!is_refused(again) && is_refused(again), "it is a leecher again");
+    assert!(!is_refused(again) && is_refused(again), "the change back to leecher is news");
     assert!(
         !is_refused(AnnounceFields { left: 0, ..again })
             && is_refused(AnnounceFields { left: 0, ..again })
     );
-    assert!(!is_refused(AnnounceFields { port: 6882, ..again }), "another peer");
+    assert!(!is_refused(AnnounceFields { port: 6882, ..again }), "another port is another peer");
     assert_eq!(
         parse_announce(&client.request(&announce(id, AnnounceFields { event: 3, ..again }))).0,
         1
     );
-    assert!(!is_refused(again) && is_refused(again), "it had left");
+    assert!(!is_refused(again) && is_refused(again), "the peer had left");
     assert_eq!(server.finish().refusals[Refusal::TooSoon { wait_min: 0 }.index()], 6);
 }

@@ -1,4 +1,4 @@
-//! How connections end.
+//! Ends of connections.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn removes_a_client_from_all_torrents_when_it_leaves() {
                 client.send(&frame);
                 assert!(client.client.receive_rest().ends_with(&[0x88, 2, 3, 0xe9]));
             }
-            // Half closed, and with a reset, since something is unread.
+            // Half closed; and closed with unread data, which is a reset.
             1 => client.client.0.stream.shutdown(std::net::Shutdown::Write).unwrap(),
             _ => drop(client),
         }

@@ -1,4 +1,4 @@
-//! Clients that do what they should not.
+//! Malformed input, and clients that read or write too slowly or too much.
 
 use std::io::Write;
 
@@ -42,7 +42,7 @@ fn delivers_the_close_frame_although_more_data_arrives() {
     let mut client = server.web_client();
     let mut sender = client.client.0.stream.try_clone().unwrap();
     let sending = std::thread::spawn(move || {
-        // As long as it is taken: the server stops reading, or closes.
+        // The write fails when the server closes.
         let _ = sender.write_all(&[0xff; 10_000_000]);
     });
     assert_eq!(client.receive(), Received::Close(Some(1002)));
@@ -100,7 +100,7 @@ fn closes_clients_that_do_not_read_and_serves_others() {
     let mut busy = server.web_client();
     busy.announce(&leecher(2));
     busy.receive();
-    // What the kernel takes for the lazy one is a few megabytes.
+    // The socket buffers of the client that does not read hold a few megabytes.
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
     let offer = Offer { id: offer_id(1), json: &json };
     let announce = Announce { offers: [offer].into_iter().collect(), ..leecher(2) };
@@ -167,7 +167,7 @@ fn slows_down_floods_of_frames_and_serves_others() {
     for _ in 0..25 {
         assert_eq!(flooding.receive(), Received::Pong(b"x".into()));
     }
-    // 25 of 10 in a second: at least one second has passed on the server's clock.
+    // 25 messages at 10 a second: the server's clock has advanced by a second at least.
     assert!(before.elapsed() >= Duration::from_millis(500));
     let mut good = server.web_client();
     assert_eq!(good.join(1), announced(0, 1));

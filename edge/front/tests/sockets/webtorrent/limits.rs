@@ -1,4 +1,4 @@
-//! Clients that ask for more than they may, or hold more connections.
+//! Rate limits and connection limits.
 
 use tracker::{Limits, Rate};
 
@@ -101,10 +101,10 @@ fn refuses_early_announces_and_keeps_the_connection() {
     let too_soon = Received::Failure(Refusal::TooSoon { wait_min: 0 }.text().into());
     assert_eq!(again(&mut client), announced(0, 1));
     assert_eq!([again(&mut client), again(&mut client)], [too_soon.clone(), too_soon]);
-    assert_eq!(client.join(1), announced(0, 1), "it has started anew");
+    assert_eq!(client.join(1), announced(0, 1), "`started` is news");
     client.announce(&Announce { event: Event::Completed, left: Some(0), ..leecher(1) });
     assert_eq!(client.receive(), announced(1, 0));
-    // Whoever comes by another connection is another.
+    // Another connection is another peer.
     assert_eq!(again(&mut server.web_client()), announced(1, 1));
     assert_eq!(server.finish(Protocol::Ws).refusals[Refusal::TooSoon { wait_min: 0 }.index()], 2);
 }

@@ -1,4 +1,4 @@
-//! WebSockets at a private door, and of those who are banned.
+//! WebSockets at a private listener, and of banned clients.
 
 use super::*;
 use tracker::{BanReason, BanRules, IpPrefix, KeyId, KeyRules, KeyTotals};
@@ -107,7 +107,7 @@ fn bans_clients_that_send_malformed_messages() {
     let server = HttpServer::start();
     let rules = BanRules { malformed_per_min: 3, time_s: 60, ..BanRules::default() };
     server.tracker.bans().set_rules(rules);
-    // A minute may begin on the way.
+    // A new minute may begin meanwhile, and the count with it.
     for _ in 0..8 {
         let mut client = server.web_client();
         client.send_text("no JSON");

@@ -1,4 +1,4 @@
-//! Offers, answers, figures.
+//! Offers, answers and scrapes.
 
 use super::*;
 use types::NumWant;
@@ -51,7 +51,7 @@ fn sends_each_offer_to_another_peer() {
         while let Received::Offer { id, .. } = client.receive() {
             own.push(id.0[0]);
         }
-        assert!(own.len() <= 2, "one of each announce at most");
+        assert!(own.len() <= 2, "a peer gets one offer of an announce at most");
         given.extend(own);
     }
     given.sort_unstable();
@@ -81,7 +81,8 @@ fn relays_one_answer_per_offer_from_its_receiver_only() {
     offerer.announce(&offering(2, 1));
     offerer.receive();
     offered.receive();
-    // Somebody else, by whatever name; an offer that was not made; under another name.
+    // From another connection, under its own peer id and under that of the receiver; then for an
+    // unknown offer, to an unknown peer, and under another peer id.
     stranger.join(3);
     stranger.answer(3, 2, offer_id(1));
     stranger.answer(1, 2, offer_id(1));
@@ -109,7 +110,7 @@ fn drops_answers_to_peers_that_have_left() {
     offered.receive();
     drop(offerer);
     server.wait_for_web_peers(1);
-    // Another one takes the place, but is not meant.
+    // Another client takes the slot, and must not get the answer.
     let mut other = server.web_client();
     other.join(3);
     offered.answer(1, 2, offer_id(1));
@@ -132,7 +133,7 @@ fn counts_stopped_and_completed_events() {
     assert_eq!(client.receive(), announced(0, 0));
     let counts = server.counts();
     assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (0, 0, 1));
-    // An unknown rest is no seeder.
+    // Without `left`, a peer counts as a leecher.
     client.send_text(
         r#"{"action":"announce","info_hash":"hhhhhhhhhhhhhhhhhhhh","peer_id":"bbbbbbbbbbbbbbbbbbbb","left":null}"#,
     );
@@ -147,7 +148,7 @@ fn serves_several_torrents_and_peer_ids_on_one_connection() {
     let mut client = server.web_client();
     client.join(1);
     assert_eq!(client.join(2), announced(0, 2));
-    // Two clients of one page share a connection: they may well meet.
+    // Two clients of one page share a connection, and may be introduced to each other.
     client.announce(&offering(1, 3));
     assert_eq!(client.receive(), announced(0, 2));
     let offer = Received::Offer { from: peer_id(1), id: offer_id(1), json: OFFER.into() };
@@ -167,7 +168,7 @@ fn tells_peers_with_the_same_id_apart_by_connection() {
     assert_eq!(two.receive(), announced(0, 1));
     two.announce(&offering(2, 1));
     two.receive();
-    assert!(matches!(one.receive(), Received::Offer { .. }), "it is still there");
+    assert!(matches!(one.receive(), Received::Offer { .. }), "the other peer is still there");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! From HTTP to WebSocket.
+//! Upgrades from HTTP to WebSocket.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn request(target: &str, headers: &str) -> String {
     )
 }
 
-/// The status of the answer to a request on a connection of its own.
+/// Returns the status of the response to a request on a connection of its own.
 fn status(server: &HttpServer, request: &str) -> u16 {
     server.client().send(request).receive_head().status
 }
@@ -40,7 +40,7 @@ fn accepts_frames_with_the_upgrade_request() {
     client.send(&bytes);
     let mut first = WebClient::expect_upgrade(client);
     assert_eq!(first.receive(), announced(0, 1));
-    // On a connection that was kept; one by one.
+    // Behind another request on the same connection, byte by byte.
     let mut client = server.client();
     assert_eq!(client.request("GET /none HTTP/1.1\r\n\r\n").status, 404);
     for byte in &bytes {
