@@ -23,11 +23,11 @@ fn client(peer: &str, headers: &str) -> String {
 }
 
 /// A connection of a trusted proxy that has sent `input`.
-fn greeted(input: &[u8]) -> (Caller, Heard) {
+fn after_input(input: &[u8]) -> (Caller, Heard) {
     let proxies = trusted();
     let mut caller = Caller::new([10, 0, 0, 1].into(), || None, Some(&proxies));
-    let heard = caller.hear(input);
-    (caller, heard)
+    let received = caller.hear(input);
+    (caller, received)
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn reads_only_the_configured_header() {
 fn ignores_proxy_headers_of_untrusted_addresses_and_where_off() {
     let header = b"PROXY TCP4 5.6.7.8 198.51.100.2 4711 443\r\n";
     let proxies = trusted();
-    for (peer, due) in [("1.2.3.4", Some(&proxies)), ("10.0.0.1", None)] {
-        let mut caller = Caller::new(peer.parse().unwrap(), || None, due);
+    for (peer, expected) in [("1.2.3.4", Some(&proxies)), ("10.0.0.1", None)] {
+        let mut caller = Caller::new(peer.parse().unwrap(), || None, expected);
         assert_eq!(caller.hear(header), Heard::All(0));
         assert_eq!(caller.ip().to_string(), peer);
     }
@@ -87,7 +87,7 @@ fn ignores_proxy_headers_of_untrusted_addresses_and_where_off() {
 #[test]
 fn requires_a_proxy_header_of_trusted_proxies() {
     for input in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), b"\x16\x03\x01", b"PROXY TCP9 1\r\n"] {
-        assert_eq!(greeted(input).1, Heard::Nonsense);
+        assert_eq!(after_input(input).1, Heard::Nonsense);
     }
 }
 
@@ -96,11 +96,11 @@ fn takes_one_proxy_header_per_connection() {
     let text = b"PROXY TCP4 5.6.7.8 198.51.100.2 4711 443\r\nPROXY TCP4 9.9.9.9 1.1.1.1 1 1\r\n";
     let len = 42;
     for cut in 0..len {
-        let (caller, heard) = greeted(&text[..cut]);
-        assert_eq!((caller.ip().to_string().as_str(), heard), ("10.0.0.1", Heard::Part));
+        let (caller, received) = after_input(&text[..cut]);
+        assert_eq!((caller.ip().to_string().as_str(), received), ("10.0.0.1", Heard::Part));
     }
-    let (mut caller, heard) = greeted(text);
-    assert_eq!((caller.ip().to_string().as_str(), heard), ("5.6.7.8", Heard::All(len)));
+    let (mut caller, received) = after_input(text);
+    assert_eq!((caller.ip().to_string().as_str(), received), ("5.6.7.8", Heard::All(len)));
     assert_eq!(caller.hear(&text[len..]), Heard::All(0));
     // The named client is no trusted proxy, so its forwarding headers are ignored.
     let header = "X-Forwarded-For: 9.9.9.9\r\n";
@@ -111,8 +111,8 @@ fn takes_one_proxy_header_per_connection() {
 fn reads_forwarding_headers_behind_a_proxy_header() {
     let header = "X-Forwarded-For: 9.9.9.9, 5.6.7.8\r\n";
     let of = |input: &[u8]| {
-        let (caller, heard) = greeted(input);
-        assert!(matches!(heard, Heard::All(16..)));
+        let (caller, received) = after_input(input);
+        assert!(matches!(received, Heard::All(16..)));
         client_of(&caller, ForwardedHeader::XForwardedFor, header)
     };
     // The named client is another trusted proxy.
@@ -137,6 +137,6 @@ fn looks_up_the_local_address_only_for_private_clients() {
     assert!(!Caller::new([8, 8, 8, 8].into(), unasked, None).via_local_address);
     assert!(Caller::new([127, 0, 0, 1].into(), unasked, None).via_local_address);
     // The PROXY header has the address that its client connected to.
-    assert!(greeted(b"PROXY TCP4 192.168.0.9 192.168.0.1 1 1\r\n").0.via_local_address);
-    assert!(!greeted(b"PROXY TCP4 192.168.0.9 8.8.8.8 1 1\r\n").0.via_local_address);
+    assert!(after_input(b"PROXY TCP4 192.168.0.9 192.168.0.1 1 1\r\n").0.via_local_address);
+    assert!(!after_input(b"PROXY TCP4 192.168.0.9 8.8.8.8 1 1\r\n").0.via_local_address);
 }

@@ -62,8 +62,8 @@ fn introduces_peers_over_both_families() {
         let done = AnnounceFields { left: 0, event: 1, ..leecher };
         assert_eq!(parse_announce(&second.request(&announce(id, done))).1, 2);
         let reply = first.request(&scrape(id, &[HASH, [0; 20], HASH]));
-        let figures: Vec<u32> = (0..reply.len() / 4).map(|at| u32_at(&reply, 4 * at)).collect();
-        assert_eq!(figures, [SCRAPE, 8, 2, 1, 0, 0, 0, 0, 2, 1, 0]);
+        let counts: Vec<u32> = (0..reply.len() / 4).map(|at| u32_at(&reply, 4 * at)).collect();
+        assert_eq!(counts, [SCRAPE, 8, 2, 1, 0, 0, 0, 0, 2, 1, 0]);
 
         let stopped = AnnounceFields { event: 3, ..seeder };
         assert_eq!(parse_announce(&first.request(&announce(id, stopped))), (0, 1, &[][..]));
@@ -151,18 +151,20 @@ fn ignores_connection_ids_of_other_addresses() {
         let neighbour = UdpClient::new(own, &server);
         parse_announce(&neighbour.request(&announce(id, LEECHER)));
         // IPv6 has only one loopback address: the connection id of another is made by hand.
-        let (thief, stolen) = if other.is_empty() {
-            let elsewhere = "2001:db8::1".parse().unwrap();
+        let (other_client, foreign_id) = if other.is_empty() {
+            let address = "2001:db8::1".parse().unwrap();
             (
                 UdpClient::new(own, &server),
-                server.tracker.view(Tick(0)).issue_connection_id(elsewhere),
+                server.tracker.view(Tick(0)).issue_connection_id(address),
             )
         } else {
             (UdpClient::new(other, &server), id)
         };
-        assert!(thief.is_ignored(&announce(stolen, LEECHER)));
-        assert!(thief.is_ignored(&scrape(stolen, &[HASH])));
-        assert!(thief.is_ignored(&announce(stolen, AnnounceFields { port: 0, ..LEECHER })));
+        assert!(other_client.is_ignored(&announce(foreign_id, LEECHER)));
+        assert!(other_client.is_ignored(&scrape(foreign_id, &[HASH])));
+        assert!(
+            other_client.is_ignored(&announce(foreign_id, AnnounceFields { port: 0, ..LEECHER }))
+        );
         for guess in [0, 1, u64::MAX, id.swap_bytes(), 0x417_2710_1980] {
             assert!(client.is_ignored(&announce(guess, LEECHER)), "{guess:x}");
         }
@@ -255,8 +257,8 @@ fn cuts_scrapes_to_one_datagram_and_drops_oversize_requests() {
     let server = UdpServer::start("127.0.0.1:0");
     let client = UdpClient::new("127.0.0.1", &server);
     let id = client.connect();
-    for (asked, given) in [(1, 1), (74, 74), (122, 122), (125, 122)] {
-        assert_eq!(client.request(&scrape(id, &vec![HASH; asked])).len(), 8 + 12 * given);
+    for (requested, returned) in [(1, 1), (74, 74), (122, 122), (125, 122)] {
+        assert_eq!(client.request(&scrape(id, &vec![HASH; requested])).len(), 8 + 12 * returned);
     }
     let oversize = scrape(id, &[HASH; 140]);
     assert!(oversize.len() > limits::UDP_REQUEST_MAX);

@@ -129,10 +129,13 @@ fn tells_early_announces_when_to_retry() {
     let mut client = server.client();
     let reason = Refusal::TooSoon { wait_min: 0 }.text();
     let refusal = format!("d14:failure reason{}:{reason}8:retry ini15ee", reason.len());
-    let mut ask = |more: &str| client.request(get(&announce(1, more), "")).text();
-    assert!(ask("").contains("8:complete"));
-    assert_eq!([ask(""), ask("")], [refusal.clone(), refusal]);
-    assert!(ask("&event=started").contains("8:complete"));
-    assert!(ask("&event=paused").contains("8:complete"), "the change to partial seed is news");
+    let mut announce_again = |more: &str| client.request(get(&announce(1, more), "")).text();
+    assert!(announce_again("").contains("8:complete"));
+    assert_eq!([announce_again(""), announce_again("")], [refusal.clone(), refusal]);
+    assert!(announce_again("&event=started").contains("8:complete"));
+    assert!(
+        announce_again("&event=paused").contains("8:complete"),
+        "the change to partial seed is news"
+    );
     assert_eq!(server.finish(Protocol::Http).refusals[Refusal::TooSoon { wait_min: 0 }.index()], 2);
 }

@@ -36,8 +36,8 @@ fn forwarded(port: u16, by: &str) -> String {
 //= type=test
 #[test]
 fn takes_forwarded_addresses_from_trusted_proxies_only() {
-    let stranger = behind(&["10.0.0.0/8"]);
-    let response = stranger.client().request(forwarded(1, "192.0.2.9"));
+    let untrusted = behind(&["10.0.0.0/8"]);
+    let response = untrusted.client().request(forwarded(1, "192.0.2.9"));
     assert!(response.has(b"11:external ip4:\x7f\0\0\x01"), "{}", response.text());
     let proxy = behind(&["127.0.0.1"]);
     let mut connection = proxy.client();
@@ -59,11 +59,11 @@ fn sends_peers_of_both_families_in_one_response() {
     proxy.request(forwarded(2, "\"[2001:db8::2]:4711\""));
     let v6 = [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2];
     let expected = [b"5:peers6:".as_slice(), &[192, 0, 2, 1, 0, 1], b"6:peers618:", &v6, b"e"];
-    for asker in ["192.0.2.3", "2001:db8::3"] {
-        let response = proxy.request(forwarded(3, asker));
+    for client in ["192.0.2.3", "2001:db8::3"] {
+        let response = proxy.request(forwarded(3, client));
         assert!(response.body.ends_with(&expected.concat()), "{}", response.text());
         // Leave, so that the next client gets the same two peers.
-        let stop = get(&announce(3, "&event=stopped"), &format!("X-Forwarded-For: {asker}\r\n"));
+        let stop = get(&announce(3, "&event=stopped"), &format!("X-Forwarded-For: {client}\r\n"));
         assert_eq!(proxy.request(stop).status, 200);
     }
     let counters = server.finish(Protocol::Http);

@@ -45,8 +45,8 @@ fn answers_pipelined_requests_in_order() {
     }
     // 300 responses of 6 KB exceed the worker's output buffer and the socket's.
     let mut client = server.client();
-    let ask = |number: usize| get(&announce(1, &format!("&numwant={}", 900 + number % 90)), "");
-    client.send((0..300).map(ask).collect::<String>());
+    let request = |number: usize| get(&announce(1, &format!("&numwant={}", 900 + number % 90)), "");
+    client.send((0..300).map(request).collect::<String>());
     for number in 0..300 {
         let peers = format!("5:peers{}:", 6 * (900 + number % 90));
         let response = client.receive();
@@ -250,14 +250,15 @@ fn sends_peer_dictionaries_only_if_configured() {
     for server in [&plain, &dict] {
         server.client().request(get(&announce(6881, ""), ""));
     }
-    let ask = |server: &HttpServer, more| server.client().request(get(&announce(6882, more), ""));
-    assert!(ask(&plain, "&compact=0").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
-    assert!(ask(&dict, "&compact=1").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
-    assert!(ask(&dict, "").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
+    let request =
+        |server: &HttpServer, more| server.client().request(get(&announce(6882, more), ""));
+    assert!(request(&plain, "&compact=0").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
+    assert!(request(&dict, "&compact=1").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
+    assert!(request(&dict, "").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
     let full = format!("5:peersld2:ip9:127.0.0.1{}4:porti6881eeee", id(6881));
-    let response = ask(&dict, "&compact=0");
+    let response = request(&dict, "&compact=0");
     assert!(response.text().ends_with(&full), "{}", response.text());
-    let response = ask(&dict, "&compact=0&no_peer_id=1");
+    let response = request(&dict, "&compact=0&no_peer_id=1");
     let short = "5:peersld2:ip9:127.0.0.14:porti6881eeee";
     assert!(response.text().ends_with(short), "{}", response.text());
 }

@@ -158,7 +158,7 @@ impl HttpServer {
 impl Drop for HttpServer {
     fn drop(&mut self) {
         self.stop.send_replace(true);
-        // A worker that has panicked has said so.
+        // A panic of a worker has been printed.
         self.workers.drain(..).for_each(|worker| drop(worker.join()));
     }
 }

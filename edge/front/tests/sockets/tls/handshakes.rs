@@ -9,7 +9,8 @@ use rustls::{ClientConfig, RootCertStore};
 use super::*;
 
 fn impatient() -> HttpOptions {
-    HttpOptions { head_timeout_s: 1, idle_timeout_s: 3600, ..HttpOptions::default() }
+    // Long enough for a handshake on a busy machine.
+    HttpOptions { head_timeout_s: 3, idle_timeout_s: 3600, ..HttpOptions::default() }
 }
 
 /// Returns a ClientHello.
@@ -48,8 +49,8 @@ fn closes_unfinished_handshakes_and_serves_others() {
     assert_eq!(good.request(announce(1, "")).status, 200);
     assert_eq!(server.tls_client().request(announce(2, "")).status, 200);
     for (number, stream) in held.into_iter().enumerate() {
-        let heard = read_all(stream);
-        assert_eq!(heard.is_empty(), number % 3 != 2, "{number}");
+        let received = read_all(stream);
+        assert_eq!(received.is_empty(), number % 3 != 2, "{number}");
     }
     assert_eq!(good.request(announce(1, "")).status, 200);
     let counters = server.finish(Protocol::Https);
@@ -122,9 +123,13 @@ fn answers_garbage_with_an_alert_and_counts_it() {
     {
         let mut stream = connect(server.tls_address.unwrap());
         stream.write_all(garbage).unwrap();
-        let heard = read_all(stream);
+        let received = read_all(stream);
         // An alert (21) with a payload of two bytes.
-        assert_eq!((heard[0], &heard[3..5]), (21, [0, 2].as_slice()), "{garbage:?}: {heard:?}");
+        assert_eq!(
+            (received[0], &received[3..5]),
+            (21, [0, 2].as_slice()),
+            "{garbage:?}: {received:?}"
+        );
     }
     assert_eq!(server.finish(Protocol::Https).drops[DropReason::BadTls.index()], 4);
 }

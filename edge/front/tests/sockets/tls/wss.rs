@@ -63,8 +63,8 @@ fn delivers_everything_to_a_client_that_reads_late() {
 #[test]
 fn closes_a_client_that_does_not_read_and_serves_others() {
     let server = with(WebOptions { unread_max: 64 * 1024, ..WebOptions::default() });
-    let (mut lazy, mut busy) = (connect(&server), connect(&server));
-    lazy.join(1);
+    let (mut slow, mut busy) = (connect(&server), connect(&server));
+    slow.join(1);
     busy.join(2);
     let json = large_offer();
     let deadline = Instant::now() + PATIENCE;

@@ -50,7 +50,7 @@ impl UdpClient {
     }
 
     /// Returns whether `packet`, sent by a trusted proxy as it stands, is ignored.
-    fn is_wrapped_ignored(&self, packet: &[u8]) -> bool {
+    fn is_ignored_unwrapped(&self, packet: &[u8]) -> bool {
         self.socket.send(packet).unwrap();
         let marker = 0xfeed_f00d;
         u32_at(&self.request_for("192.0.2.1", &connect(marker)), 4) == marker
@@ -95,8 +95,8 @@ fn binds_connection_ids_to_the_client_behind_a_proxy() {
     let proxy = UdpClient::new("127.0.0.1", &server);
     let id = proxy.connect_for("192.0.2.1");
     assert_ne!(id, proxy.connect_for("192.0.2.2"));
-    let stolen = [header("192.0.2.2"), announce(id, LEECHER)].concat();
-    assert!(proxy.is_wrapped_ignored(&stolen));
+    let foreign = [header("192.0.2.2"), announce(id, LEECHER)].concat();
+    assert!(proxy.is_ignored_unwrapped(&foreign));
     parse_announce(&proxy.request_for("192.0.2.1", &announce(id, LEECHER)));
     assert_eq!(server.finish().drops[DropReason::BadConnectionId.index()], 1);
 }
@@ -131,14 +131,14 @@ fn drops_unwrapped_datagrams_of_trusted_proxies() {
     let proxy = UdpClient::new("127.0.0.1", &server);
     let mut bad = 0;
     for packet in [connect(1), b"hello".to_vec(), header("192.0.2.1")[..37].to_vec(), vec![]] {
-        assert!(proxy.is_wrapped_ignored(&packet), "{packet:?}");
+        assert!(proxy.is_ignored_unwrapped(&packet), "{packet:?}");
         bad += 1;
     }
     // The usual checks apply to the wrapped packet.
-    assert!(proxy.is_wrapped_ignored(&header("192.0.2.1")));
-    assert!(proxy.is_wrapped_ignored(&[header("192.0.2.1"), head(1, CONNECT, 1)].concat()));
+    assert!(proxy.is_ignored_unwrapped(&header("192.0.2.1")));
+    assert!(proxy.is_ignored_unwrapped(&[header("192.0.2.1"), head(1, CONNECT, 1)].concat()));
     let oversize = [header("192.0.2.1"), vec![0; limits::UDP_REQUEST_MAX]].concat();
-    assert!(proxy.is_wrapped_ignored(&oversize));
+    assert!(proxy.is_ignored_unwrapped(&oversize));
     // Direct clients are still served.
     let direct = UdpClient::new("127.0.0.2", &server);
     parse_announce(&direct.request(&announce(direct.connect(), LEECHER)));
@@ -152,10 +152,10 @@ fn drops_unwrapped_datagrams_of_trusted_proxies() {
 #[test]
 fn drops_wrapped_datagrams_of_untrusted_addresses() {
     for server in [behind_proxy("127.0.0.1:0"), UdpServer::start("127.0.0.1:0")] {
-        let stranger = UdpClient::new("127.0.0.2", &server);
+        let untrusted = UdpClient::new("127.0.0.2", &server);
         for client in ["192.0.2.1", "2001:db8::1", "2001:db8:0:1::1", "2001:db8:0:2::"] {
-            for packet in [connect(1), announce(stranger.connect(), LEECHER)] {
-                assert!(stranger.is_ignored(&[header(client), packet].concat()), "{client}");
+            for packet in [connect(1), announce(untrusted.connect(), LEECHER)] {
+                assert!(untrusted.is_ignored(&[header(client), packet].concat()), "{client}");
             }
         }
         let counters = server.finish();
@@ -194,16 +194,16 @@ fn unverified_wrapped_bytes_out_never_exceed_bytes_in() {
 fn accepts_private_clients_that_reached_a_private_address() {
     let server = behind_proxy("127.0.0.1:0");
     let proxy = UdpClient::new("127.0.0.1", &server);
-    let ask = |client: &str, reached: &str| {
+    let is_refused = |client: &str, reached: &str| {
         let header = header_to(client, reached);
         let reply = proxy.request_behind(&header, &connect(77));
         let id = u64::from_be_bytes(reply[8..16].try_into().unwrap());
         is_error(&proxy.request_behind(&header, &announce(id, LEECHER)), Refusal::AddressNotPublic)
     };
-    assert!(ask("10.0.0.1", "8.8.8.8") && ask("fd00::1", "2606:4700::1"));
-    assert!(ask("0.0.0.0", "10.0.0.2") && ask("ff02::1", "fe80::1"));
-    assert!(!ask("10.0.0.1", "10.0.0.2") && !ask("9.9.9.9", "8.8.8.8"));
-    assert!(!ask("9.9.9.9", "10.0.0.2"));
+    assert!(is_refused("10.0.0.1", "8.8.8.8") && is_refused("fd00::1", "2606:4700::1"));
+    assert!(is_refused("0.0.0.0", "10.0.0.2") && is_refused("ff02::1", "fe80::1"));
+    assert!(!is_refused("10.0.0.1", "10.0.0.2") && !is_refused("9.9.9.9", "8.8.8.8"));
+    assert!(!is_refused("9.9.9.9", "10.0.0.2"));
     assert_eq!(server.finish().refusals[Refusal::AddressNotPublic.index()], 4);
 }
 

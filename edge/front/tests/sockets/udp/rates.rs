@@ -41,9 +41,9 @@ fn drops_and_counts_requests_over_the_rate() {
     assert_eq!(counters.drops[DropReason::RequestRate.index()], announces + scrapes + more);
     assert_eq!(counters.drops[DropReason::ConnectRate.index()], 0);
     assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], 0);
-    let asked = u64::from(SENT);
-    assert_eq!(counters.requests[0][1..3], [asked + 1, asked]);
-    assert_eq!(counters.responses[0][1..3], [asked - announces + 1, asked - scrapes]);
+    let requested = u64::from(SENT);
+    assert_eq!(counters.requests[0][1..3], [requested + 1, requested]);
+    assert_eq!(counters.responses[0][1..3], [requested - announces + 1, requested - scrapes]);
 }
 
 /// Forged connects and packets with bad connection ids must not use up the quota that the owner of

@@ -95,8 +95,8 @@ fn answers_malformed_messages_with_a_failure_reason() {
 fn closes_clients_that_do_not_read_and_serves_others() {
     let options = WebOptions { unread_max: 64 * 1024, ..WebOptions::default() };
     let server = HttpServer::web(options);
-    let mut lazy = server.web_client();
-    lazy.join(1);
+    let mut slow = server.web_client();
+    slow.join(1);
     let mut busy = server.web_client();
     busy.announce(&leecher(2));
     busy.receive();
@@ -110,7 +110,7 @@ fn closes_clients_that_do_not_read_and_serves_others() {
         assert!(matches!(busy.receive(), Received::Announced { .. }));
         assert!(Instant::now() < deadline);
     }
-    drop((lazy, busy));
+    drop((slow, busy));
     let counters = server.finish(Protocol::Ws);
     assert_eq!(counters.drops[DropReason::SlowReader.index()], 1);
 }
@@ -118,8 +118,8 @@ fn closes_clients_that_do_not_read_and_serves_others() {
 #[test]
 fn delivers_everything_to_clients_that_read_late() {
     let server = HttpServer::web(WebOptions { unread_max: 64 << 20, ..WebOptions::default() });
-    let (mut lazy, mut busy) = (server.web_client(), server.web_client());
-    lazy.join(1);
+    let (mut slow, mut busy) = (server.web_client(), server.web_client());
+    slow.join(1);
     busy.join(2);
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
     let rounds = 200;
@@ -131,11 +131,11 @@ fn delivers_everything_to_clients_that_read_late() {
         assert_eq!(busy.receive(), announced(0, 2));
     }
     for round in 0..rounds {
-        let Received::Offer { id, json: heard, .. } = lazy.receive() else { panic!("{round}") };
+        let Received::Offer { id, json: received, .. } = slow.receive() else { panic!("{round}") };
         assert_eq!((id.0[0], id.0[1]), ((round >> 8) as u8, round as u8));
-        assert_eq!(heard.len(), json.len());
+        assert_eq!(received.len(), json.len());
     }
-    lazy.expect_nothing();
+    slow.expect_nothing();
 }
 
 #[test]

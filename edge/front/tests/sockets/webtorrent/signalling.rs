@@ -36,13 +36,13 @@ fn sends_each_offer_to_another_peer() {
     for (peer, client) in (1..).zip(&mut others) {
         client.join(peer);
     }
-    let mut asker = server.web_client();
-    asker.announce(&offering(99, 5));
-    assert_eq!(asker.receive(), announced(0, 10));
-    asker.announce(&Announce { want: NumWant::Peers(3), ..offering(99, 5) });
-    asker.receive();
-    asker.expect_nothing();
-    let mut given = Vec::new();
+    let mut offerer = server.web_client();
+    offerer.announce(&offering(99, 5));
+    assert_eq!(offerer.receive(), announced(0, 10));
+    offerer.announce(&Announce { want: NumWant::Peers(3), ..offering(99, 5) });
+    offerer.receive();
+    offerer.expect_nothing();
+    let mut returned = Vec::new();
     for client in &mut others {
         let mut frame = Vec::new();
         ws::client::ping(&mut frame, MASK, b"end");
@@ -52,10 +52,10 @@ fn sends_each_offer_to_another_peer() {
             own.push(id.0[0]);
         }
         assert!(own.len() <= 2, "a peer gets one offer of an announce at most");
-        given.extend(own);
+        returned.extend(own);
     }
-    given.sort_unstable();
-    assert_eq!(given, [1, 1, 2, 2, 3, 3, 4, 5]);
+    returned.sort_unstable();
+    assert_eq!(returned, [1, 1, 2, 2, 3, 3, 4, 5]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn relays_between_workers() {
 #[test]
 fn relays_one_answer_per_offer_from_its_receiver_only() {
     let server = HttpServer::start();
-    let (mut offerer, mut offered, mut stranger) =
+    let (mut offerer, mut offered, mut untrusted) =
         (server.web_client(), server.web_client(), server.web_client());
     offered.join(1);
     offerer.announce(&offering(2, 1));
@@ -83,10 +83,10 @@ fn relays_one_answer_per_offer_from_its_receiver_only() {
     offered.receive();
     // From another connection, under its own peer id and under that of the receiver; then for an
     // unknown offer, to an unknown peer, and under another peer id.
-    stranger.join(3);
-    stranger.answer(3, 2, offer_id(1));
-    stranger.answer(1, 2, offer_id(1));
-    stranger.expect_nothing();
+    untrusted.join(3);
+    untrusted.answer(3, 2, offer_id(1));
+    untrusted.answer(1, 2, offer_id(1));
+    untrusted.expect_nothing();
     offered.answer(1, 2, offer_id(2));
     offered.answer(1, 9, offer_id(1));
     offered.answer(9, 2, offer_id(1));
@@ -97,7 +97,7 @@ fn relays_one_answer_per_offer_from_its_receiver_only() {
     offered.expect_nothing();
     assert!(matches!(offerer.receive(), Received::Answer { .. }));
     offerer.expect_nothing();
-    drop((offerer, offered, stranger));
+    drop((offerer, offered, untrusted));
     assert_eq!(server.finish(Protocol::Ws).drops[DropReason::StrayAnswer.index()], 6);
 }
 
@@ -179,12 +179,12 @@ fn scrapes_one_several_and_repeated_torrents() {
     let file = WebScrapeEntry { info_hash: HASH, complete: 0, incomplete: 1, downloaded: 0 };
     let unknown = InfoHash([b'u'; 20]);
     let nothing = WebScrapeEntry { info_hash: unknown, incomplete: 0, ..file };
-    for (asked, files) in [
+    for (requested, files) in [
         (vec![HASH], vec![file]),
         (vec![unknown], vec![nothing]),
         (vec![HASH, unknown, HASH], vec![file, nothing]),
     ] {
-        client.scrape(&asked);
+        client.scrape(&requested);
         assert_eq!(client.receive(), Received::Scraped(files));
     }
     client.send_text(r#"{"action":"scrape"}"#);
