@@ -16,12 +16,13 @@ pub(crate) fn replay() -> Result<Tally> {
 }
 
 /// Searches for new inputs by cargo-fuzz on nightly, for a minute unless told otherwise. The committed
-/// corpus is where it starts from; what it finds interesting stays in `fuzz/target`.
+/// corpus is where it starts from; what it finds interesting stays in `fuzz/target`. No test depends
+/// on it, so the nightly toolchain is not pinned.
 pub(crate) fn search(target: &str, seconds: Option<u32>) -> Result<()> {
     if output(command(&["cargo", "+nightly", "fuzz", "--version"])).is_err() {
         bail!(
             "fuzzing needs a nightly toolchain and cargo-fuzz: \
-             rustup toolchain install nightly && cargo install cargo-fuzz"
+             rustup toolchain install nightly && cargo install cargo-fuzz@0.13.2 --locked"
         );
     }
     let found = format!("fuzz/target/corpus/{target}");

@@ -21,7 +21,7 @@ mod suite;
 mod tidy;
 mod workspace;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
 
 const HELP: &str = "\
@@ -34,7 +34,8 @@ cargo xtask TASK
   tidy                   the rules that compilers do not know: lengths, arrows, bans, links, leftovers
   spec                   which requirements of spec/ are met, tested, excepted
   clients [NAME...]      real clients transfer a torrent over the tracker; no name: all of them
-  api                    schemathesis tries the management API against its OpenAPI document
+  api [SEED...]          schemathesis tries the management API against its OpenAPI document; no
+                         seed: three of them
   crash [TIMES]          kills a tracker while it is written to (50 times), and what that has cost
   bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close, https,
                          https-handshake, ws, wss, ws-idle, wss-idle
@@ -70,7 +71,11 @@ fn run(words: &[&str]) -> Result<()> {
         ["tidy"] => suite::run(suite::TIDY),
         ["spec"] => suite::run(suite::SPEC),
         ["clients", names @ ..] => clients::run(names).and_then(|tally| tally.verdict()),
-        ["api"] => api::try_everything().and_then(|tally| tally.verdict()),
+        ["api", seeds @ ..] => {
+            let seeds: Result<Vec<u64>, _> = seeds.iter().map(|seed| seed.parse()).collect();
+            let seeds = seeds.context("expected `api [SEED...]` with whole numbers")?;
+            api::try_everything(&seeds).and_then(|tally| tally.verdict())
+        }
         ["crash"] => crash::run(50).and_then(|tally| tally.verdict()),
         ["crash", times] => crash::run(times.parse()?).and_then(|tally| tally.verdict()),
         // Not for hands: what `clients` starts inside a network namespace, once for every case.

@@ -8,7 +8,10 @@ use crate::workspace::root;
 use anyhow::{Context, Result, bail};
 use std::fs;
 
-/// Debian packages, each with what needs it.
+/// Debian packages, each with what needs it. Not pinned: a Debian release keeps one version of a
+/// package and removes older builds, so a pinned version could soon not be installed. Everything
+/// else that the tests install has an exact version: npm's clients and the Python packages by a
+/// committed list, pebble by its tag, crates by `Cargo.lock`.
 const PACKAGES: &[(&str, &str)] = &[
     ("aria2", "real-client tests"),
     ("transmission-cli", "real-client tests"),

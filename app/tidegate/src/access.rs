@@ -1,4 +1,4 @@
-//! Access lists and users' keys from files: read at the start, on SIGHUP, and when they change.
+//! Access lists and users' keys from files: read at startup, on SIGHUP, and when the files change.
 
 mod user_keys;
 
@@ -18,7 +18,7 @@ use crate::config::Config;
 
 pub(crate) use user_keys::FileKeys;
 
-/// What the files say.
+/// The contents of the files.
 pub(crate) struct AccessFiles {
     listener_policies: Vec<ListenerPolicy>,
     keys: Vec<UserKey>,
@@ -32,44 +32,44 @@ pub(crate) fn read(config: &Config) -> Result<AccessFiles> {
     })
 }
 
-/// The doors of `config`, with their lists. Those that a mode does not use are not read, and others
-/// once, however many doors they are for.
+/// Reads the lists of every listener policy. Lists that a mode does not use are not read; a file used by
+/// several policies is read once.
 fn read_policies(config: &Config) -> Result<Vec<ListenerPolicy>> {
     let mut known: BTreeMap<&Path, Arc<HashList>> = BTreeMap::new();
     let mut listener_policies = Vec::new();
-    for listener_policy in &config.listener_policies {
-        let mut lists = AccessLists { mode: listener_policy.mode, ..AccessLists::default() };
-        for (wanted, path, list) in [
-            (listener_policy.uses_allow(), listener_policy.allow.as_path(), &mut lists.allow),
-            (listener_policy.uses_deny(), listener_policy.deny.as_path(), &mut lists.deny),
+    for policy in &config.listener_policies {
+        let mut lists = AccessLists { mode: policy.mode, ..AccessLists::default() };
+        for (key, is_used, path, list) in [
+            ("access.allow", policy.uses_allow(), policy.allow.as_path(), &mut lists.allow),
+            ("access.deny", policy.uses_deny(), policy.deny.as_path(), &mut lists.deny),
         ] {
-            if !wanted || path.as_os_str().is_empty() {
+            if !is_used || path.as_os_str().is_empty() {
                 continue;
             }
             if !known.contains_key(path) {
-                known.insert(path, Arc::new(read_list(path)?));
+                known.insert(path, Arc::new(read_list(path).context(key)?));
             }
             list.clone_from(&known[path]);
         }
         listener_policies.push(ListenerPolicy {
             lists,
-            private_addresses: listener_policy.private_addresses,
-            private: listener_policy.private,
-            clients: listener_policy.clients.clone(),
+            private_addresses: policy.private_addresses,
+            private: policy.private,
+            clients: policy.clients.clone(),
         });
     }
     Ok(listener_policies)
 }
 
 impl AccessFiles {
-    /// Puts it in force.
+    /// Applies lists and keys.
     pub(crate) fn apply(self, tracker: &Tracker, users: &mut FileKeys) {
-        // Keys first: no door asks for one that is not there yet.
+        // Keys first, so that no private listener refuses a key that is about to be added.
         users.replace(tracker.passkeys(), &self.keys);
         tracker.listener_policies().replace(self.listener_policies);
     }
 
-    /// How many entries there are, each list counted once.
+    /// Returns the numbers of entries, counting each list once.
     pub(crate) fn summary(&self) -> String {
         let count = |list: fn(&ListenerPolicy) -> &Arc<HashList>| -> usize {
             let lists: BTreeMap<_, _> = self
@@ -100,7 +100,7 @@ pub(crate) struct FileWatcher {
     seen: Vec<(PathBuf, Option<FileState>)>,
 }
 
-/// What tells one content of a file from another. Follows links, so that swapping one is noticed.
+/// Distinguishes versions of a file. Follows links, so that a changed link is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileState {
     modified: Option<SystemTime>,
@@ -109,18 +109,18 @@ struct FileState {
 }
 
 impl FileWatcher {
-    /// Watches the lists of `config` from now on, as they are now.
+    /// Watches the files of `config` from their present state on.
     pub(crate) fn new(config: &Config) -> Self {
         Self::of(config.files())
     }
 
-    /// Watches files from now on, as they are now.
+    /// Watches files from their present state on.
     pub(crate) fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
         Self { seen: paths.map(|path| (path.to_owned(), file_state(path))).collect() }
     }
 
-    /// Whether any file has changed since the last look. One that is gone for the moment, because
-    /// somebody is replacing it, has not.
+    /// Returns whether any file has changed since the last call. A missing file, which may be about to be
+    /// replaced, has not.
     pub(crate) fn has_changed(&mut self) -> bool {
         let mut changed = false;
         for (path, seen) in &mut self.seen {

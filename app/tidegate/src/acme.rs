@@ -1,15 +1,15 @@
-//! Certificates from an ACME authority (RFC 8555): obtained, kept, renewed in time.
+//! Obtains certificates from an ACME authority (RFC 8555), saves them, and renews them in time.
 //!
 //! ```text
-//!  cache ─▶ Keeper ─ is one due? ─▶ order ─▶ ACME server ─▶ a look at acme-tls/1 or at port 80
-//!    ▲         │                      │                                  ▲
-//!    │         └▶ net::tls::Certificates ◀── challenge ──┴▶ front::http::Challenges
+//!  cache ─▶ Renewer ─ due? ──▶ order ─▶ ACME server ─▶ connects to acme-tls/1 or to port 80
+//!    ▲         │                   │                                  ▲
+//!    │         └▶ net::tls::Certificates ◀ challenge ┴▶ front::http::Challenges
 //!    └──────────── account, certificates, keys ──────────┘
 //! ```
 //!
-//! All of it happens on a thread of its own, which no announce waits for. Each host has a certificate
-//! of its own, so that one that fails takes no other with it. [`schedule`] says when to try, [`order`]
-//! how, [`cache`] what is left of it.
+//! All of it happens on a separate thread, which no announce waits for. Each host has its own
+//! certificate, so that a failure affects only that host. [`schedule`] decides when to renew, [`order`]
+//! obtains a certificate, and [`cache`] saves it.
 
 pub(crate) mod cache;
 mod client;
@@ -39,25 +39,25 @@ use client::Client;
 use order::{Authority, Failure, Obtained};
 use schedule::{Backoff, FailureScope, Now, Schedule, validity};
 
-/// The longest sleep: so soon a jump of the clock, or the end of the process that renewed, is noticed.
+/// The longest sleep. A jump of the clock, or the end of the process that renews, is noticed after it.
 const WAKE_PERIOD: Duration = Duration::from_secs(60);
-/// The same while another process renews, whose certificates are wanted soon.
+/// The sleep while another process renews: its certificates should be used soon.
 const FOLLOWER_PERIOD: Duration = Duration::from_secs(2);
-/// How often the server is asked when to renew: within these bounds, as it says.
+/// Bounds of how often the server is asked when to renew.
 const RENEWAL_INFO_PERIOD: [Duration; 2] =
     [Duration::from_secs(3600), Duration::from_secs(24 * 3600)];
 
-/// How mistakes about the cache are headed.
+/// Begins the messages about the cache.
 const CACHE_KEY: &str = "tls.acme.cache";
 
-/// Where certificates are put, and what is counted.
+/// Where certificates and responses to challenges are placed.
 #[derive(Clone)]
 pub(crate) struct CertStore {
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) challenges: Arc<Challenges>,
 }
 
-/// All that is wrong with what `config` asks for on this machine, without asking the server.
+/// Returns what is wrong with `[tls.acme]` on this machine, without contacting the server.
 pub(crate) fn check(config: &Config) -> Vec<String> {
     let Some(acme) = &config.acme else { return Vec::new() };
     let roots = client::roots(acme.ca.as_deref()).map(drop);
@@ -65,33 +65,34 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
     results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect()
 }
 
-/// Does what only root may, and sees that the rest can be done.
+/// Creates the cache's directory while the process is still root, and checks the file of roots.
 pub(crate) fn prepare(config: &Config) -> Result<()> {
     let Some(acme) = &config.acme else { return Ok(()) };
     client::roots(acme.ca.as_deref())?;
     cache::create_directory(CACHE_KEY, &acme.cache, future_owner(config))
 }
 
-/// Who will write to the cache, if it is not who starts.
+/// Returns the user that will write to the cache, if it is not the one that starts the process.
 pub(crate) fn future_owner(config: &Config) -> Option<Identity> {
     let becomes_another = process::is_root() && !config.user.is_empty();
-    // A user that is not there is found and told of elsewhere.
+    // A user that does not exist is reported elsewhere.
     becomes_another.then(|| Identity::find(&config.user, &config.group).ok()).flatten()
 }
 
-/// Puts the certificates that are kept in force, so that a restart serves them at once. An error means
-/// that the cache cannot be used.
+/// Loads saved certificates, so that a restart serves them at once.
+///
+/// Fails if the cache cannot be used.
 pub(crate) fn load(config: &Config, certificates: &Certificates) -> Result<()> {
     let Some(acme) = &config.acme else { return Ok(()) };
     let cache = Cache::open(acme)?;
-    // Without that nothing could be kept.
+    // Without the lock, nothing could be saved.
     drop(cache.lock()?);
-    let kept = acme.domains.iter().filter_map(|domain| cache.certificate(domain).ok()?);
-    certificates.replace_obtained(kept.collect());
+    let saved = acme.domains.iter().filter_map(|domain| cache.certificate(domain).ok()?);
+    certificates.replace_obtained(saved.collect());
     Ok(())
 }
 
-/// Keeps certificates as the latest of `configs` asks, on this thread until `stop` becomes true.
+/// Renews certificates on this thread, following the latest of `configs`, until `stop` becomes true.
 pub(crate) fn serve(
     store: &CertStore,
     metric_sources: &MetricSources,
@@ -105,18 +106,18 @@ pub(crate) fn serve(
             let config = configs.borrow_and_update().clone();
             tokio::select! {
                 () = run_renewer(config, store, metric_sources) => {}
-                // A sender that is gone will change nothing any more.
+                // Once the sender is gone, the configuration stays as it is.
                 Ok(()) = configs.changed() => {}
                 _ = &mut stopped => break,
             }
         }
     });
-    // A look-up of a name may still be waiting for its answer.
+    // Does not wait for name lookups in progress.
     runtime.shutdown_background();
     Ok(())
 }
 
-/// Keeps certificates for ever.
+/// Renews certificates until it is dropped.
 async fn run_renewer(
     config: Option<AcmeConfig>,
     store: &CertStore,
@@ -130,7 +131,7 @@ async fn run_renewer(
         match Renewer::new(config.clone(), store, &metric_sources.acme) {
             Ok(renewer) => break renewer,
             Err(error) => {
-                error!("no certificates are renewed: {error:#}");
+                error!("certificates cannot be renewed: {error:#}");
                 tokio::time::sleep(RENEWAL_INFO_PERIOD[0]).await;
             }
         }
@@ -141,15 +142,15 @@ async fn run_renewer(
     }
 }
 
-/// What is known of all hosts and the server.
+/// The state of all hosts and of the server.
 struct Renewer<'a> {
     authority: Arc<Authority>,
     attempts: &'a AcmeAttempts,
     hosts: Vec<Host>,
-    /// When the server as a whole is to be left alone.
+    /// The pause after failures of the server, for all hosts.
     backoff: Backoff,
     watcher: FileWatcher,
-    /// The right to renew, once we have it.
+    /// The right to renew, if this process has it.
     lock: Option<File>,
 }
 
@@ -158,8 +159,8 @@ struct Host {
     domain: String,
     certificate: Option<Certificate>,
     schedule: Schedule,
-    /// When the server is asked again whether to renew earlier.
-    update_renewal_info: Instant,
+    /// When to ask the server again whether to renew earlier.
+    renewal_info_at: Instant,
 }
 
 impl<'a> Renewer<'a> {
@@ -168,7 +169,7 @@ impl<'a> Renewer<'a> {
             domain: domain.clone(),
             certificate: None,
             schedule: Schedule::default(),
-            update_renewal_info: Instant::now(),
+            renewal_info_at: Instant::now(),
         };
         let hosts = config.domains.iter().map(host).collect();
         let authority = Authority {
@@ -190,17 +191,17 @@ impl<'a> Renewer<'a> {
         Ok(renewer)
     }
 
-    /// Does what is due, and gives how long to sleep then.
+    /// Renews what is due. Returns how long to sleep afterwards.
     async fn renew_due(&mut self) -> Duration {
         if self.lock.is_none() {
             self.lock = match self.authority.cache.lock() {
                 Ok(lock) => lock,
                 Err(error) => {
-                    error!("no certificates are renewed: {error:#}");
+                    error!("certificates cannot be renewed: {error:#}");
                     return RENEWAL_INFO_PERIOD[0];
                 }
             };
-            // What the other process has done, up to the last.
+            // Follow the process that renews, including its last change.
             if self.watcher.has_changed() {
                 self.read();
             }
@@ -221,24 +222,24 @@ impl<'a> Renewer<'a> {
         }
         let now = Now::read();
         let wait = self.hosts.iter().map(|host| host.schedule.wait(now)).min();
-        // A second, lest two clocks that disagree by a hair keep us awake.
-        let wait = wait.unwrap_or(WAKE_PERIOD).max(self.backoff.left(now.steady));
+        // At least a second, so that clocks that differ slightly cause no busy loop.
+        let wait = wait.unwrap_or(WAKE_PERIOD).max(self.backoff.left(now.monotonic));
         wait.clamp(Duration::from_secs(1), WAKE_PERIOD)
     }
 
-    /// Reads all certificates that are kept, and puts them in force.
+    /// Loads and publishes all saved certificates.
     fn read(&mut self) {
         let cache = &self.authority.cache;
         let paths: Vec<_> = self.hosts.iter().map(|host| cache.path(&host.domain)).collect();
         self.watcher = FileWatcher::of(paths.iter().map(PathBuf::as_path));
         for host in &mut self.hosts {
-            let kept = cache.certificate(&host.domain).unwrap_or_else(|error| {
-                warn!("obtaining another certificate, since {error:#}");
+            let saved = cache.certificate(&host.domain).unwrap_or_else(|error| {
+                warn!("cannot read a saved certificate, so another is obtained: {error:#}");
                 None
             });
-            if let Some(kept) = kept {
-                host.schedule.set_validity(validity(&kept), random_fraction());
-                host.certificate = Some(kept);
+            if let Some(saved) = saved {
+                host.schedule.set_validity(validity(&saved), random_fraction());
+                host.certificate = Some(saved);
             }
         }
         self.publish();
@@ -249,28 +250,28 @@ impl<'a> Renewer<'a> {
         self.authority.certificates.replace_obtained(certificates.collect());
     }
 
-    /// Asks the server now and then whether a certificate should be renewed early: it calls back
-    /// whole generations that way.
+    /// Asks the server from time to time whether to renew a certificate early, which is how it announces
+    /// mass revocations.
     async fn update_renewal_info(&mut self, at: usize) {
         let Some(host) = self.hosts.get_mut(at) else { return };
         let Some(certificate) = host.certificate.clone() else { return };
-        if host.update_renewal_info > Instant::now() {
+        if host.renewal_info_at > Instant::now() {
             return;
         }
         let authority = Arc::clone(&self.authority);
-        let asked = async move { authority.suggestion(&certificate, random_fraction()).await };
-        let again = match catch_panic(asked).await {
+        let query = async move { authority.suggestion(&certificate, random_fraction()).await };
+        let again = match catch_panic(query).await {
             Ok((suggested, again)) => {
                 host.schedule.suggest(suggested);
                 again.clamp(RENEWAL_INFO_PERIOD[0], RENEWAL_INFO_PERIOD[1])
             }
-            // Nothing is lost: it will be renewed in time all the same.
+            // The certificate is renewed in time anyway.
             Err(Failure { text, .. }) => {
-                debug!("{}: when to renew is not known: {text}", host.domain);
+                debug!(domain = host.domain, reason = text, "cannot get the server's renewal time");
                 RENEWAL_INFO_PERIOD[0]
             }
         };
-        host.update_renewal_info = Instant::now() + again;
+        host.renewal_info_at = Instant::now() + again;
     }
 
     async fn renew(&mut self, at: usize) {
@@ -284,11 +285,12 @@ impl<'a> Renewer<'a> {
             Ok(Obtained { certificate, save_error }) => {
                 self.attempts.obtained.fetch_add(1, Ordering::Relaxed);
                 if let Some(error) = save_error {
-                    error!("{}: a restart will need another certificate: {error}", host.domain);
+                    let domain = &host.domain;
+                    error!(domain, error, "cannot save the certificate: a restart needs another");
                 }
                 host.schedule.obtained(now, validity(&certificate), random_fraction());
                 host.certificate = Some(certificate);
-                host.update_renewal_info = now + RENEWAL_INFO_PERIOD[0];
+                host.renewal_info_at = now + RENEWAL_INFO_PERIOD[0];
                 self.backoff.reset();
                 self.publish();
             }
@@ -300,47 +302,49 @@ impl<'a> Renewer<'a> {
                 counter.fetch_add(1, Ordering::Relaxed);
                 let pause =
                     backoff.fail(now, failure.scope, failure.retry_after, random_fraction());
-                let left = host.left();
-                let text = failure.text;
-                warn!("{}: {left}: {text}; trying again in {}", host.domain, approximate(pause));
+                let (domain, status) = (&host.domain, host.status());
+                let (reason, retry_in) = (failure.text, approximate(pause));
+                warn!(domain, status, reason, retry_in, "cannot obtain a certificate");
             }
         }
     }
 }
 
 impl Host {
-    /// What is left to its clients, in words.
-    fn left(&self) -> String {
-        let Some(certificate) = &self.certificate else { return "no certificate yet".into() };
+    /// Describes the certificate that its clients get.
+    fn status(&self) -> String {
+        let Some(certificate) = &self.certificate else {
+            return "there is no certificate yet".into();
+        };
         match certificate.expires().duration_since(SystemTime::now()) {
             Ok(left) => {
-                format!("not renewed, and its certificate expires in {}", approximate(left))
+                format!("the current certificate expires in {}", approximate(left))
             }
-            Err(_) => "not renewed, and its certificate has EXPIRED".into(),
+            Err(_) => "the current certificate has EXPIRED".into(),
         }
     }
 }
 
-/// Does `work` in a task, so that even a panic is only a failure.
+/// Runs `work` in a task, so that a panic becomes a failure.
 async fn catch_panic<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    // Ends its task when this future is dropped.
+    // Aborts its task when this future is dropped.
     let mut tasks = JoinSet::new();
     tasks.spawn(work);
     let ended = tasks.join_next().await.transpose().ok().flatten();
     ended.unwrap_or_else(|| {
-        let text = "it panicked; the message stands above".into();
+        let text = "panicked (see the message above)".into();
         Err(Failure { scope: FailureScope::Server, text, retry_after: None })
     })
 }
 
-/// A number from 0 to 1 by chance. Without entropy nothing is spread, and all goes on.
+/// Returns a random number from 0 to 1, or 0.5 if the system has no entropy.
 fn random_fraction() -> f64 {
     getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX))
 }
 
-/// A time in words, about.
+/// Returns a duration in its largest fitting unit.
 fn approximate(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -356,16 +360,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_told_in_words() {
-        let told = [0, 119, 120, 7199, 7200, 172_799, 172_800]
+    fn rounds_durations() {
+        let texts = [0, 119, 120, 7199, 7200, 172_799, 172_800]
             .map(|s| approximate(Duration::from_secs(s)));
-        assert_eq!(told, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 days"]);
+        assert_eq!(texts, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 days"]);
     }
 
     #[test]
-    fn a_panic_is_a_failure() {
+    fn panic_becomes_failure() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let failed = runtime.block_on(catch_panic::<()>(async { panic!("a test's own") }));
+        let failed = runtime.block_on(catch_panic::<()>(async { panic!("of the test") }));
         assert_eq!(failed.unwrap_err().scope, FailureScope::Server);
         assert_eq!(runtime.block_on(catch_panic(async { Ok(7) })).unwrap(), 7);
     }

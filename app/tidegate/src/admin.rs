@@ -1,8 +1,8 @@
 //! `tidegate admin`: the management API from the command line.
 //!
-//! A command is one request, or a page after the other. What comes back is told as a table, or with
-//! `--json` as the API gives it, an object a line. What a command may say is known to the API alone:
-//! here is checked only what could not be asked for otherwise.
+//! A command is one request, or one per page. The response is printed as a table, or with `--json` as the
+//! API sends it, one object per line. The API validates what commands send; this module checks only
+//! what it needs to build the request.
 
 mod api;
 mod endpoint;
@@ -33,14 +33,14 @@ pub(crate) use event_stream::SseMessage;
 pub(crate) use table::{bytes, date, span};
 pub(crate) use torrents::Sort;
 
-/// Keys, lists, bans, tokens, torrents, peers, configuration and figures of a tracker that serves, over its
-/// management API (docs/api.md). The exit code is 0 if it is done, 1 if it is not, 2 if the command makes
-/// no sense.
+/// Manage a running tidegate over its API.
+///
+/// See docs/api.md for tokens and their permissions. Exit code: 0 = success, 1 = failure, 2 = invalid arguments.
 #[derive(Args)]
 pub(crate) struct Admin {
     #[command(flatten)]
     api_args: ApiArgs,
-    /// Print JSON objects as the API gives them, one a line.
+    /// Print the API's JSON objects, one per line.
     #[arg(long, global = true, help_heading = endpoint::HELP_HEADING)]
     json: bool,
     #[command(subcommand)]
@@ -49,53 +49,53 @@ pub(crate) struct Admin {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Users' keys for private listeners.
+    /// Manage users' keys for private trackers.
     #[command(subcommand)]
     Keys(rules::Keys),
-    /// Torrents that are allowed or denied.
+    /// Manage the lists of allowed and denied torrents.
     Lists(rules::Lists),
-    /// Networks that are not served.
+    /// Manage banned networks.
     #[command(subcommand)]
     Bans(rules::Bans),
-    /// Who may use the API, and for what.
+    /// Manage the tokens that give access to the API.
     #[command(subcommand)]
     Tokens(rules::Tokens),
-    /// Look at torrents; remove and freeze them.
+    /// List, show, remove and freeze torrents.
     #[command(subcommand)]
     Torrents(torrents::Torrents),
-    /// Find or remove the peers at an address.
+    /// Find or remove the peers at an IP address.
     #[command(subcommand)]
     Peers(torrents::Peers),
-    /// All figures: swarms, traffic, memory, records, process.
+    /// Show all statistics: swarms, traffic, memory, records, process.
     Stats,
-    /// What listens where, and what it has done.
+    /// List the listeners and their traffic.
     Listeners,
-    /// Which software announces, sampled.
+    /// List the client software that announces, from a sample.
     Clients,
-    /// Whether it serves: the exit code is 1 if it does not. Needs no token.
+    /// Show whether the tracker serves. Exit code 1 if it does not. Needs no token.
     Health,
-    /// What is configured, and where that comes from.
+    /// Show and change the configuration.
     #[command(subcommand)]
     Config(process::Config),
-    /// The log: its last lines, and how much is logged.
+    /// Show the log, and change its level.
     #[command(subcommand)]
     Log(process::Log),
-    /// Host names, and when their certificates end.
+    /// Show and reload the certificates.
     #[command(subcommand)]
     Certificates(process::Certificates),
-    /// Events that are posted to somebody.
+    /// Manage webhooks, which post events to a URL.
     #[command(subcommand)]
     Webhooks(events::Webhooks),
-    /// What happens, as it happens, a line each.
+    /// Print events as they happen, one per line.
     Events(events::Events),
 }
 
-/// Does what is asked for, with the configuration in `config` to find the API by.
+/// Runs the command. The configuration in `config` tells where the API is, unless the command does.
 pub(crate) fn run(admin: &Admin, config: Option<&Path>) -> ExitCode {
     exit(admin.run(config))
 }
 
-/// How a command ends that uses the API.
+/// Prints the error of a command that uses the API, and returns its exit code.
 pub(crate) fn exit(print_done: Result<(), ApiError>) -> ExitCode {
     cli::exit(match print_done {
         Ok(()) | Err(ApiError::OutputClosed) => Ok(true),
@@ -132,25 +132,25 @@ impl Admin {
     }
 }
 
-/// The API, and how its answers are told.
+/// The API, and how its responses are printed.
 struct Session {
     api: Api,
     json: bool,
 }
 
-/// A list that the API gives page by page.
+/// A list that the API returns page by page.
 struct Pages<'a> {
     path: &'a str,
-    /// With names and values that are escaped.
+    /// More of the query: `&name=value…`, escaped.
     query: String,
-    /// The name of the items on a page.
+    /// The member of a page that holds its items.
     of: &'a str,
-    /// On a page, at most.
+    /// Maximum number of items on a page.
     size: usize,
 }
 
 impl Session {
-    /// Prints what is for people, or in JSON what is for programs.
+    /// Prints `value` as text, or as JSON.
     fn print_value(
         &self,
         value: &Value,
@@ -159,7 +159,7 @@ impl Session {
         self.print(&if self.json { format!("{value}\n") } else { text(value) })
     }
 
-    /// The same of what has been done, of which the API says nothing.
+    /// Prints what has been done, unless JSON is wanted: the API's response is empty then.
     fn print_done(&self, text: impl Display) -> Result<(), ApiError> {
         if self.json { Ok(()) } else { self.print(&format_args!("{text}\n")) }
     }
@@ -168,19 +168,19 @@ impl Session {
         if cli::print(text)? { Ok(()) } else { Err(ApiError::OutputClosed) }
     }
 
-    /// Prints what comes of a request, a figure a line.
+    /// Prints the response to a request, one value per line.
     fn show(&self, request: &str, body: Option<&Value>) -> Result<(), ApiError> {
         self.print_value(&self.api.request(request, body)?, table::lines)
     }
 
-    /// Prints the items in a list, a row each, or a line.
+    /// Prints the items of a list, one row each.
     fn list(&self, request: &str, of: &str, columns: &'static [Column]) -> Result<(), ApiError> {
         let mut table = Table::new(columns);
         self.rows(&self.api.request(request, None)?, of, usize::MAX, &mut table)?;
         Ok(())
     }
 
-    /// The same, page after page, until there are so many.
+    /// Prints up to `limit` items of a list that has pages.
     fn pages(
         &self,
         pages: &Pages<'_>,
@@ -203,7 +203,7 @@ impl Session {
         }
     }
 
-    /// How many items a page had; `max` are printed at most.
+    /// Prints up to `max` items of a page. Returns how many there were.
     fn rows(
         &self,
         page: &Value,
@@ -211,7 +211,7 @@ impl Session {
         max: usize,
         table: &mut Table,
     ) -> Result<usize, ApiError> {
-        let items = page[of].as_array().map(Vec::as_slice).unwrap_or_default();
+        let items = items_of(page, of)?;
         let items = items.get(..max).unwrap_or(items);
         let text = if self.json {
             items.iter().map(|item| format!("{item}\n")).collect()
@@ -222,4 +222,14 @@ impl Session {
         self.print(&text)?;
         Ok(items.len())
     }
+}
+
+/// Returns the list `name` in a response.
+fn items_of<'a>(response: &'a Value, name: &str) -> Result<&'a [Value], ApiError> {
+    response[name].as_array().map(Vec::as_slice).ok_or_else(|| {
+        ApiError::Failed(format!(
+            "unexpected response of the API: expected a list `{name}`; check that the tracker has the \
+             same version as this program"
+        ))
+    })
 }

@@ -1,4 +1,4 @@
-//! `tidegate announce`: what a tracker says to a peer.
+//! `tidegate announce`: announces a torrent and prints the response.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,44 +12,46 @@ use types::{Event, Family, InfoHash, NumWant, PeerId};
 
 use crate::cli::{self, ConnectArgs, UsageError, printable};
 
-/// The peers are printed, one a line. Unless an event is named, the announce is of a peer that starts,
-/// and that leaves in the end, so that no trace of it is left.
+/// Announce a torrent to any tracker and print the response.
+///
+/// Prints one peer per line. Without --event, the announce says `started`, and a final one says `stopped`, so that the tracker keeps no
+/// peer.
 #[derive(Args)]
 #[command(override_usage = "tidegate announce [OPTIONS] [URL] TORRENT")]
 pub(crate) struct Announce {
-    /// The tracker's announce URL (udp, http, https, ws, wss), without which, or with `-`, all of the
-    /// torrent's own trackers are told; then the torrent: a hash of 40 or 64 digits, a .torrent file, a
-    /// magnet link. Of a hybrid torrent, both hashes are announced.
+    /// The tracker's announce URL (udp, http, https, ws, wss), then the torrent: an info hash of 40 or 64
+    /// hex digits, a .torrent file or a magnet link. Without a URL, or with `-`, all trackers of the torrent
+    /// are used. Of a hybrid torrent, both info hashes are announced.
     #[arg(required = true, num_args = 1..=2, value_name = "[URL] TORRENT")]
     words: Vec<String>,
-    /// Why the peer announces.
+    /// The event to announce [default: started, then stopped].
     #[arg(long, value_enum)]
     event: Option<EventArg>,
-    /// The peer stays in the swarm until the tracker forgets it.
+    /// Do not announce `stopped` at the end: the peer stays until the tracker removes it.
     #[arg(long)]
     stay: bool,
-    /// Bytes that the peer misses [default: the torrent's length if that is known, else 1].
+    /// Bytes left to download [default: the torrent's length if it is known, else 1].
     #[arg(long, value_name = "BYTES")]
     left: Option<u64>,
-    /// Bytes that it has sent.
+    /// Bytes uploaded.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     uploaded: u64,
-    /// Bytes that it has received.
+    /// Bytes downloaded.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     downloaded: u64,
-    /// Peers that it asks for [default: what the tracker likes].
+    /// Number of peers to ask for [default: the tracker decides].
     #[arg(long, value_name = "N")]
     numwant: Option<u16>,
-    /// Where it says that it listens.
+    /// The port the peer listens on.
     #[arg(long, default_value_t = 6881)]
     port: u16,
-    /// What it calls itself: 20 characters, or 40 hex digits [default: -TG0100- and random digits].
+    /// Peer id: 20 characters, or 40 hex digits [default: -TG0100- and random digits].
     #[arg(long, value_name = "ID", allow_hyphen_values = true, value_parser = peer_id_of)]
     peer_id: Option<PeerId>,
-    /// Its own number: 8 hex digits at most [default: random].
+    /// The `key` parameter: up to 8 hex digits [default: random].
     #[arg(long, value_name = "HEX", value_parser = key_of)]
     key: Option<u32>,
-    /// How often to announce. Between announces passes the longest interval that was given.
+    /// Number of announces. Between them, it waits for the longest interval that a tracker returned.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
@@ -57,29 +59,29 @@ pub(crate) struct Announce {
     connect: ConnectArgs,
 }
 
-/// Why a peer announces.
+/// The event of an announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum EventArg {
-    /// Nothing in particular.
+    /// A regular announce.
     None,
     Started,
     Completed,
     Stopped,
-    /// A partial seed (BEP 21).
+    /// A partial seed has stopped downloading (BEP 21).
     Paused,
 }
 
-/// Announces of one torrent to one tracker.
+/// Announces one torrent to one tracker.
 struct Announcer {
     url: Url,
     announce: types::Announce,
     session: Option<(Session, SocketAddr)>,
-    /// Whether the tracker knows of the peer.
+    /// Whether the tracker has accepted an announce of the peer.
     is_known: bool,
 }
 
 impl Announce {
-    /// Announces, and prints. False if something went wrong at a tracker.
+    /// Announces, and prints the responses. Returns false if any tracker failed.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
         let mut manner = self.connect.manner()?;
         manner.key = self.key.unwrap_or(manner.key);
@@ -109,7 +111,7 @@ impl Announce {
         Ok(is_well)
     }
 
-    /// Announces once, and prints what came of it.
+    /// Announces once, and prints the response.
     fn announce(
         &self,
         announcer: &mut Announcer,
@@ -127,11 +129,11 @@ impl Announce {
                 cli::print_error(format_args!("{}: {}", announcer.url, cli::fault_text(fault)));
                 Ok(())
             }
-            // That the peer has left is not worth a line, if it is not what was asked for.
+            // A final `stopped` that was not asked for is not printed.
             Ok(_) if said.event == Event::Stopped && self.event.is_none() => Ok(()),
             Ok(announced) => write(&mut text, announcer, took, announced),
         };
-        // Should nobody read it, the peer must leave all the same.
+        // Even if the reader is gone, the peer must announce `stopped`.
         cli::print(&text)?;
         Ok(answer)
     }
@@ -204,15 +206,15 @@ impl Announcer {
     }
 }
 
-/// How long to wait, as the tracker says.
+/// Returns how long the tracker asks to wait.
 fn interval(announced: &Announced) -> Duration {
     let interval = announced.interval_s.max(announced.min_interval_s);
     Duration::from_secs(interval.unwrap_or(0)).clamp(INTERVAL_MIN, INTERVAL_MAX)
 }
 
-/// Whatever a tracker says, it is not asked more often.
+/// The shortest wait, even if the tracker returns less.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// Beyond, no tracker knows a peer any more.
+/// The longest wait, after which no tracker still has the peer.
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
 
 fn write(out: &mut String, announcer: &Announcer, took: f64, said: &Announced) -> std::fmt::Result {
@@ -227,15 +229,15 @@ fn write(out: &mut String, announcer: &Announcer, took: f64, said: &Announced) -
     if let Some(downloads) = said.downloads {
         write!(out, ", {downloads} downloads")?;
     }
-    write!(out, "; again in {} s", number(said.interval_s))?;
+    write!(out, "; announce again in {} s", number(said.interval_s))?;
     if let Some(min) = said.min_interval_s {
-        write!(out, ", {min} s at least")?;
+        write!(out, " (at least {min} s)")?;
     }
     if let Some(ip) = said.external_ip {
-        write!(out, "; we are {ip}")?;
+        write!(out, "; your address: {ip}")?;
     }
     writeln!(out)?;
-    for (name, text) in [("warning", &said.warning), ("not as it should be", &said.departure)] {
+    for (name, text) in [("warning", &said.warning), ("protocol violation", &said.departure)] {
         if let Some(text) = text {
             writeln!(out, "  {name}: {}", printable(text))?;
         }
@@ -243,7 +245,7 @@ fn write(out: &mut String, announcer: &Announcer, took: f64, said: &Announced) -
     said.peers.iter().try_for_each(|peer| writeln!(out, "  {peer}"))
 }
 
-/// As it stands in announces.
+/// Returns the event as it is written in announces.
 fn word(event: Event) -> &'static str {
     match event {
         Event::None => "none",
@@ -271,11 +273,11 @@ fn peer_id_of(text: &str) -> Result<PeerId, String> {
         return Ok(PeerId(bytes));
     }
     let bytes = text.as_bytes().try_into();
-    bytes.map(PeerId).map_err(|_| "20 characters or 40 hex digits are due".into())
+    bytes.map(PeerId).map_err(|_| "expected 20 characters or 40 hex digits".into())
 }
 
 fn key_of(text: &str) -> Result<u32, String> {
-    u32::from_str_radix(text, 16).map_err(|_| "at most 8 hex digits are due".into())
+    u32::from_str_radix(text, 16).map_err(|_| "expected up to 8 hex digits".into())
 }
 
 #[cfg(test)]
@@ -283,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_keys_are_read() {
+    fn parses_peer_ids_and_keys() {
         assert_eq!(peer_id_of("-TG0001-abcdefghijkl"), Ok(PeerId(*b"-TG0001-abcdefghijkl")));
         assert_eq!(peer_id_of(&"0f".repeat(20)), Ok(PeerId([15; 20])));
         for bad in ["", "-TG0001-", &"0g".repeat(20), "-TG0001-abcdefghijkl "] {
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_respected_within_reason() {
+    fn limits_the_interval() {
         let interval = |interval_s, min_interval_s| {
             interval(&Announced { interval_s, min_interval_s, ..Announced::default() }).as_secs()
         };

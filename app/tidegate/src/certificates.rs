@@ -1,46 +1,46 @@
-//! Certificates from files: read at the start, on SIGHUP, and when they change.
+//! Certificates from files: read at startup, on SIGHUP, and when the files change.
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use net::tls::{Certificate, Chain};
 
 use crate::config::Config;
 
-/// How long before its end a certificate is spoken of.
+/// How long before its expiry a certificate is warned about.
 const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
-/// Reads those that `config` names.
+/// Reads the certificates that `config` names.
 pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
-    let read = |files| Certificate::read(files).map_err(Into::into);
+    let read = |files| Certificate::read(files).context("tls.certificates");
     config.certificates.iter().map(read).collect()
 }
 
-/// What is in force, but hardly meant.
+/// Returns warnings about certificates that clients will probably refuse.
 pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<String> {
     let now = SystemTime::now();
     let mut warnings = Vec::new();
     for (files, certificate) in config.certificates.iter().zip(certificates) {
-        let mut doubt = |text: &str| warnings.push(format!("{}: {text}", files.chain.display()));
+        let mut warn = |text: &str| warnings.push(format!("{}: {text}", files.chain.display()));
         if certificate.expires() < now {
-            doubt("the certificate has expired");
+            warn("the certificate has expired");
         } else if !certificate.is_good_at(now) {
-            doubt("the certificate is not valid yet: is the clock right?");
+            warn("the certificate is not valid yet: check the clock of this machine");
         } else if !certificate.is_good_at(now + EXPIRY_WARNING) {
-            doubt("the certificate expires in less than 14 days");
+            warn("the certificate expires in less than 14 days");
         }
         if certificate.names().is_empty() {
-            doubt("the certificate is for no host name");
+            warn("the certificate names no host");
         }
         match certificate.chain() {
             Chain::Whole => {}
-            Chain::Short => doubt(
-                "the certificate of the authority that issued the first one is missing: \
-                 most clients will refuse it",
+            Chain::Short => warn(
+                "the intermediate certificate is missing: add the certificate of the authority that \
+                 issued the first one, or most clients will refuse it",
             ),
-            Chain::Broken => doubt(
-                "each certificate but the last must be issued by the one behind it: \
-                 most clients will refuse this",
+            Chain::Broken => warn(
+                "the certificates are in the wrong order: each must be followed by that of its issuer, \
+                 or most clients will refuse them",
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! `tidegate check`: verdicts on trackers, once or again and again.
+//! `tidegate check`: checks trackers, once or periodically.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,53 +18,54 @@ use serde_json::{Value, json};
 use crate::cli::{self, ConnectArgs, UsageError, printable};
 use crate::dates;
 
-/// Of each tracker, at every address, all things are looked at that a client depends on, and each gets
-/// a verdict. What is announced is a torrent that nobody has, by two clients that leave again. The exit
-/// code is 0 if nothing failed, 1 if something did, 2 if the command makes no sense.
+/// Check that a tracker works correctly.
+///
+/// At each of its addresses, everything is checked that clients depend on. Two simulated clients announce a random torrent and leave again. Exit code: 0 = no check failed,
+/// 1 = at least one failed, 2 = invalid arguments.
 #[derive(Args)]
 pub(crate) struct Check {
     /// Announce URLs: udp, http, https, ws, wss.
     #[arg(required_unless_present = "file", value_name = "URL")]
     urls: Vec<String>,
-    /// More of them, one a line; # begins a comment.
+    /// File with more announce URLs, one per line; # starts a comment.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Check again so many seconds after the last beginning, until stopped; what has changed is printed.
+    /// Check again every SECONDS until stopped, and print only changes.
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..))]
     watch: Option<u32>,
-    /// Print only trackers of which something failed: for cron.
+    /// Print only trackers with failed checks (for cron).
     #[arg(long, short)]
     quiet: bool,
-    /// Announce this torrent, a hash, a .torrent file or a magnet link, in place of one that nobody has:
-    /// for trackers that serve their own torrents only.
+    /// Announce this torrent (info hash, .torrent file or magnet link) instead of a random one, for trackers
+    /// that serve only their own torrents.
     #[arg(long, value_name = "TORRENT")]
     torrent: Option<String>,
-    /// Days for which a certificate should be good still.
+    /// Warn if a certificate expires within DAYS.
     #[arg(long, value_name = "DAYS", default_value_t = 14)]
     expiry_days: u32,
-    /// Try a wrong connection id, too. Some trackers shut those out who do it often.
+    /// Also try an invalid connection id. Some trackers block addresses that do this often.
     #[arg(long)]
     thorough: bool,
     #[command(flatten)]
     connect: ConnectArgs,
 }
 
-/// Trackers that are looked at at a time.
+/// Maximum number of trackers checked at the same time.
 const PARALLEL_MAX: usize = 16;
 
-/// What was found the last time: the verdicts of each URL.
+/// The verdicts of the previous round, by URL.
 type LastVerdicts = HashMap<String, Vec<(&'static str, Option<SocketAddr>, Verdict)>>;
 
-/// What came of checking every tracker once.
+/// The result of checking every tracker once.
 #[derive(Default)]
 struct Round {
     failed: usize,
-    /// Nobody reads any more.
+    /// The reader of standard output is gone.
     is_unread: bool,
 }
 
 impl Check {
-    /// Checks, and prints. False if something failed.
+    /// Checks, and prints the verdicts. Returns false if a check failed.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
         let urls = self.urls()?;
         let options = self.options()?;
@@ -108,7 +109,7 @@ impl Check {
         Ok(round)
     }
 
-    /// What is printed of a report.
+    /// Returns what to print of a report.
     fn rendered(&self, report: &Report, last: &mut LastVerdicts) -> String {
         let verdicts = report.items.iter().map(|it| (it.name, it.address, it.verdict)).collect();
         let before = last.insert(report.url.clone(), verdicts);
@@ -142,7 +143,7 @@ impl Check {
             }
             None => None,
         };
-        // The check looks at certificates itself, so that it can say what is wrong with them.
+        // The check verifies certificates itself, to report what is wrong with them.
         let tls = tls::config(&Trust::KeyHolder).map_err(|error| UsageError(error.to_string()))?;
         Ok(Options {
             timeout: self.connect.timeout(),
@@ -156,26 +157,26 @@ impl Check {
     }
 }
 
-/// The URLs in a file.
+/// Reads the URLs in a file.
 fn listed(file: &Path) -> Result<Vec<Url>, String> {
     let name = file.display();
     let text = std::fs::read_to_string(file);
-    let text = text.map_err(|error| format!("{name}: cannot be read: {error}"))?;
+    let text = text.map_err(|error| format!("cannot read {name}: {error}"))?;
     let mut urls = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
-        // A # within a URL is a fragment, which trackers never see.
-        let url = text.split('#').next().unwrap_or_default().trim();
+        // A # within a URL would start a fragment, which is never sent.
+        let url = text.split_once('#').map_or(text, |(url, _)| url).trim();
         if !url.is_empty() {
             urls.push(Url::parse(url).map_err(|bad| format!("{name}:{line}: {bad}"))?);
         }
     }
     if urls.is_empty() {
-        return Err(format!("{name}: it names no tracker"));
+        return Err(format!("{name}: expected at least one announce URL"));
     }
     Ok(urls)
 }
 
-/// Gives a report of each tracker, in order, each as soon as it is there.
+/// Passes a report of each tracker to `give`, in order, as soon as it is available.
 fn check_all(urls: &[Url], options: &Options, mut give: impl FnMut(Report)) {
     let next = AtomicUsize::new(0);
     let (done, reports) = mpsc::channel();
@@ -186,7 +187,7 @@ fn check_all(urls: &[Url], options: &Options, mut give: impl FnMut(Report)) {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(url) = urls.get(at) else { break };
-                    // It is waited for until all are done.
+                    // The receiver lives until all are done.
                     let _ = done.send((at, client::check(url, options)));
                 }
             });

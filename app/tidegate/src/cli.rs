@@ -1,5 +1,5 @@
-//! What `tidegate announce`, `scrape` and `check` have in common: how trackers are reached, which
-//! torrents are meant, and how it ends.
+//! What the client commands `announce`, `scrape` and `check` share: how to reach trackers, which
+//! torrents to ask about, output and exit codes.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -15,32 +15,32 @@ use rustls::RootCertStore;
 use serde_json::{Value, json};
 use types::{Family, InfoHash};
 
-/// How trackers are reached.
+/// How to reach trackers.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
-    /// How long each answer is waited for.
+    /// Timeout of each response.
     #[arg(long, value_name = "SECONDS", default_value_t = 20,
           value_parser = value_parser!(u32).range(1..=3600))]
     timeout: u32,
-    /// Only IPv4 addresses.
+    /// Use only IPv4.
     #[arg(short = '4', long, conflicts_with = "ipv6")]
     ipv4: bool,
-    /// Only IPv6 addresses.
+    /// Use only IPv6.
     #[arg(short = '6', long)]
     ipv6: bool,
-    /// PEM file of authorities that are believed besides those that browsers trust.
+    /// PEM file with additional trusted CAs.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Believe every certificate.
+    /// Skip certificate verification (insecure).
     #[arg(long, conflicts_with = "ca")]
     no_verify: bool,
-    /// Print JSON objects, one a line.
+    /// Print JSON objects, one per line.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl ConnectArgs {
-    /// The same for sessions.
+    /// Returns the client configuration.
     pub(crate) fn manner(&self) -> Result<Manner, UsageError> {
         let trust = match self.authorities()? {
             Some(authorities) => Trust::Authorities(authorities),
@@ -50,7 +50,7 @@ impl ConnectArgs {
         Ok(Manner::new(self.timeout(), Arc::new(tls)))
     }
 
-    /// Who is believed; nothing: everybody.
+    /// Returns the trusted authorities, or `None` if certificates are not verified.
     pub(crate) fn authorities(&self) -> Result<Option<Arc<RootCertStore>>, UsageError> {
         if self.no_verify {
             return Ok(None);
@@ -72,11 +72,12 @@ impl ConnectArgs {
     }
 }
 
-/// The command makes no sense as it was given: a sentence.
+/// The arguments make no sense. A sentence.
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
 
-/// How a command ends: 0 if all was well, 1 if something was not, 2 if it was not understood.
+/// Returns the exit code of a command: 0 = success, 1 = failure, 2 = invalid arguments. Prints the error
+/// of invalid arguments.
 pub(crate) fn exit(done: Result<bool, UsageError>) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -88,12 +89,12 @@ pub(crate) fn exit(done: Result<bool, UsageError>) -> ExitCode {
     }
 }
 
-/// Says what is wrong. Standard error is the last resort; if it is closed, the exit code still tells.
+/// Prints an error to standard error. If that is closed, only the exit code tells.
 pub(crate) fn print_error(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "tidegate: {text}");
 }
 
-/// Prints, and says whether anybody still reads: `head` may have seen enough.
+/// Prints to standard output. Returns false if the reader is gone, e.g. `head`.
 pub(crate) fn print(text: &dyn fmt::Display) -> Result<bool, UsageError> {
     let mut out = io::stdout();
     match write!(out, "{text}").and_then(|()| out.flush()) {
@@ -103,16 +104,16 @@ pub(crate) fn print(text: &dyn fmt::Display) -> Result<bool, UsageError> {
     }
 }
 
-/// A tracker, and the torrents that it is asked about.
+/// A tracker, and the torrents to ask it about.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) url: Url,
     pub(crate) hashes: Vec<InfoHash>,
-    /// Bytes of the torrent, if there is only one and they are known.
+    /// The length of the torrent in bytes, if there is only one and it is known.
     pub(crate) length: Option<u64>,
 }
 
-/// Reads `[URL|-] TORRENT…`. Without a URL, each torrent's own trackers are meant.
+/// Parses `[URL|-] TORRENT…`. Without a URL, the targets are each torrent's own trackers.
 pub(crate) fn targets(words: &[String]) -> Result<Vec<Target>, UsageError> {
     let (url, torrents) = match words {
         [dash, torrents @ ..] if dash == "-" => (None, torrents),
@@ -125,7 +126,7 @@ pub(crate) fn targets(words: &[String]) -> Result<Vec<Target>, UsageError> {
         url.map(|url| Url::parse(url)).transpose().map_err(|bad| UsageError(bad.to_string()))?;
     if torrents.is_empty() {
         return Err(UsageError(
-            "which torrent? A hash, a .torrent file or a magnet link is due".into(),
+            "missing torrent: expected an info hash, a .torrent file or a magnet link".into(),
         ));
     }
     let read = |text: &String| Torrent::read(text).map_err(|bad| UsageError(bad.to_string()));
@@ -145,22 +146,24 @@ pub(crate) fn targets(words: &[String]) -> Result<Vec<Target>, UsageError> {
                     hashes: torrent.hashes.clone(),
                     length: torrent.length,
                 }),
-                Err(bad) => print_error(format_args!("{text}: a tracker is passed over: {bad}")),
+                Err(bad) => print_error(format_args!("{text}: skipped a tracker: {bad}")),
             }
         }
         if targets.len() == before {
-            return Err(UsageError(format!("{text}: it names no tracker: say which")));
+            return Err(UsageError(format!(
+                "{text}: names no tracker: give the tracker's URL first"
+            )));
         }
     }
     Ok(targets)
 }
 
-/// A fault, for programs.
+/// Returns a fault as JSON.
 pub(crate) fn fault_json(fault: &Fault) -> Value {
     json!({ "kind": fault.kind.word(), "text": fault.text })
 }
 
-/// A fault, for people.
+/// Returns a fault as text.
 pub(crate) fn fault_text(fault: &Fault) -> String {
     let text = printable(&fault.text);
     match fault.kind {
@@ -169,7 +172,7 @@ pub(crate) fn fault_text(fault: &Fault) -> String {
     }
 }
 
-/// What a stranger says, without what a terminal would take for a command, and not without end.
+/// Escapes control characters in text from a remote host, and truncates it.
 pub(crate) fn printable(text: &str) -> String {
     let mut plain = String::new();
     for character in text.chars().take(TEXT_MAX) {
@@ -185,10 +188,10 @@ pub(crate) fn printable(text: &str) -> String {
     plain
 }
 
-/// Characters of a stranger's text.
+/// Maximum length of text from a remote host in characters.
 const TEXT_MAX: usize = 500;
 
-/// Thousandths of a second, with a tenth of them.
+/// Returns milliseconds with one decimal.
 pub(crate) fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 10_000.0).round() / 10.0
 }
@@ -206,7 +209,7 @@ mod tests {
     const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
 
     #[test]
-    fn a_url_goes_before_the_torrents() {
+    fn parses_url_before_torrents() {
         let url = "udp://127.0.0.1:1/a";
         let one = |hashes, length| Ok(vec![(url.to_owned(), hashes, length)]);
         assert_eq!(parsed(&[url, HASH]), one(1, None));
@@ -223,11 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn reports_what_is_missing() {
         for (words, why) in [
-            (["udp://h:1"].as_slice(), "which torrent?"),
-            (&["-"], "which torrent?"),
-            (&[HASH], "it names no tracker"),
+            (["udp://h:1"].as_slice(), "missing torrent"),
+            (&["-"], "missing torrent"),
+            (&[HASH], "names no tracker"),
             (&["gopher://h", HASH], "its scheme is none"),
             (&["udp://h:1", "abc"], "abc: no torrent"),
         ] {
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_say_nothing_to_the_terminal() {
+    fn escapes_control_characters() {
         assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(printable("grün"), "grün");
         let long = printable(&"x".repeat(TEXT_MAX + 1));

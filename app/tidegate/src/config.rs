@@ -150,7 +150,7 @@ impl Config {
             log: LogConfig::from_section(&sections.log, &mut problems),
         };
         config.cross_check(sections, &mut problems);
-        if problems.is_empty() { Ok(config) } else { Err(unique(problems)) }
+        if problems.is_empty() { Ok(config) } else { Err(Problem::sorted(problems)) }
     }
 
     /// Returns the addresses of all listeners of a protocol.
@@ -197,17 +197,6 @@ impl Config {
     }
 }
 
-/// Returns each item once, in order.
-fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
-    let mut unique = Vec::new();
-    for one in all {
-        if !unique.contains(&one) {
-            unique.push(one);
-        }
-    }
-    unique
-}
-
 fn origins(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<String> {
     for origin in &list.value {
         let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
@@ -230,9 +219,15 @@ fn ports(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<u16> {
     ports
 }
 
+/// Converts a value whose key has bounds within `max`, the maximum of the smaller type.
+fn narrow<T: TryFrom<u32>>(setting: &Setting<u32>, max: T) -> T {
+    let converted = T::try_from(setting.value);
+    debug_assert!(converted.is_ok(), "the bounds of {} are too wide", setting.key.name);
+    converted.unwrap_or(max)
+}
+
 fn policy(tracker: &TrackerSection) -> Policy {
-    // The key's bounds are within u16.
-    let peers = |numwant: &Setting<u32>| u16::try_from(numwant.value).unwrap_or(u16::MAX);
+    let peers = |numwant: &Setting<u32>| narrow(numwant, u16::MAX);
     Policy {
         interval_s: tracker.interval_s.value,
         // The minimum cannot exceed the interval: an operator may lower only that one.
@@ -253,8 +248,7 @@ fn limits(sections: &Sections, exempt: Networks) -> Limits {
         let (per_s, burst) = (per_s.value, burst.value);
         Rate { per_s, burst: if burst == 0 { per_s.saturating_mul(10) } else { burst } }
     };
-    // The keys' bounds are within u8.
-    let bits = |bits: &Setting<u32>| u8::try_from(bits.value).unwrap_or(u8::MAX);
+    let bits = |bits: &Setting<u32>| narrow(bits, u8::MAX);
     Limits {
         connects: rate(&limits.connects_per_s, &limits.connects_burst),
         announces: rate(&limits.announces_per_s, &limits.announces_burst),

@@ -1,14 +1,15 @@
-//! Points in time, as people write and read them. All are UTC.
+//! Parses and prints dates. All are UTC.
 
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Seconds since 1970.
+/// Returns the present time in seconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Seconds since 1970 as a date, as RFC 3339 has it: with years that begin in March, leap days come last.
+/// Returns seconds since 1970 as a date in RFC 3339 form. Internally, years begin in March, so that the
+/// leap day comes last.
 pub(crate) fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);
@@ -22,7 +23,7 @@ pub(crate) fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// When something ends: seconds since 1970, or never.
+/// When something expires: seconds since 1970, or never.
 ///
 /// Written as `never`, as a time from now (`90s`, `45m`, `12h`, `30d`, `2w`), as a date (`2030-12-31`, when
 /// that day begins, or `2030-12-31T12:00:00Z`), or as seconds since 1970.
@@ -38,8 +39,8 @@ impl FromStr for Expiry {
         }
         let at = text.parse().ok().or_else(|| from_now(text)).or_else(|| on_date(text));
         at.map(|at| Self(Some(at))).ok_or_else(|| {
-            "never, a time from now (12h, 30d, 2w), a date (2030-12-31, 2030-12-31T12:00:00Z) or \
-             seconds since 1970 are due"
+            "expected a duration (12h, 30d, 2w), a date (2030-12-31, 2030-12-31T12:00:00Z), seconds since \
+             1970, or never"
                 .into()
         })
     }
@@ -72,7 +73,7 @@ fn on_date(text: &str) -> Option<u64> {
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
     let days = days.checked_sub(719_468)?;
     let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
-    // What is no day of its month, or no minute of an hour, has become another.
+    // A date that does not exist, such as February 30, has become another one.
     Some(seconds).filter(|seconds| utc(*seconds) == whole)
 }
 
@@ -97,7 +98,7 @@ mod tests {
     ];
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn converts_dates() {
         for (seconds, date) in DATES {
             assert_eq!(utc(seconds), date);
             assert_eq!(date.parse(), Ok(Expiry(Some(seconds))), "{date}");
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_said_in_several_ways() {
+    fn parses_expiries() {
         assert_eq!("never".parse(), Ok(Expiry(None)));
         assert_eq!("1709164800".parse(), Ok(Expiry(Some(1_709_164_800))));
         for (text, after_s) in

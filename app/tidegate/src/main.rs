@@ -1,9 +1,8 @@
 //! tidegate: a BitTorrent tracker.
 //!
-//! `main` reads the command line; [`config`] reads the configuration; [`serve`] builds everything and
-//! keeps it running; [`mod@load`] puts a tracker under load, [`mod@compare`] several in turn;
-//! [`announce`], [`scrape`] and [`check`] ask trackers what a client would; [`mod@admin`] and [`top`] ask
-//! a tidegate over its management API.
+//! `main` parses the command line; [`config`] reads the configuration; [`serve`] runs the tracker.
+//! [`announce`], [`scrape`] and [`check`] are clients of any tracker; [`mod@load`] and [`mod@compare`]
+//! measure trackers; [`mod@admin`] and [`top`] use the management API of a running tidegate.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -17,6 +16,7 @@ mod cli;
 mod compare;
 mod config;
 mod dates;
+mod errors;
 mod load;
 mod scrape;
 mod serve;
@@ -30,44 +30,39 @@ use clap::{Parser, Subcommand};
 
 use config::{Config, Problem, Settings};
 
-/// A BitTorrent tracker: UDP and HTTP over one swarm store.
+/// A BitTorrent tracker: UDP, HTTP and WebTorrent in one process.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = false)]
 struct CommandLine {
     #[command(subcommand)]
     command: Option<Task>,
-    /// The configuration file; without one the defaults are in force.
+    /// Configuration file [default: none, all keys have their defaults].
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum Task {
-    /// Serve (what happens without a command, too).
+    /// Run the tracker (the default command).
     Serve,
-    /// Write, look at or check a configuration.
+    /// Write, show or check a configuration.
     Config {
         #[command(subcommand)]
         task: ConfigTask,
     },
-    /// Announce a torrent to a tracker, whichever it is, and print the answer.
     Announce(announce::Announce),
-    /// Ask a tracker, whichever it is, for the figures of torrents.
     Scrape(scrape::Scrape),
-    /// Is a tracker, whichever it is, alive, and does it do what it should?
     Check(check::Check),
-    /// Put a tracker, whichever it is, under load and say what it did.
+    /// Put any tracker under load and report its throughput.
     Load {
         #[command(subcommand)]
         load: load::Load,
     },
     /// Compare trackers: throughput, latency, memory.
     Compare(compare::Compare),
-    /// The management API of a tidegate that serves.
     Admin(admin::Admin),
-    /// The figures of a tidegate that serves, live in a terminal.
     Top(top::Top),
-    /// Measure a part of tidegate by itself.
+    /// Benchmark a part of tidegate.
     Bench {
         #[command(subcommand)]
         bench: bench::Bench,
@@ -76,17 +71,17 @@ enum Task {
 
 #[derive(Subcommand)]
 enum ConfigTask {
-    /// Write a configuration with every key, its default and what it does.
+    /// Write a configuration file with every key, its default and its documentation.
     Init {
-        /// Where to; standard output without it.
+        /// File to write [default: standard output].
         file: Option<PathBuf>,
-        /// Replace the file if there is one.
+        /// Overwrite an existing file.
         #[arg(long)]
         force: bool,
     },
-    /// Print every value in force, and where it comes from.
+    /// Print every key with its value, and where the value comes from.
     Show,
-    /// Check all that serving would need, without serving.
+    /// Check everything that `serve` needs, such as files, certificates and ports, without serving.
     Check,
 }
 
@@ -118,7 +113,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Of what tells its exit code itself.
+/// Returns the exit code of a command, or prints its error.
 fn with_code(done: anyhow::Result<ExitCode>) -> ExitCode {
     done.unwrap_or_else(|error| print_error(&[format!("{error:#}")]))
 }
@@ -128,12 +123,12 @@ fn print_error(problems: &[String]) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The configuration that `file` and the environment make.
+/// Reads the configuration from `file` and the environment.
 fn load(file: Option<&Path>) -> Result<(Settings, Config), Vec<String>> {
     load_with(file, &[])
 }
 
-/// The same with what the management API has set.
+/// Reads the configuration from `file`, the environment and settings changed through the API.
 fn load_with(
     file: Option<&Path>,
     api: &[(String, serde_json::Value)],
@@ -158,7 +153,7 @@ fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {
     let written = options.open(file).and_then(|mut file| file.write_all(config::init().as_bytes()));
     written.map_err(|error| {
         let hint = match error.kind() {
-            io::ErrorKind::AlreadyExists => " (--force replaces it)",
+            io::ErrorKind::AlreadyExists => "; --force overwrites it",
             _ => "",
         };
         vec![format!("cannot write {}: {error}{hint}", file.display())]
@@ -167,13 +162,14 @@ fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {
 
 fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
     let (_, config) = load(file)?;
+    config.warnings().iter().for_each(|text| cli::print_error(format_args!("warning: {text}")));
     let problems = serve::check(&config);
-    if problems.is_empty() { print("the configuration is good\n") } else { Err(problems) }
+    if problems.is_empty() { print("The configuration is valid\n") } else { Err(problems) }
 }
 
 fn print(text: &str) -> Result<(), Vec<String>> {
     match io::stdout().write_all(text.as_bytes()) {
-        // A reader such as `head` has seen enough.
+        // The reader is gone, e.g. `head`.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(vec![error.to_string()]),
         _ => Ok(()),
     }

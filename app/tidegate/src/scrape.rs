@@ -1,4 +1,4 @@
-//! `tidegate scrape`: the figures of torrents.
+//! `tidegate scrape`: the statistics of torrents.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -10,12 +10,15 @@ use types::InfoHash;
 
 use crate::cli::{self, ConnectArgs, Target, UsageError};
 
-/// The figures are printed one torrent a line. A torrent that the tracker does not speak of is an error.
+/// Ask any tracker for the number of seeders, leechers and downloads of torrents.
+///
+/// Prints one torrent per line. Exit code 1 if a tracker leaves out a torrent.
 #[derive(Args)]
 #[command(override_usage = "tidegate scrape [OPTIONS] [URL] TORRENT...")]
 pub(crate) struct Scrape {
-    /// The tracker's announce URL (udp, http, https, ws, wss), without which, or with `-`, the torrents'
-    /// own trackers are asked; then torrents: hashes of 40 or 64 digits, .torrent files, magnet links.
+    /// The tracker's announce URL (udp, http, https, ws, wss), then torrents: info hashes of 40 or 64 hex
+    /// digits, .torrent files, magnet links. Without a URL, or with `-`, the trackers of each torrent are
+    /// asked.
     #[arg(required = true, value_name = "[URL] TORRENT...", hide_possible_values = true)]
     words: Vec<String>,
     #[command(flatten)]
@@ -23,7 +26,7 @@ pub(crate) struct Scrape {
 }
 
 impl Scrape {
-    /// Asks, and prints. False if something went wrong at a tracker.
+    /// Scrapes, and prints the responses. Returns false if any tracker failed.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
         let targets = cli::targets(&self.words)?;
         let manner = self.connect.manner()?;
@@ -62,7 +65,7 @@ impl Scrape {
                 let _ = writeln!(text, "{line}");
             }
             Ok(all) => {
-                let _ = writeln!(text, "{url}: in {took} ms");
+                let _ = writeln!(text, "{url}: response in {took} ms");
                 for (hash, figures) in hashes.iter().zip(all) {
                     let _ = writeln!(text, "  {hash}  {}", line(*figures));
                 }
@@ -89,7 +92,7 @@ fn file(hash: &InfoHash, figures: Option<Figures>) -> serde_json::Value {
 
 fn line(figures: Option<Figures>) -> String {
     let Some(Figures { seeders, downloads, leechers }) = figures else {
-        return "the tracker says nothing of it".into();
+        return "not in the response".into();
     };
     let downloads = downloads.map_or_else(|| "?".into(), |it| it.to_string());
     format!("{seeders} seeders, {leechers} leechers, {downloads} downloads")

@@ -331,7 +331,7 @@ enum End {
 impl Serving {
     /// Handles events until one ends the process.
     fn run(mut self, event_receiver: &Receiver<Event>) -> Result<()> {
-        let mut looked = Instant::now();
+        let mut checked_at = Instant::now();
         let end = loop {
             // Waiting changes will be acknowledged, so they must be recorded before the new process starts.
             if self.upgrader.is_requested() && self.records.is_idle() {
@@ -344,20 +344,20 @@ impl Serving {
                 self.records.pause(false);
             }
             self.supervisor.ping_watchdog(|| self.workers.progress());
-            let rest = if self.upgrader.is_requested() {
+            let wait = if self.upgrader.is_requested() {
                 SHORT_SLEEP
             } else {
                 self.supervisor.sleep_time()
             };
-            if let Ok(event) = event_receiver.recv_timeout(rest)
+            if let Ok(event) = event_receiver.recv_timeout(wait)
                 && let Some(end) = self.handle(event)
             {
                 break end;
             }
-            if looked.elapsed() >= WATCH_PERIOD {
+            if checked_at.elapsed() >= WATCH_PERIOD {
                 self.reloader.reload_changed_files(&self.events);
                 self.reloader.log.report_omitted(false);
-                looked = Instant::now();
+                checked_at = Instant::now();
             }
         };
         self.stop(end)

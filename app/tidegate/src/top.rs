@@ -1,9 +1,9 @@
-//! `tidegate top`: the figures of a tracker that serves, live in a terminal.
+//! `tidegate top`: live statistics of a running tracker in a terminal.
 //!
 //! ```text
-//!  /figures ─ feed ─┐
-//!                   ├─ news ─▶ figures ─ frame ─▶ lines ─▶ screen, or standard output once
-//!  /torrents ─ feed ┘
+//!  /figures ─ fetch ──┐
+//!                     ├─ updates ─▶ snapshot ─ frame ─▶ lines ─▶ screen, or standard output once
+//!  /torrents ─ fetch ─┘
 //! ```
 
 mod fetch;
@@ -29,30 +29,32 @@ use frame::View;
 use screen::{Action, Screen};
 use snapshot::{Snapshot, Update};
 
-/// Requests, latency, swarms, refusals, clients and the largest torrents of a tracker that serves, each second.
-/// q and Ctrl-C end it; s, l, d and a sort torrents by seeders, leechers, downloads and age. Needs a token with
-/// the scope stats:read, and torrents:read for torrents.
+/// Show live statistics of a running tidegate in a terminal.
+///
+/// They include requests, latency, swarms, refusals, client software and the largest torrents. Keys: q or Ctrl-C quits; s, l, d and a sort torrents by seeders, leechers, downloads and age. Needs a token
+/// with the permission stats:read, and torrents:read for the torrents.
 #[derive(Args)]
 pub(crate) struct Top {
     #[command(flatten)]
     api_args: ApiArgs,
-    /// Print the figures once, as plain text.
+    /// Print the statistics once, as plain text.
     #[arg(long)]
     once: bool,
-    /// By what torrents are sorted.
+    /// Sort torrents by this column.
     #[arg(long, value_enum, default_value_t = Sort::Seeders)]
     sort: Sort,
 }
 
-/// The size of what is printed once.
+/// The size of the output of --once.
 const WIDTH: usize = 100;
 const HEIGHT: usize = 40;
-/// How long keys are waited for before news are looked at again.
+/// How long to wait for a key before updates are applied.
 const KEY_TIME: Duration = Duration::from_millis(100);
-/// Between frames, if there are no news.
+/// The time between frames without updates.
 const FRAME_TIME: Duration = Duration::from_secs(1);
 
-/// Shows figures until the user has seen enough, with the configuration in `config` to find the API by.
+/// Shows statistics until the user quits. The configuration in `config` tells where the API is, unless the
+/// command does.
 pub(crate) fn run(top: &Top, config: Option<&Path>) -> ExitCode {
     admin::exit(top.run(config))
 }
@@ -64,7 +66,7 @@ impl Top {
             return self.print(endpoint);
         }
         if !io::stdout().is_terminal() {
-            let text = "standard output is no terminal: --once prints the figures once";
+            let text = "standard output is not a terminal: use --once to print the statistics once";
             return Err(ApiError::Usage(text.into()));
         }
         self.show(endpoint)
@@ -89,7 +91,7 @@ impl Top {
         let (updates, inbox) = mpsc::channel();
         let fetcher = Fetcher::start(endpoint, self.sort, updates)?;
         let mut snapshot = Snapshot::default();
-        // Why there is nothing to show is told where it stays.
+        // Errors before the first sample are printed to the terminal, where they stay.
         while !snapshot.has_sample() {
             match inbox.recv_timeout(KEY_TIME) {
                 Ok(Update::Disconnected(why)) => return Err(ApiError::Failed(why)),

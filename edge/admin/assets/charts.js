@@ -1,4 +1,4 @@
-// Line charts in SVG: a few series over time, with a cursor that tells the figures under it.
+// Line charts in SVG: a few series over time, with a cursor that shows the values under it.
 
 import { h, put, s } from './dom.js'
 import { clock } from './format.js'
@@ -6,7 +6,7 @@ import { clock } from './format.js'
 const [LEFT, RIGHT, TOP, BOTTOM] = [48, 6, 8, 20]
 const HEIGHT = 170
 
-/** `series` are [name, figure of a sample]; `format` writes a figure; stacked ones add up. */
+/** `series` are [name, value of a sample]; `format` formats a value; stacked series add up. */
 export function chart (title, series, format, { stacked = false } = {}) {
   const picture = s('svg', { class: 'chart', role: 'img', 'aria-label': title, height: HEIGHT })
   const legend = h('div', { class: 'legend' })
@@ -17,13 +17,13 @@ export function chart (title, series, format, { stacked = false } = {}) {
   function draw () {
     const width = picture.clientWidth || 600
     picture.setAttribute('viewBox', `0 0 ${width} ${HEIGHT}`)
-    const used = series.filter(([, figure], at) => at === 0 || samples.some(sample => figure(sample) > 0))
+    const used = series.filter(([, value], at) => at === 0 || samples.some(sample => value(sample) > 0))
     const layers = used.map(() => [])
     for (const sample of samples) {
       let below = 0
-      used.forEach(([, figure], at) => {
-        const value = figure(sample) || 0
-        below = stacked ? below + value : value
+      used.forEach(([, value], at) => {
+        const height = value(sample) || 0
+        below = stacked ? below + height : height
         layers[at].push(below)
       })
     }
@@ -41,7 +41,7 @@ export function chart (title, series, format, { stacked = false } = {}) {
       parts.push(s('text', { x: LEFT, y: HEIGHT - 4 }, clock(first)),
         s('text', { x: width - RIGHT, y: HEIGHT - 4, 'text-anchor': 'end' }, clock(last)))
     }
-    // The highest first, so that those below are seen.
+    // The topmost first, so that it does not cover those below.
     for (let at = used.length - 1; at >= 0; at--) {
       const kind = `s${series.indexOf(used[at]) % 6 + 1}`
       const points = layers[at].map((value, number) => `${x(samples[number].time).toFixed(1)},${y(value).toFixed(1)}`)
@@ -55,8 +55,8 @@ export function chart (title, series, format, { stacked = false } = {}) {
     }
     put(picture, ...parts)
     put(legend, pointed != null && shown ? h('i', {}, clock(shown.time)) : null,
-      ...used.map(([name, figure]) => h('span', { class: `s${series.findIndex(one => one[0] === name) % 6 + 1}` },
-        h('i', { class: 'soft' }, name), h('b', {}, shown ? format(figure(shown) || 0) : '–'))))
+      ...used.map(([name, value]) => h('span', { class: `s${series.findIndex(one => one[0] === name) % 6 + 1}` },
+        h('i', { class: 'soft' }, name), h('b', {}, shown ? format(value(shown) || 0) : '–'))))
   }
 
   picture.addEventListener('pointermove', event => {
@@ -70,14 +70,14 @@ export function chart (title, series, format, { stacked = false } = {}) {
   return { element, show (these) { samples = these; pointed = null; draw() } }
 }
 
-/** The next figure that reads well: 1, 2 or 5 and zeros. */
+/** Rounds up to 1, 2 or 5 times a power of ten. */
 function nice (value) {
   if (value <= 0) return 1
   const power = 10 ** Math.floor(Math.log10(value))
   return [1, 2, 5, 10].find(step => step * power >= value) * power
 }
 
-/** Bars for names with shares of the largest. */
+/** A bar for each name, relative to the largest; `none` is shown without any. */
 export function bars (pairs, format, none) {
   if (pairs.length === 0) return h('p', { class: 'empty' }, none)
   const high = Math.max(...pairs.map(([, value]) => value))

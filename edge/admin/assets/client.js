@@ -1,4 +1,4 @@
-// The API, as the dashboard uses it: by the session's cookie, with the header that a change needs.
+// The API: requests with the session's cookie and the header that changes need.
 
 export class Problem extends Error {
   constructor (status, text) {
@@ -14,7 +14,7 @@ async function send (method, path, body) {
     method,
     headers,
     body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body)
-  }).catch(() => { throw new Problem(0, 'tidegate does not answer') })
+  }).catch(() => { throw new Problem(0, 'No response from tidegate. Is it running?') })
   const text = await answer.text()
   const data = text && answer.headers.get('Content-Type')?.includes('json') ? JSON.parse(text) : text
   if (!answer.ok) {
@@ -34,15 +34,15 @@ export const api = {
 }
 
 export const session = {
-  whose: () => send('GET', '/session'),
+  current: () => send('GET', '/session'),
   open: token => send('POST', '/session', { token }),
   close: () => send('DELETE', '/session')
 }
 
-/** Follows a stream: `told` gets name and data of each event. Gives what ends it. */
-export function follow (path, names, told, connected = () => {}) {
+/** Follows an event stream: calls `handle` with name and data of each event. Returns a function that ends it. */
+export function follow (path, names, handle, connected = () => {}) {
   const source = new EventSource(prefix + path)
-  for (const name of names) source.addEventListener(name, event => told(name, JSON.parse(event.data)))
+  for (const name of names) source.addEventListener(name, event => handle(name, JSON.parse(event.data)))
   source.onopen = () => connected(true)
   source.onerror = () => connected(false)
   return () => source.close()

@@ -1,4 +1,4 @@
-// Elements from calls. Text is always text: nothing here reads markup.
+// Builds elements. Text is always inserted as text, never as markup.
 
 export function h (name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children)
@@ -18,14 +18,14 @@ function fill (element, attributes, children) {
   return element
 }
 
-/** Puts other children in the place of those that are there. */
+/** Replaces the children of an element. */
 export function put (element, ...children) {
   element.replaceChildren(...children.flat().filter(child => child != null && child !== false))
   return element
 }
 
 let toasts
-/** Says something in a corner for some seconds. */
+/** Shows a message in a corner for some seconds. */
 export function toast (text, isBad = false) {
   if (!toasts?.isConnected) {
     toasts = h('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' })
@@ -37,7 +37,7 @@ export function toast (text, isBad = false) {
   setTimeout(() => line.remove(), isBad ? 8000 : 4000)
 }
 
-/** Asks before something that cannot be taken back; gives whether it shall be. */
+/** Asks for confirmation; resolves to true if the user confirms. */
 export function confirm (question, act) {
   return new Promise(resolve => {
     const dialog = h('dialog', {},
@@ -45,7 +45,7 @@ export function confirm (question, act) {
         h('p', {}, question),
         h('div', { class: 'row' },
           h('button', { class: 'danger', value: 'yes' }, act),
-          h('button', { value: 'no', autofocus: true }, 'Leave it'))))
+          h('button', { value: 'no', autofocus: true }, 'Cancel'))))
     dialog.addEventListener('close', () => { dialog.remove(); resolve(dialog.returnValue === 'yes') })
     document.body.append(dialog)
     dialog.showModal()

@@ -1,4 +1,4 @@
-// Figures as people read them.
+// Formats numbers for people.
 
 const whole = new Intl.NumberFormat('en')
 

@@ -1,4 +1,4 @@
-// Who is there, which page is shown, and in which light.
+// Sign-in, navigation between pages, and the colour theme.
 
 import { session } from './client.js'
 import { h, put, toast } from './dom.js'
@@ -9,7 +9,8 @@ import { bans, keys, tokens } from './pages/access.js'
 import settings from './pages/settings.js'
 import log from './pages/log.js'
 
-// A path, its title, and who fills it. A page gives what is to be done when it is left.
+// Path, title, function that renders the page, and the scope it needs. The function may return a cleanup for when
+// the page is left.
 const pages = [
   ['overview', 'Overview', overview, 'stats:read'],
   ['torrents', 'Torrents', torrents, 'torrents:read'],
@@ -33,8 +34,8 @@ function theme () {
   const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark'
   return h('button', {
     class: 'small',
-    title: 'Light or dark',
-    'aria-label': 'Light or dark',
+    title: 'Switch between light and dark',
+    'aria-label': 'Switch between light and dark',
     onclick: () => {
       const name = isDark() ? 'light' : 'dark'
       localStorage.setItem('theme', name)
@@ -66,7 +67,7 @@ function signIn (why) {
   h('label', { class: 'field' }, 'Token', token),
   fault,
   h('button', { class: 'primary' }, 'Sign in'),
-  h('p', { class: 'soft' }, 'The first token was printed once, at the first start.'))
+  h('p', { class: 'soft' }, 'tidegate prints the first token once, at its first start. To set one yourself, start it with TIDEGATE_ADMIN_TOKEN.'))
   document.title = 'tidegate: sign in'
   put(document.body, h('div', { class: 'login' }, form))
   token.focus()
@@ -78,13 +79,13 @@ function start ({ name, scopes }) {
   const links = new Map(open.map(([path, title]) => [path, h('a', { href: `#/${path}` }, title)]))
   const main = h('main', { id: 'main', tabindex: '-1' })
   put(document.body,
-    h('a', { class: 'skip button', href: '#main', onclick: event => { event.preventDefault(); main.focus() } }, 'To the content'),
+    h('a', { class: 'skip button', href: '#main', onclick: event => { event.preventDefault(); main.focus() } }, 'Skip to content'),
     h('div', { class: 'shell' },
       h('div', { class: 'side' },
         h('div', { class: 'brand' }, h('img', { src: '/icon.svg', alt: '' }), 'tidegate'),
         h('nav', { 'aria-label': 'Pages' }, ...links.values()),
         h('footer', {},
-          h('span', { class: 'who' }, `Token: ${name || 'without a name'}`),
+          h('span', { class: 'who' }, `Token: ${name || 'unnamed'}`),
           h('div', { class: 'row' }, theme(),
             h('button', { class: 'small', onclick: async () => { await session.close().catch(() => {}); signIn() } }, 'Sign out')))),
       main))
@@ -96,7 +97,7 @@ function start ({ name, scopes }) {
     const [path = '', ...rest] = location.hash.replace(/^#\/?/, '').split('/')
     const [page, title, fill] = path === 'torrent'
       ? ['torrents', 'Torrent', torrent]
-      : open.find(([name]) => name === path) ?? open[0] ?? ['', 'Nothing', () => {}]
+      : open.find(([name]) => name === path) ?? open[0] ?? ['', 'No page', () => put(main, h('p', { class: 'empty' }, 'This token has no permission for any page.'))]
     document.title = `${title}: tidegate`
     for (const [name, link] of links) {
       if (name === page) {
@@ -118,10 +119,10 @@ function start ({ name, scopes }) {
 }
 
 addEventListener('signed-out', () => {
-  if (document.querySelector('.shell')) signIn('The session has ended.')
+  if (document.querySelector('.shell')) signIn('The session has expired. Sign in again.')
 })
 
 theme()
-const known = await session.whose().catch(() => null)
+const known = await session.current().catch(() => null)
 if (known) start(known)
 else signIn()

@@ -1,6 +1,6 @@
-//! How long the writer takes to write 100,000 download counts, into a table that has a million already:
-//! `cargo bench -p tidegate-admin --bench records`. Beside it, how fast changes are acknowledged.
-#![allow(clippy::print_stdout, reason = "it is what a benchmark is for")]
+//! Measures how long the writer takes to write 100,000 download counts into a table of a million, and how many
+//! changes per second it acknowledges: `cargo bench -p tidegate-admin --bench records`.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ const KNOWN: u32 = 1_000_000;
 const CHANGED: u32 = 100_000;
 const ROUNDS: u32 = 10;
 
-/// Counts that wait to be taken.
+/// Counts to be written next.
 #[derive(Clone, Default)]
 struct Waiting(Arc<Mutex<Vec<(InfoHash, u32)>>>);
 
@@ -26,7 +26,7 @@ impl CountSource for Waiting {
     }
 }
 
-/// A torrent by its number: spread over all hashes, as real ones are.
+/// Returns a torrent by number, spread over all hashes as real ones are.
 fn torrent(number: u32) -> InfoHash {
     let mut state = u64::from(number).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut hash = [0; 20];
@@ -50,9 +50,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let flush = |numbers: &mut dyn Iterator<Item = u32>, count: u32| {
         let before = records.health().counts_written.load(Ordering::Relaxed);
         let all: Vec<_> = numbers.map(|number| (torrent(number), count)).collect();
-        let due = before + all.len() as u64;
+        let expected = before + all.len() as u64;
         *waiting.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = all;
-        while records.health().counts_written.load(Ordering::Relaxed) < due {
+        while records.health().counts_written.load(Ordering::Relaxed) < expected {
             thread::sleep(Duration::from_millis(5));
         }
         records.health().last_flush_us.load(Ordering::Relaxed) as f64 / 1000.0
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{KNOWN} new counts: {:.0} ms", flush(&mut (0..KNOWN), 1));
     let mut times = Vec::new();
     for round in 0..ROUNDS {
-        // Others each time, from all over the table.
+        // Other torrents in each round, spread over the table.
         let numbers = (0..CHANGED).map(|number| (number * (KNOWN / CHANGED) + round) % KNOWN);
         times.push(flush(&mut numbers.into_iter(), round + 2));
     }
@@ -68,17 +68,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (least, middle, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
     println!("{CHANGED} of {KNOWN} counts: {middle:.0} ms (from {least:.0} to {most:.0})");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    for lanes in [1_u32, 64] {
+    for concurrency in [1_u32, 64] {
         let begun = Instant::now();
         let change = || records.change(|_| Ok(()), |()| ());
-        for _ in 0..640 / lanes {
+        for _ in 0..640 / concurrency {
             runtime.block_on(async {
-                let all = (0..lanes).map(|_| change());
+                let all = (0..concurrency).map(|_| change());
                 futures_util::future::join_all(all).await
             });
         }
         let rate = 640.0 / begun.elapsed().as_secs_f64();
-        println!("changes, {lanes} at a time: {rate:.0}/s");
+        println!("changes, {concurrency} at a time: {rate:.0}/s");
     }
     drop(records.close().blocking_recv());
     thread.join().map_err(|_| "the writer panicked")?;

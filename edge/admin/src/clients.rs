@@ -1,16 +1,32 @@
-//! What client software is called that shows itself by the beginning of its peer ids (BEP 20).
+//! Client software, recognised by the prefix of its peer ids (BEP 20).
 
-use tracker::counters::ClientPrefix;
+use std::collections::BTreeMap;
 
-/// The name of the software, and what stands for its version, if the prefix says so in the way that most
-/// use: `-`, two characters for the software, four for the version, `-`.
+use tracker::counters::{ClientPrefix, Clients, Counters, Listener};
+
+/// Returns the software's name and version characters, if the prefix has the common (Azureus) form: `-`,
+/// two characters for the software, four for the version, `-`.
 pub(crate) fn name(prefix: &ClientPrefix) -> Option<(&'static str, &str)> {
     let [b'-', a, b, version @ .., b'-'] = prefix else { return None };
     let (_, name) = NAMES.iter().find(|(code, _)| *code == [*a, *b])?;
     Some((name, std::str::from_utf8(version).ok()?))
 }
 
-/// What BEP 20 lists and what is met today.
+/// Returns how many of the latest samples each software has, over all versions. Unknown software counts as
+/// `other`.
+pub(crate) fn samples_by_name(listeners: &[(Listener, Counters)]) -> BTreeMap<&'static str, u64> {
+    let mut all = Clients::default();
+    listeners.iter().for_each(|(_, counters)| all.add(&counters.clients));
+    let (known, others) = all.counts();
+    let mut names = BTreeMap::from([("other", u64::from(others))]);
+    for (prefix, count) in known {
+        let name = name(prefix).map_or("other", |(name, _)| name);
+        *names.entry(name).or_default() += u64::from(*count);
+    }
+    names
+}
+
+/// Software listed in BEP 20, and other software in use today.
 const NAMES: &[([u8; 2], &str)] = &[
     (*b"7T", "aTorrent"),
     (*b"A2", "aria2"),
@@ -44,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_by_their_codes() {
+    fn recognises_names_by_their_codes() {
         assert_eq!(name(b"-qB5010-"), Some(("qBittorrent", "5010")));
         assert_eq!(name(b"-TR400Z-"), Some(("Transmission", "400Z")));
         for unknown in [b"-??5010-", b"M7-9-2--", b"-qB50100", b"xqB5010-"] {

@@ -1,5 +1,5 @@
-//! What the API asks of the application: its configuration, its files, its log. The application takes
-//! commands one by one, when it comes to it, and answers each through its own channel.
+//! Commands that the API sends to the application, about configuration, files and log levels. The
+//! application handles them one by one and replies to each through the channel inside it.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -8,47 +8,47 @@ use utoipa::ToSchema;
 
 use crate::log_levels::LogLevels;
 
-/// An order, with where the answer goes. Who has given up waiting does not hear it.
+/// A command with the channel for its reply. The reply is dropped if the requester no longer waits.
 pub enum Command {
-    /// Say what is configured.
+    /// Returns the settings in force.
     Settings(oneshot::Sender<Vec<Setting>>),
-    /// Read configuration, lists and certificates again, and put them in force: all or nothing.
+    /// Reloads configuration, lists and certificates: all of them, or nothing if one is wrong.
     Reload(oneshot::Sender<Result<ReloadOutcome, Vec<String>>>),
-    /// The same with these values, as JSON, before those of file and environment; `dry_run` puts
-    /// nothing in force.
+    /// Reloads with these values overriding the file and the environment. With `dry_run` they are only
+    /// validated.
     SetOverrides {
-        /// By the names of keys.
+        /// JSON values by setting name.
         values: Vec<(String, Value)>,
-        /// Whether only to see if it would be good.
+        /// Whether to validate only.
         dry_run: bool,
-        /// What came of it, or the sentences that say what is wrong.
+        /// Receives the outcome, or a sentence for each mistake.
         reply: oneshot::Sender<Result<ReloadOutcome, Vec<String>>>,
     },
-    /// Read lists and certificates again.
+    /// Reloads lists and certificates.
     ReloadFiles(oneshot::Sender<Result<(), Vec<String>>>),
-    /// Set the levels of the log until the next reload, if there are some; and say what they are.
+    /// Sets the log levels until the next reload, if given, and returns those in force.
     LogLevels(Option<LogLevels>, oneshot::Sender<LogLevels>),
 }
 
-/// A key of the configuration.
+/// A configuration key.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Setting {
     /// `section.key`.
     pub name: String,
-    /// What is in force.
+    /// The value in force.
     #[schema(value_type = Value)]
     pub value: Value,
-    /// Where that comes from: `default`, `FILE:LINE`, a variable of the environment, or `api`.
+    /// Where the value comes from: `default`, `FILE:LINE`, an environment variable, or `api`.
     pub origin: String,
-    /// Whether it can be changed while serving.
+    /// Whether it can be changed without a restart.
     pub reloadable: bool,
 }
 
-/// What a reload has come to.
+/// The outcome of a reload.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct ReloadOutcome {
-    /// Keys whose new values are in force.
+    /// Keys whose new values were applied.
     pub changed: Vec<String>,
-    /// Keys whose new values need a restart or an upgrade.
+    /// Keys whose new values take effect after a restart or an upgrade.
     pub needs_restart: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The dashboard's files: compiled in, served as they are. What they show comes from the API.
+//! Serves the dashboard's files, which are compiled in. Their data comes from the API.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::Router;
@@ -7,7 +7,7 @@ use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-/// A file and where it is.
+/// A file of the dashboard.
 struct Asset {
     path: &'static str,
     kind: &'static str,
@@ -44,13 +44,13 @@ static SCRIPTS: [Asset; 11] = scripts![
     "pages/log.js"
 ];
 
-/// Nothing from elsewhere, nothing inline, nothing that a page of another site could frame; and no script
-/// makes markup out of text.
+/// Permits no resources from other origins, no inline code, no framing by other sites, and no markup made from
+/// text by scripts.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; form-action 'none'; base-uri 'none'; \
                       frame-ancestors 'none'; require-trusted-types-for 'script'";
 
-/// What every file comes with. Browsers ask each time whether theirs is still the one.
+/// Headers of every file. Browsers revalidate their copy each time.
 const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-cache"),
     (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
@@ -60,7 +60,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// All files.
+/// Returns the routes of all files.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     DOCUMENTS.iter().chain(&SCRIPTS).fold(Router::new(), |router, file| {
         let etag = etag(file.bytes);
@@ -71,7 +71,7 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     })
 }
 
-/// Stands for the content: as long as it is the same, so is this.
+/// Returns the entity tag of a file: a digest of its content.
 fn etag(bytes: &[u8]) -> String {
     let digest = digest(&SHA256, bytes);
     let hex = digest.as_ref().iter().take(12).map(|byte| format!("{byte:02x}"));
@@ -88,7 +88,7 @@ fn respond(file: &'static Asset, etag: &str, headers: &HeaderMap) -> Response {
     };
     let headers = response.headers_mut();
     headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
-    // Quotes and hex digits.
+    // Quotes and hex digits are valid in headers.
     headers.extend(HeaderValue::from_str(etag).map(|etag| (header::ETAG, etag)));
     response
 }
@@ -98,26 +98,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_comes_once_and_with_its_policy() {
+    fn files_have_policy_and_entity_tag() {
         for file in DOCUMENTS.iter().chain(&SCRIPTS) {
             let etag = etag(file.bytes);
             let first = respond(file, &etag, &HeaderMap::new());
             assert_eq!(first.status(), StatusCode::OK);
             assert_eq!(first.headers()[header::CONTENT_TYPE], file.kind);
             assert_eq!(first.headers()[header::CONTENT_SECURITY_POLICY], CONTENT_SECURITY_POLICY);
-            let asked = HeaderMap::from_iter([(
+            let conditional = HeaderMap::from_iter([(
                 header::IF_NONE_MATCH,
                 format!("\"x\", {etag}").parse().unwrap(),
             )]);
-            let again = respond(file, &etag, &asked);
+            let again = respond(file, &etag, &conditional);
             assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
             assert_eq!(again.headers()[header::ETAG], etag.as_str());
         }
     }
 
-    /// The policy would stop it, and the page would be broken.
+    /// The policy would block it and break the page.
     #[test]
-    fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
+    fn files_contain_no_inline_code_and_no_foreign_urls() {
         for file in DOCUMENTS.iter().chain(&SCRIPTS) {
             let text = std::str::from_utf8(file.bytes).unwrap();
             for word in ["https://", "innerHTML", "onclick=", "style=\"", "eval("] {

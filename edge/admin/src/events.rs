@@ -1,6 +1,6 @@
-//! What happens, told to whoever listens: streams of events and webhooks.
+//! Events of the tracker, published to event streams and webhooks.
 //!
-//! Nobody waits for a listener: what one does not take in time, it misses, and is told how much.
+//! Publishing never waits for a subscriber. A subscriber that falls behind misses events and learns how many.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,84 +11,93 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 use utoipa::ToSchema;
 
-/// Events that wait for the slowest listener.
+use crate::clock::since_epoch;
+use crate::json::json_text;
+
+/// Events queued for the slowest subscriber.
 const QUEUE_MAX: usize = 4096;
 
-/// What kind of thing has happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// A torrent was announced for the first time.
     TorrentAdded,
-    /// A torrent is known no more.
+    /// A torrent was removed.
     TorrentRemoved,
     /// A peer completed a torrent.
     Completed,
-    /// A network was banned, by hand or by itself.
+    /// A network was banned, through the API or automatically.
     Ban,
     /// A key was used for the first time.
     KeyFirstUsed,
-    /// Configuration and lists were read again.
+    /// Configuration and lists were reloaded, or a reload failed.
     Reload,
-    /// Something that the operator should look at.
+    /// Something that needs the operator's attention.
     Warning,
 }
 
-/// Something that has happened.
+/// An event.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Event {
-    /// Grows by one with each, from 1 at the start.
+    /// Sequence number, from 1 at the start of the process.
     pub id: u64,
-    /// Seconds since 1970.
+    /// Unix time, seconds.
     pub time: u64,
-    /// What kind of thing it is.
+    /// The kind of event.
     pub kind: EventKind,
-    /// What is to be known of it; what that is depends on the kind.
+    /// Details; their fields depend on the kind.
     #[schema(value_type = Object)]
     pub data: Value,
 }
 
-/// Where events go through.
+/// Passes events to all subscribers.
 #[derive(Debug)]
 pub struct EventHub {
-    listeners: broadcast::Sender<Arc<Event>>,
+    subscribers: broadcast::Sender<Arc<Event>>,
     published: AtomicU64,
 }
 
 impl Default for EventHub {
     fn default() -> Self {
-        Self { listeners: broadcast::Sender::new(QUEUE_MAX), published: AtomicU64::new(0) }
+        Self { subscribers: broadcast::Sender::new(QUEUE_MAX), published: AtomicU64::new(0) }
     }
 }
 
 impl EventHub {
-    /// Tells all who listen now.
+    /// Publishes an event to all current subscribers.
     pub fn publish(&self, kind: EventKind, data: Value) {
         let id = self.published.fetch_add(1, Ordering::Relaxed) + 1;
-        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let time = time.unwrap_or_default().as_secs();
-        // Where nobody listens there is nobody to tell.
-        let _ = self.listeners.send(Arc::new(Event { id, time, kind, data }));
+        let time = since_epoch(SystemTime::now()).as_secs();
+        // Fails only without subscribers.
+        let _ = self.subscribers.send(Arc::new(Event { id, time, kind, data }));
     }
 
-    /// Whether anybody listens.
+    /// Returns whether there are subscribers.
     pub fn has_subscribers(&self) -> bool {
-        self.listeners.receiver_count() > 0
+        self.subscribers.receiver_count() > 0
     }
 
-    /// Listens from now on.
-    pub(crate) fn listen(&self) -> broadcast::Receiver<Arc<Event>> {
-        self.listeners.subscribe()
+    /// Subscribes to events from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.subscribers.subscribe()
     }
 
-    /// Events so far.
+    /// Returns the number of events published so far.
     pub(crate) fn published(&self) -> u64 {
         self.published.load(Ordering::Relaxed)
     }
 }
 
+impl Event {
+    /// Serializes the event.
+    pub(crate) fn to_json(&self) -> String {
+        json_text(self)
+    }
+}
+
 impl EventKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::TorrentAdded,
         Self::TorrentRemoved,
@@ -99,7 +108,12 @@ impl EventKind {
         Self::Warning,
     ];
 
-    /// Its name in the API.
+    /// Returns the kind with this label.
+    pub(crate) fn from_label(label: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.label() == label)
+    }
+
+    /// Returns its name in the API.
     pub fn label(self) -> &'static str {
         match self {
             Self::TorrentAdded => "torrent_added",

@@ -1,123 +1,71 @@
-//! What the operator looks at and commands: Prometheus metrics, health, the management API and its
-//! durable records, on a listener of its own.
+//! Management of a tracker: Prometheus metrics, health checks, the HTTP API, its dashboard and the durable
+//! records, all on the admin listeners.
 //!
-//! Metrics read copies that the workers publish, and totals that the store keeps anyway: a scrape makes
-//! no announce wait. What the API changes is recorded first ([`records`]) and then put in force.
+//! Metrics are read from copies that the workers publish and from totals that the store keeps anyway, so a
+//! scrape never delays an announce. A change made through the API is committed to the [`records`] first and
+//! applied to the tracker then.
 #![forbid(unsafe_code)]
 
 mod api;
 mod clients;
+mod clock;
+mod collector;
 mod control;
 mod dashboard;
 mod events;
+mod json;
 mod listener;
 mod log_levels;
 mod log_tail;
 mod metrics;
+mod outbound;
 mod recorder;
 pub mod records;
 mod restore;
-pub mod torrent_list;
+mod sources;
+mod torrent_list;
 mod traces;
+mod webhooks;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::sync::atomic::Ordering;
 
 use axum::extract::State;
-use axum::extract::connect_info::Connected;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::serve::IncomingStream;
 use tokio::sync::{Semaphore, watch};
-use tracker::Tracker;
-use tracker::counters::MetricsRegistry;
-use types::Tick;
 
-pub use api::{Api, ApiDeps, ApiOptions, PostRequest, SendPost, is_token};
+pub use api::{Api, ApiDeps, ApiOptions, is_token};
+pub use clock::{ClockReading, UnixTime};
+pub use collector::CountCollector;
 pub use control::{Command, ReloadOutcome, Setting};
 pub use events::{Event, EventHub, EventKind};
 pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
+pub use outbound::{PostRequest, SendPost};
 pub use records::{OpenError, Records};
-pub use restore::{ClockReading, CountCollector, restore};
+pub use restore::restore;
+pub use sources::{AcmeAttempts, MetricSources, ProcessStats, Status};
 pub use traces::TraceOptions;
 
-use listener::{CONNECTION_LIMITS, ConnectionLimits, LimitedListener};
+use listener::{CONNECTION_LIMITS, ClientAddr, ConnectionLimits, LimitedListener};
 
-/// What can be looked at.
-pub struct MetricSources {
-    /// The tracker itself.
-    pub tracker: Arc<Tracker>,
-    /// The workers' accounts.
-    pub registry: Arc<MetricsRegistry>,
-    /// What the application knows about itself.
-    pub status: Status,
-    /// What the process has used; asked at each look.
-    pub process: fn() -> ProcessStats,
-    /// The tracker's time, which goes on across upgrades; uptime does not.
-    pub clock: Box<dyn Fn() -> Tick + Send + Sync>,
-    /// Every host name with the end of its certificate; asked at each look.
-    pub certificates: Box<dyn Fn() -> BTreeMap<String, SystemTime> + Send + Sync>,
-    /// What came of asking an ACME authority for certificates.
-    pub acme: AcmeAttempts,
-    /// The version, as `1.2.3`.
-    pub version: &'static str,
-}
-
-/// What the application tells about itself.
-#[derive(Debug, Default)]
-pub struct Status {
-    /// Whether every listener serves, and nothing is being shut down.
-    pub ready: AtomicBool,
-    /// Configuration and lists put in force since the start.
-    pub reloads: AtomicU64,
-    /// Attempts at that which failed, so that the old ones stayed.
-    pub reload_failures: AtomicU64,
-}
-
-/// Attempts to obtain a certificate, by what came of them.
-#[derive(Debug, Default)]
-pub struct AcmeAttempts {
-    /// A certificate.
-    pub obtained: AtomicU64,
-    /// Nothing: the server could not be reached, or was not well.
-    pub unreachable: AtomicU64,
-    /// Nothing: the server refused.
-    pub refused: AtomicU64,
-}
-
-/// What a process has used.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ProcessStats {
-    /// Seconds since it started.
-    pub uptime_s: f64,
-    /// Seconds of CPU time, user and system.
-    pub cpu_s: f64,
-    /// Bytes resident in memory.
-    pub resident_bytes: u64,
-    /// Open descriptors.
-    pub open_fds: u64,
-}
-
-/// What the admin listeners serve, and how.
+/// What the admin listeners serve.
 pub struct Service {
     /// For `/metrics` and `/health/…`.
     pub sources: Arc<MetricSources>,
-    /// For `/api/v1/…`.
+    /// For `/api/v1/…` and the dashboard.
     pub api: Option<Arc<Api>>,
-    /// TLS, if they speak it.
+    /// The TLS configuration of listeners that use TLS.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// What threads do first that are started for work that takes long: lists of torrents, looks at the
-    /// records.
+    /// Called first by each thread that does slow work: listing torrents, reading the records.
     pub lower_priority: fn(),
 }
 
-/// Threads for looks at the records, which may wait for the disk.
+/// Threads for slow work, such as reads of the records that may wait for the disk.
 const BLOCKING_THREADS_MAX: usize = 4;
 
 /// Serves `listeners` on this thread until `stop` becomes true.
@@ -146,19 +94,15 @@ fn serve_within(
         let mut servers = tokio::task::JoinSet::new();
         for listener in listeners {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let listener = LimitedListener::new(
-                listener,
-                Arc::clone(&permits),
-                limits.idle_timeout,
-                service.tls.clone(),
-            );
-            let router = router(service).into_make_service_with_connect_info::<api::From>();
+            let (permits, tls) = (Arc::clone(&permits), service.tls.clone());
+            let listener = LimitedListener::new(listener, permits, limits.idle_timeout, tls);
+            let router = router(service).into_make_service_with_connect_info::<ClientAddr>();
             servers.spawn(axum::serve(listener, router).into_future());
         }
         if let Some(api) = &service.api {
-            tokio::spawn(Arc::clone(api).work());
+            tokio::spawn(api::run_background(Arc::clone(api)));
         }
-        // Answers are short and nobody's announce: they need no draining.
+        // Responses are short and no announce is among them, so connections are not drained.
         let mut stop = stop;
         let stopped = stop.wait_for(|stop| *stop);
         tokio::select! {
@@ -166,18 +110,18 @@ fn serve_within(
             Some(ended) = servers.join_next() => ended.map_err(io::Error::other)?,
         }
     });
-    // A look may wait for a disk that does not answer.
+    // Without waiting: a blocking read may be stuck on a disk that does not answer.
     runtime.shutdown_background();
     served
 }
 
 fn router(service: &Service) -> axum::Router {
-    let pages = PageState { sources: Arc::clone(&service.sources), api: service.api.clone() };
+    let state = PageState { sources: Arc::clone(&service.sources), api: service.api.clone() };
     let pages = axum::Router::new()
         .route("/metrics", get(metrics_page))
         .route("/health/live", get(|| async { "live\n" }))
         .route("/health/ready", get(ready_page))
-        .with_state(pages);
+        .with_state(state);
     match &service.api {
         Some(api) => pages.merge(dashboard::router()).merge(api::router(api)),
         None => pages,
@@ -190,19 +134,14 @@ struct PageState {
     api: Option<Arc<Api>>,
 }
 
-impl Connected<IncomingStream<'_, LimitedListener>> for api::From {
-    fn connect_info(stream: IncomingStream<'_, LimitedListener>) -> Self {
-        Self(*stream.remote_addr())
-    }
+async fn metrics_page(State(state): State<PageState>) -> impl IntoResponse {
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    let page = metrics::render(&state.sources, state.api.as_deref());
+    ([(header::CONTENT_TYPE, content_type)], page)
 }
 
-async fn metrics_page(State(pages): State<PageState>) -> impl IntoResponse {
-    let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], metrics::render(&pages.sources, pages.api.as_deref()))
-}
-
-async fn ready_page(State(pages): State<PageState>) -> (StatusCode, &'static str) {
-    if pages.sources.status.ready.load(Ordering::Relaxed) {
+async fn ready_page(State(state): State<PageState>) -> (StatusCode, &'static str) {
+    if state.sources.status.ready.load(Ordering::Relaxed) {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
@@ -218,10 +157,10 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Runs `test` beside a listener with two places.
-    fn with_two_places(idle_timeout: Duration, test: impl FnOnce(SocketAddr)) {
+    /// Runs `test` against a listener that takes two connections.
+    fn with_two_connections(idle_timeout: Duration, test: impl FnOnce(SocketAddr)) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -237,11 +176,11 @@ mod tests {
 
     fn connect(address: SocketAddr) -> TcpStream {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
-    /// What comes until the server closes, in whatever way.
+    /// Reads until the server closes the connection, cleanly or not.
     fn rest(mut stream: TcpStream) -> String {
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
@@ -249,40 +188,40 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_makes_room() {
-        with_two_places(Duration::from_millis(300), |address| {
+    fn closes_idle_connections_to_make_room() {
+        with_two_connections(Duration::from_millis(300), |address| {
             let silent = [(); 6].map(|()| connect(address));
             let mut client = connect(address);
             client.write_all(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-            // It is not closed by itself either, but ends like the others.
+            // The answered connection stays open until it is idle, too.
             assert!(rest(client).ends_with("live\n"));
             assert!(silent.into_iter().all(|stream| rest(stream).is_empty()));
         });
     }
 
     #[test]
-    fn a_head_that_dribbles_in_has_one_deadline() {
-        with_two_places(Duration::from_millis(300), |address| {
+    fn a_slowly_sent_request_head_does_not_extend_the_deadline() {
+        with_two_connections(Duration::from_millis(300), |address| {
             let mut client = connect(address);
             let start = Instant::now();
             while client.write_all(b"G").is_ok() {
-                assert!(start.elapsed() < PATIENCE, "it goes on for ever");
+                assert!(start.elapsed() < TIMEOUT, "the connection is never closed");
                 thread::sleep(Duration::from_millis(10));
             }
         });
     }
 
     #[test]
-    fn above_the_bound_others_wait_until_one_leaves() {
-        with_two_places(PATIENCE, |address| {
+    fn connections_above_the_limit_wait_until_one_closes() {
+        with_two_connections(TIMEOUT, |address| {
             let held = [(); 2].map(|()| connect(address));
             let mut client = connect(address);
             client
                 .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 .unwrap();
             client.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-            assert!(client.read(&mut [0]).is_err(), "nobody has left");
-            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            assert!(client.read(&mut [0]).is_err(), "both connections are still open");
+            client.set_read_timeout(Some(TIMEOUT)).unwrap();
             drop(held);
             assert!(rest(client).contains("tidegate_build_info"));
         });

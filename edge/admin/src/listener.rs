@@ -1,8 +1,8 @@
-//! A listener that holds so many connections, each for so long without an answer.
+//! A TCP listener with a limit on connections, each with an idle timeout.
 //!
-//! Connections above the bound wait with the kernel until one ends, and every one ends that has no
-//! request answered in time: a head that dribbles in gains nothing by it, nor does an answer that is
-//! not read.
+//! Connections above the limit wait in the kernel's accept queue until one closes. Every connection is
+//! closed that gets no response within the timeout: sending a request head byte by byte does not extend it,
+//! nor does leaving a response unread.
 
 mod socket;
 
@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::extract::connect_info::Connected;
+use axum::serve::IncomingStream;
 use rustls::ServerConfig;
 use socket::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,18 +22,19 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// What the admin listeners take, together.
+/// Limits of all admin listeners together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) connections: usize,
-    /// From the beginning, or the last output, to the next.
+    /// Longest time from the accept, or from the last bytes sent, to the next bytes sent.
     pub(crate) idle_timeout: Duration,
 }
 
-/// Several who scrape metrics or look at health, and longer than they pause between.
+/// Enough for several scrapers and health checks; the timeout is longer than their usual intervals.
 pub(crate) const CONNECTION_LIMITS: ConnectionLimits =
     ConnectionLimits { connections: 64, idle_timeout: Duration::from_secs(75) };
 
+/// Accepts connections while there are permits.
 pub(crate) struct LimitedListener {
     listener: TcpListener,
     permits: Arc<Semaphore>,
@@ -39,7 +42,17 @@ pub(crate) struct LimitedListener {
     tls: Option<Arc<ServerConfig>>,
 }
 
-/// A connection of such a listener.
+/// The address of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientAddr(pub(crate) SocketAddr);
+
+impl Connected<IncomingStream<'_, LimitedListener>> for ClientAddr {
+    fn connect_info(stream: IncomingStream<'_, LimitedListener>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
+
+/// A connection with an idle timeout.
 pub(crate) struct TimedStream {
     stream: Socket,
     idle_timeout: Duration,
@@ -48,7 +61,7 @@ pub(crate) struct TimedStream {
 }
 
 impl LimitedListener {
-    /// Listeners with the same `permits` share its places.
+    /// Listeners with the same `permits` share the limit.
     pub(crate) fn new(
         listener: TcpListener,
         permits: Arc<Semaphore>,
@@ -64,7 +77,7 @@ impl axum::serve::Listener for LimitedListener {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (TimedStream, SocketAddr) {
-        // Fails only for a closed semaphore, and nobody closes it.
+        // Fails only if the semaphore is closed, which never happens.
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
         let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
         let deadline = Box::pin(sleep(self.idle_timeout));
@@ -78,7 +91,7 @@ impl axum::serve::Listener for LimitedListener {
 }
 
 impl TimedStream {
-    /// For what has to wait: an error, once it has waited too long.
+    /// Returns `Pending` until the deadline, then `TimedOut`.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         ready!(self.deadline.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))

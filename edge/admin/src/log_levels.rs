@@ -1,19 +1,19 @@
-//! How much is logged, area by area.
+//! Log levels by area.
 //!
-//! An area is a part of the program whose lines somebody may want more or less of. Which one a line
-//! belongs to is told by its target, the module that wrote it: the longest prefix counts.
+//! An area is a part of the program with a log level of its own. The area of a line follows from its target,
+//! the module that logged it: the longest matching prefix counts.
 
 use std::fmt;
 use std::str::FromStr;
 
 use tracing::Level;
 
-/// A part of the program that has a level of its own.
+/// A part of the program with a log level of its own.
 #[derive(Debug)]
 pub(crate) struct Area {
     /// Its name, as in `records=debug`.
     pub(crate) name: &'static str,
-    /// What the targets of its lines begin with.
+    /// Prefixes of the targets of its lines.
     pub(crate) targets: &'static [&'static str],
 }
 
@@ -21,7 +21,7 @@ const fn area(name: &'static str, targets: &'static [&'static str]) -> Area {
     Area { name, targets }
 }
 
-/// All areas; every target belongs to one. docs/operating.md tells what they are.
+/// All areas; every target belongs to one. docs/operating.md describes them.
 pub(crate) const AREAS: [Area; 10] = [
     area("serve", &["tidegate::"]),
     area("reload", &["tidegate::serve::reload", "tidegate::access"]),
@@ -29,39 +29,39 @@ pub(crate) const AREAS: [Area; 10] = [
     area("front", &["tidegate_front::"]),
     area("api", &["tidegate_admin::"]),
     area("audit", &[AUDIT]),
-    area("webhooks", &["tidegate_admin::api::webhooks"]),
+    area("webhooks", &["tidegate_admin::webhooks"]),
     area(
         "records",
-        &["tidegate_admin::records", "tidegate_admin::images", "tidegate::serve::state"],
+        &["tidegate_admin::records", "tidegate_admin::restore", "tidegate::serve::state"],
     ),
     area("traces", &["tidegate_admin::traces"]),
     area("libraries", &[""]),
 ];
 
-/// The target of lines that say who has changed what: none of them is ever left out.
+/// The target of audit lines, which say who changed what. They are never suppressed.
 pub const AUDIT: &str = "tidegate::audit";
 
 const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
 
-/// The area of a target.
+/// Returns the area of a target.
 pub fn area_of(target: &str) -> &'static str {
     let prefix = |area: &Area| {
         let fits = area.targets.iter().filter(|prefix| target.starts_with(**prefix));
-        fits.map(|prefix| prefix.len() + 1).max().unwrap_or_default()
+        fits.map(|prefix| prefix.len() + 1).max().unwrap_or(0)
     };
     AREAS.iter().max_by_key(|area| prefix(area)).map_or("libraries", |area| area.name)
 }
 
-/// A level for every area: `info`, or `info,front=debug`.
+/// A log level for every area: `info`, or `info,front=debug`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLevels {
-    /// Of areas that are not named.
+    /// The level of all other areas.
     rest: Level,
     named: [Option<Level>; AREAS.len()],
 }
 
 impl LogLevels {
-    /// Each prefix of targets, with the level of its area.
+    /// Returns every target prefix with the level of its area.
     pub fn targets(&self) -> impl Iterator<Item = (&'static str, Level)> {
         let level = |named: Option<Level>| named.unwrap_or(self.rest);
         let areas = AREAS.iter().zip(self.named);
@@ -80,7 +80,7 @@ impl Default for LogLevels {
 impl FromStr for LogLevels {
     type Err = String;
 
-    /// Levels with commas between them. What comes later counts.
+    /// Parses levels separated by commas. Later ones override earlier ones.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut levels = Self::default();
         for part in text.split(',') {
@@ -92,7 +92,7 @@ impl FromStr for LogLevels {
             let known = AREAS.iter().position(|area| area.name == name);
             let slot = known.and_then(|at| levels.named.get_mut(at)).ok_or_else(|| {
                 let all = AREAS.map(|area| area.name).join(", ");
-                format!("`{name}` is no area of the log: there are {all}")
+                format!("expected a log area ({all}), found `{name}`")
             })?;
             *slot = Some(parse_level(level)?);
         }
@@ -105,11 +105,11 @@ fn parse_level(text: &str) -> Result<Level, String> {
     let found = LEVELS.into_iter().find(|level| level_name(*level) == text);
     found.ok_or_else(|| {
         let all = LEVELS.map(level_name).join(", ");
-        format!("`{text}` is no level of the log: there are {all}")
+        format!("expected a log level ({all}), found `{text}`")
     })
 }
 
-/// As it is written in the configuration.
+/// Returns the name of a level in the configuration.
 fn level_name(level: Level) -> String {
     level.as_str().to_lowercase()
 }
@@ -131,8 +131,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_read_and_written() {
-        for (text, due) in [
+    fn parses_and_writes_levels() {
+        for (text, expected) in [
             ("info", "info"),
             ("warn,front=debug", "warn,front=debug"),
             (" front = trace , error ", "error,front=trace"),
@@ -140,18 +140,16 @@ mod tests {
             ("info,api=debug,api=warn,debug", "debug,api=warn"),
         ] {
             let levels: LogLevels = text.parse().unwrap();
-            assert_eq!(levels.to_string(), due, "{text}");
+            assert_eq!(levels.to_string(), expected, "{text}");
             assert_eq!(levels.to_string().parse(), Ok(levels));
         }
     }
 
     #[test]
-    fn what_is_no_level_is_told_with_what_is() {
+    fn errors_list_the_valid_names() {
         let problem = |text: &str| text.parse::<LogLevels>().unwrap_err();
-        assert!(problem("loud").contains("`loud` is no level of the log: there are error, warn"));
-        assert!(
-            problem("info,frnot=debug").contains("`frnot` is no area of the log: there are serve")
-        );
+        assert!(problem("loud").contains("expected a log level (error, warn"));
+        assert!(problem("info,frnot=debug").contains("expected a log area (serve"));
         for bad in ["", "info,", "=debug", "front=", "front=debug=info", "INFO", "off"] {
             assert!(bad.parse::<LogLevels>().is_err(), "{bad}");
         }
@@ -159,19 +157,19 @@ mod tests {
 
     #[test]
     fn every_target_has_an_area() {
-        for (target, due) in [
+        for (target, expected) in [
             ("tidegate::serve::upgrade", "serve"),
             ("tidegate::serve::reload", "reload"),
             ("tidegate::serve::state", "records"),
             ("tidegate::acme::order", "acme"),
             ("tidegate::audit", "audit"),
             ("tidegate_admin::api::auth", "api"),
-            ("tidegate_admin::api::webhooks", "webhooks"),
+            ("tidegate_admin::webhooks", "webhooks"),
             ("tidegate_admin::records::writer", "records"),
             ("tidegate_front::tell", "front"),
             ("instant_acme", "libraries"),
         ] {
-            assert_eq!(area_of(target), due, "{target}");
+            assert_eq!(area_of(target), expected, "{target}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The last lines of the log, for the dashboard. There is one for the process, as there is one log.
+//! The last lines of the log, for the API and the dashboard. One for the process, as there is one log.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,17 +8,18 @@ use std::time::SystemTime;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::clock::since_epoch;
 use crate::log_levels::area_of;
 
-/// Lines that are kept.
+/// Lines kept.
 const LINES_MAX: usize = 500;
-/// Bytes of a line that are kept: what comes from outside can be long.
-const TEXT_MAX: usize = 2000;
+/// Bytes kept of a line: text from outside can be long.
+const MESSAGE_MAX: usize = 2000;
 
-/// The lines of this process. The application writes what it logs here, too.
+/// The last log lines of this process. The application pushes every line that it logs.
 pub static LOG_TAIL: LogTail = LogTail::new();
 
-/// The last lines of a log.
+/// The last lines of a log, and a count of suppressed ones.
 pub struct LogTail {
     lines: Mutex<Lines>,
     suppressed: AtomicU64,
@@ -32,18 +33,18 @@ struct Lines {
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LogLine {
-    /// Grows by one with each.
+    /// Sequence number.
     pub id: u64,
-    /// Seconds since 1970.
+    /// Unix time, seconds.
     pub time: u64,
     /// ERROR, WARN, INFO, DEBUG or TRACE.
     pub level: String,
-    /// The part of the program that it is about: docs/operating.md names them.
+    /// The part of the program; docs/operating.md lists the areas.
     pub area: String,
-    /// Where in the program it was written.
+    /// The module that logged it.
     pub target: String,
-    /// What it says.
-    pub text: String,
+    /// The message with its fields.
+    pub message: String,
 }
 
 impl LogTail {
@@ -52,13 +53,13 @@ impl LogTail {
         Self { lines, suppressed: AtomicU64::new(0) }
     }
 
-    /// Adds a line that is written from `target`; the oldest goes when there are too many.
-    pub fn push(&self, level: &str, target: &str, mut text: String) {
-        if text.len() > TEXT_MAX {
-            text.truncate(text.floor_char_boundary(TEXT_MAX));
-            text.push('…');
+    /// Adds a line logged by `target`. The oldest line is dropped when the tail is full.
+    pub fn push(&self, level: &str, target: &str, mut message: String) {
+        if message.len() > MESSAGE_MAX {
+            message.truncate(message.floor_char_boundary(MESSAGE_MAX));
+            message.push('…');
         }
-        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let time = since_epoch(SystemTime::now());
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.last += 1;
         let (id, time) = (lines.last, time.as_secs());
@@ -66,20 +67,20 @@ impl LogTail {
             lines.lines.pop_front();
         }
         let (level, area, target) = (level.into(), area_of(target).into(), target.into());
-        lines.lines.push_back(LogLine { id, time, level, area, target, text });
+        lines.lines.push_back(LogLine { id, time, level, area, target, message });
     }
 
-    /// Counts a line that was one too many of its kind.
+    /// Counts a line that the rate limit suppressed.
     pub fn count_suppressed(&self) {
         self.suppressed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Such lines so far.
+    /// Returns the number of suppressed lines so far.
     pub(crate) fn suppressed(&self) -> u64 {
         self.suppressed.load(Ordering::Relaxed)
     }
 
-    /// The lines after that one, the oldest first.
+    /// Returns the lines with ids above `id`, oldest first.
     pub(crate) fn after(&self, id: u64) -> Vec<LogLine> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.lines.iter().filter(|line| line.id > id).cloned().collect()
@@ -91,15 +92,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept_and_long_ones_cut() {
+    fn keeps_the_last_lines_and_truncates_long_ones() {
         let tail = LogTail::new();
         for number in 0..LINES_MAX + 3 {
             tail.push("INFO", "tidegate", format!("line {number}"));
         }
         let all = tail.after(0);
-        assert_eq!((all.len(), all[0].id, all[0].text.as_str()), (LINES_MAX, 4, "line 3"));
-        tail.push("WARN", "tidegate", "é".repeat(TEXT_MAX));
+        assert_eq!((all.len(), all[0].id, all[0].message.as_str()), (LINES_MAX, 4, "line 3"));
+        tail.push("WARN", "tidegate", "é".repeat(MESSAGE_MAX));
         let [line] = &tail.after(all[LINES_MAX - 1].id)[..] else { panic!("one is new") };
-        assert!(line.text.len() <= TEXT_MAX + 4 && line.text.ends_with('…'));
+        assert!(line.message.len() <= MESSAGE_MAX + 4 && line.message.ends_with('…'));
     }
 }

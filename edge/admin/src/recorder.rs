@@ -1,5 +1,5 @@
-//! The course of the last minutes and of the last day, for charts: a sample each second, and a coarser
-//! one each minute. It is what `/metrics` says, without anybody having to scrape it.
+//! Recent statistics for the dashboard's charts and `tidegate top`: a sample each second for ten minutes, and
+//! one each minute for a day. The same data as `/metrics`, without a Prometheus server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,18 +11,20 @@ use tokio::sync::broadcast;
 use tracker::counters::{Counters, DropReason, Latency, Listener, Protocol};
 use types::Refusal;
 
-use crate::MetricSources;
-use crate::metrics::latency::by_name;
+use crate::clients::samples_by_name;
+use crate::clock::since_epoch;
+use crate::json::json_text;
+use crate::sources::MetricSources;
 
-/// Samples that are kept: ten minutes of seconds, a day of minutes.
+/// Samples kept: ten minutes of seconds, a day of minutes.
 const SECONDS: usize = 600;
 const MINUTES: usize = 1440;
-/// Samples that wait for the slowest stream.
+/// Messages queued for the slowest stream.
 const QUEUE_MAX: usize = 64;
-/// Seconds between tables.
+/// Seconds between details.
 const DETAILS_PERIOD_S: u64 = 5;
 
-/// The names of a sample's figures. What ends with `_s` is a rate.
+/// The fields of a sample. Those that end with `_s` are rates per second.
 pub(crate) const FIELDS: [&str; 18] = [
     "time",
     "udp_s",
@@ -44,16 +46,16 @@ pub(crate) const FIELDS: [&str; 18] = [
     "memory",
 ];
 
-/// Figures in the order of [`FIELDS`].
+/// Values in the order of [`FIELDS`].
 type Sample = [f64; FIELDS.len()];
 
-/// Keeps samples and tells them.
+/// Keeps samples and sends them to streams.
 pub(crate) struct Recorder {
     history: Mutex<History>,
-    told: broadcast::Sender<Arc<StatsMessage>>,
+    subscribers: broadcast::Sender<Arc<StatsMessage>>,
 }
 
-/// What is told: a name, and JSON.
+/// A message to streams: the name of the event, and JSON.
 pub(crate) struct StatsMessage {
     pub(crate) name: &'static str,
     pub(crate) data: String,
@@ -64,14 +66,14 @@ struct History {
     seconds: VecDeque<Sample>,
     minutes: VecDeque<Sample>,
     last: Option<CounterSnapshot>,
-    /// At the last tables.
+    /// The counters at the last details.
     last_details: Option<CounterSnapshot>,
-    /// What they were.
+    /// The last details.
     details: Option<Arc<StatsMessage>>,
     samples_total: u64,
 }
 
-/// The counters at a time.
+/// The counters at one moment.
 #[derive(Clone)]
 struct CounterSnapshot {
     at: Instant,
@@ -80,13 +82,13 @@ struct CounterSnapshot {
     cpu_s: f64,
 }
 
-/// What is told less often.
+/// Data sent less often than samples.
 #[derive(Serialize)]
 struct Details {
-    /// In a second, by reason.
+    /// Rates per second by reason.
     drops: BTreeMap<&'static str, f64>,
     refusals: BTreeMap<&'static str, f64>,
-    /// The shares of client software.
+    /// Shares of client software.
     clients: BTreeMap<&'static str, f64>,
     bans: usize,
     keys: usize,
@@ -100,12 +102,12 @@ struct Details {
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { history: Mutex::default(), told: broadcast::Sender::new(QUEUE_MAX) }
+        Self { history: Mutex::default(), subscribers: broadcast::Sender::new(QUEUE_MAX) }
     }
 }
 
 impl Recorder {
-    /// Takes a sample; to be called each second.
+    /// Takes a sample. Call each second.
     pub(crate) fn record(&self, sources: &MetricSources) {
         let listeners = sources.registry.read();
         let snapshot = CounterSnapshot::new(&listeners, (sources.process)().cpu_s);
@@ -113,33 +115,33 @@ impl Recorder {
         if let Some(last) = &history.last {
             let sample = sample(sources, last, &snapshot);
             history.keep(sample);
-            // Where nobody listens there is nothing to write.
-            if self.told.receiver_count() > 0 {
+            // Without subscribers there is nothing to serialize.
+            if self.subscribers.receiver_count() > 0 {
                 let data = rounded(&sample).to_string();
-                let _ = self.told.send(Arc::new(StatsMessage { name: "sample", data }));
+                let _ = self.subscribers.send(Arc::new(StatsMessage { name: "sample", data }));
             }
         }
-        let has_waited = |last_details: &CounterSnapshot| {
-            snapshot.at.duration_since(last_details.at).as_secs() >= DETAILS_PERIOD_S
+        let is_due = |last: &CounterSnapshot| {
+            snapshot.at.duration_since(last.at).as_secs() >= DETAILS_PERIOD_S
         };
-        if history.last_details.as_ref().is_none_or(has_waited) {
+        if history.last_details.as_ref().is_none_or(is_due) {
             let before = history.last_details.replace(snapshot.clone());
             let data = details(sources, &listeners, before.as_ref(), &snapshot);
-            let told = Arc::new(StatsMessage { name: "tables", data });
-            history.details = Some(Arc::clone(&told));
-            // Where nobody listens there is nobody to tell.
-            let _ = self.told.send(told);
+            let message = Arc::new(StatsMessage { name: "details", data });
+            history.details = Some(Arc::clone(&message));
+            // Fails only without subscribers.
+            let _ = self.subscribers.send(message);
         }
         history.last = Some(snapshot);
     }
 
-    /// What has been, and what will be told after it.
-    pub(crate) fn listen(
+    /// Returns messages with everything so far, and a receiver of all later messages.
+    pub(crate) fn subscribe(
         &self,
     ) -> (Vec<Arc<StatsMessage>>, broadcast::Receiver<Arc<StatsMessage>>) {
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock, so that no sample is missed or comes twice.
-        let receiver = self.told.subscribe();
+        // Under the lock, so that no sample is missed or sent twice.
+        let receiver = self.subscribers.subscribe();
         let rows = |samples: &VecDeque<Sample>| samples.iter().map(rounded).collect::<Vec<_>>();
         let (seconds, minutes) = (rows(&history.seconds), rows(&history.minutes));
         let data = json!({ "fields": FIELDS, "seconds": seconds, "minutes": minutes });
@@ -184,7 +186,7 @@ impl CounterSnapshot {
     }
 }
 
-/// What has happened between two readings, in a second.
+/// Computes rates between two snapshots.
 fn sample(sources: &MetricSources, last: &CounterSnapshot, now: &CounterSnapshot) -> Sample {
     let passed_s = now.at.duration_since(last.at).as_secs_f64().max(0.001);
     let rate = |new: u64, old: u64| new.saturating_sub(old) as f64 / passed_s;
@@ -196,7 +198,7 @@ fn sample(sources: &MetricSources, last: &CounterSnapshot, now: &CounterSnapshot
     };
     let (new, old) = (&now.counters, &last.counters);
     let sum = |counts: &[u64]| counts.iter().sum::<u64>();
-    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let time = since_epoch(SystemTime::now());
     let totals = sources.tracker.totals();
     [
         time.as_secs() as f64,
@@ -220,20 +222,20 @@ fn sample(sources: &MetricSources, last: &CounterSnapshot, now: &CounterSnapshot
     ]
 }
 
-/// The microseconds below which that part of the answers stayed, as exactly as buckets tell; 0 if there
-/// were none.
+/// Returns the quantile `part` of the latencies between two readings in microseconds, interpolated within its
+/// bucket; 0 without responses.
 fn quantile_us(part: f64, new: &Latency, old: &Latency) -> f64 {
-    let answers: Vec<u64> =
+    let responses: Vec<u64> =
         new.buckets.iter().zip(old.buckets).map(|(new, old)| new.saturating_sub(old)).collect();
-    let wanted = answers.iter().sum::<u64>() as f64 * part;
+    let wanted = responses.iter().sum::<u64>() as f64 * part;
     let (mut before, mut low) = (0.0, 0.0);
-    for (bucket, answers) in answers.iter().enumerate() {
-        let answers = *answers as f64;
+    for (bucket, responses) in responses.iter().enumerate() {
+        let responses = *responses as f64;
         let Some(high) = Latency::BOUNDS_US.get(bucket) else { break };
-        if answers > 0.0 && before + answers >= wanted {
-            return low + (f64::from(*high) - low) * (wanted - before) / answers;
+        if responses > 0.0 && before + responses >= wanted {
+            return low + (f64::from(*high) - low) * (wanted - before) / responses;
         }
-        (before, low) = (before + answers, f64::from(*high));
+        (before, low) = (before + responses, f64::from(*high));
     }
     if before == 0.0 && wanted == 0.0 { 0.0 } else { low }
 }
@@ -244,15 +246,15 @@ fn details(
     before: Option<&CounterSnapshot>,
     now: &CounterSnapshot,
 ) -> String {
-    let none = Counters::default();
-    let old = before.map_or(&none, |before| &before.counters);
+    let zero = Counters::default();
+    let old = before.map_or(&zero, |before| &before.counters);
     let passed_s = before.map_or(f64::INFINITY, |old| now.at.duration_since(old.at).as_secs_f64());
     let rates = |names: &mut dyn Iterator<Item = &'static str>, new: &[u64], old: &[u64]| {
         let rates =
             new.iter().zip(old).map(|(new, old)| new.saturating_sub(*old) as f64 / passed_s);
         names.zip(rates).filter(|(_, rate)| *rate > 0.0).collect::<BTreeMap<_, _>>()
     };
-    let clients = by_name(listeners);
+    let clients = samples_by_name(listeners);
     let samples = clients.values().sum::<u64>().max(1) as f64;
     let (tracker, totals) = (&sources.tracker, sources.tracker.totals());
     let details = Details {
@@ -276,10 +278,10 @@ fn details(
         memory_used: totals.memory_used,
         memory_budget: tracker.memory_budget(),
     };
-    serde_json::to_string(&details).unwrap_or_default()
+    json_text(&details)
 }
 
-/// In three decimals: whole numbers as such, so that a history stays short.
+/// Rounds to three decimals, and writes whole numbers as integers, to keep the history short.
 fn rounded(sample: &Sample) -> Value {
     let number = |figure: &f64| match (figure * 1000.0).round() / 1000.0 {
         whole if whole.fract() == 0.0 && whole.abs() < 1e15 => Value::from(whole as i64),
@@ -292,14 +294,15 @@ fn rounded(sample: &Sample) -> Value {
 mod tests {
     use std::time::Duration;
 
-    use tracker::{ListenerPolicyId, RequestKind};
+    use tracker::ListenerPolicyId;
+    use tracker::RequestKind;
     use types::Family;
 
     use super::*;
     use crate::metrics::tests::sources;
 
     #[test]
-    fn a_course_is_kept_and_told() {
+    fn keeps_and_sends_samples() {
         let sources = sources();
         let (address, listener_policy) = ("1.2.3.4:5".parse().unwrap(), ListenerPolicyId(0));
         let mut metrics = sources.registry.register(Listener {
@@ -309,30 +312,30 @@ mod tests {
         });
         let recorder = Recorder::default();
         recorder.record(&sources);
-        let (history, mut told) = recorder.listen();
-        assert_eq!([history[0].name, history[1].name], ["history", "tables"]);
+        let (history, mut messages) = recorder.subscribe();
+        assert_eq!([history[0].name, history[1].name], ["history", "details"]);
         let history: Value = serde_json::from_str(&history[0].data).unwrap();
         assert_eq!(history["fields"].as_array().unwrap().len(), FIELDS.len());
-        assert_eq!(history["seconds"], json!([]), "there is nothing to compare with yet");
+        assert_eq!(history["seconds"], json!([]), "a first sample needs two snapshots");
         metrics.counters.request(Family::V4, RequestKind::Announce);
         metrics.counters.latency.observe(Duration::from_micros(15), 1);
         metrics.publish();
         recorder.record(&sources);
-        let sample = told.try_recv().unwrap();
+        let sample = messages.try_recv().unwrap();
         let row: Vec<f64> = serde_json::from_str(&sample.data).unwrap();
         assert_eq!((sample.name, row.len()), ("sample", FIELDS.len()));
         assert!(row[1] > 0.0 && row[2] == 0.0, "{row:?}");
         assert!(row[6] > 10.0 && row[6] <= 20.0, "{row:?}");
-        assert!(told.try_recv().is_err(), "tables come every five seconds");
+        assert!(messages.try_recv().is_err(), "details come every five seconds");
         recorder.history.lock().unwrap().last_details = None;
         recorder.record(&sources);
-        told.try_recv().unwrap();
-        let details: Value = serde_json::from_str(&told.try_recv().unwrap().data).unwrap();
+        messages.try_recv().unwrap();
+        let details: Value = serde_json::from_str(&messages.try_recv().unwrap().data).unwrap();
         assert_eq!(details["clients"], json!({ "other": 0.0 }));
     }
 
     #[test]
-    fn rings_are_bounded_and_minutes_are_means() {
+    fn history_is_limited_and_minutes_are_means() {
         let mut history = History::default();
         for number in 0..SECONDS * 2 {
             history.keep([number as f64; FIELDS.len()]);

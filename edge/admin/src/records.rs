@@ -1,23 +1,24 @@
-//! Durable records: access entries, keys, bans, tokens, webhooks, settings, and counts. One SQLite
-//! file, which one thread writes.
+//! Durable records: access list entries, keys, bans, tokens, webhooks, settings and counts, in one SQLite file
+//! that one thread writes.
 //!
 //! ```text
-//!  API ── change ──▶ queue ─▶ writer: many changes, one commit ─▶ into the tracker ─▶ acknowledged
+//!  API ── change ──▶ queue ─▶ writer: many changes, one commit ─▶ apply to the tracker ─▶ acknowledge
 //!  tracker ── counts, every few seconds ──▶ writer
-//!  API ── look ──▶ a connection of its own, which no writer blocks (WAL)
+//!  API ── read ──▶ a connection of its own, which the writer does not block (WAL)
 //! ```
 //!
-//! What is acknowledged is on the disk (`synchronous = FULL`) and in force, in that order. Counts are
-//! not waited for: what could not be written is kept for the next time. The hot path knows nothing of
-//! any of this.
+//! An acknowledged change is on the disk (`synchronous = FULL`) and applied, in that order. Counts are not
+//! waited for: those that could not be written are kept for the next flush. The hot path never touches the
+//! records.
 
 mod failure;
+mod health;
 mod schema;
 pub(crate) mod tables;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,56 +26,40 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 pub use failure::{OpenError, RecordsError};
+pub use health::RecordsHealth;
 pub use tables::counts::PendingCounts;
 pub use writer::{CountSource, Writer};
 
 use writer::{TypedTask, WriterRequest};
 
-/// The file's name in its folder.
+/// The name of the file in its folder.
 pub const FILE: &str = "tidegate.db";
-/// Changes that wait for the writer; more are refused.
+/// Requests queued for the writer. Further ones are refused.
 const QUEUE_MAX: usize = 1024;
-/// Connections that are kept for looks.
+/// Read connections kept open.
 const READERS_MAX: usize = 4;
 
-/// The way to the records; shared.
+/// A handle to the records.
 pub struct Records {
-    /// `None` if they are kept in memory only.
+    /// `None` if the records are in memory only.
     file: Option<PathBuf>,
     requests: SyncSender<WriterRequest>,
     readers: Mutex<Vec<Connection>>,
     health: Arc<RecordsHealth>,
-    /// Whether changes are refused. Held while one is sent: none gets in behind a pause.
+    /// Whether changes are refused. Locked while one is sent, so that none is queued after a pause.
     is_paused: Mutex<bool>,
 }
 
-/// What the operator can see of the records' state.
-#[derive(Debug, Default)]
-pub struct RecordsHealth {
-    /// Transactions committed.
-    pub commits: AtomicU64,
-    /// Changes acknowledged.
-    pub changes: AtomicU64,
-    /// Changes and flushes that failed, by [`RecordsError::index`].
-    pub failures: [AtomicU64; RecordsError::LABELS.len()],
-    /// Counts written.
-    pub counts_written: AtomicU64,
-    /// Counts that wait for the next try.
-    pub counts_pending: AtomicU64,
-    /// How long the last flush took, microseconds.
-    pub last_flush_us: AtomicU64,
-    /// Seconds since the counts that wait could first have been written; 0 if none do.
-    pub lag_s: AtomicU64,
-    /// Changes that wait for the writer.
-    pub changes_pending: AtomicU64,
-}
-
 impl Records {
-    /// Opens the records in `folder`, which must be there, or makes them; without one they are in memory
-    /// and end with the process. Older ones are brought to the present form. What is damaged, newer than
-    /// this program, or somebody else's, is refused and left as it is.
+    /// Opens the records in `folder`, which must exist, or creates them; `None` = in memory, until the process
+    /// ends. A file of an older schema is migrated.
     ///
-    /// The [`Writer`] has to be run on a thread: nothing is written, and in memory nothing read, before.
+    /// Run the returned [`Writer`] on a thread: changes, and reads of records in memory, wait for it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file is damaged, of a later version, not tidegate's, or locked. The file is not changed
+    /// then.
     pub fn open(folder: Option<&Path>) -> Result<(Self, Writer), OpenError> {
         let file = folder.map(|folder| folder.join(FILE));
         let connection = schema::open(file.as_deref())?;
@@ -85,18 +70,18 @@ impl Records {
         Ok((Self { file, requests, readers, health, is_paused }, writer))
     }
 
-    /// Whether what is acknowledged outlives the process.
+    /// Returns whether the records survive the process.
     pub fn is_durable(&self) -> bool {
         self.file.is_some()
     }
 
-    /// What can be seen of their state.
+    /// Returns the state of the records.
     pub fn health(&self) -> &RecordsHealth {
         &self.health
     }
 
-    /// Makes a change and, once it is committed, puts it in force by `apply`, on the writer's thread and
-    /// in the order of commits. Gives what `change` gave. It may be called only once: there is no second try.
+    /// Makes a change and, once it is committed, calls `apply` on the writer's thread, in the order of commits.
+    /// Returns the result of `change`.
     pub async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
@@ -105,11 +90,11 @@ impl Records {
         let (reply, answer) = oneshot::channel();
         let task = WriterRequest::Change(Box::new(TypedTask::new(change, apply, reply)));
         self.send_unless_paused(task)?;
-        // The writer is gone only with the process.
+        // The writer ends only with the process.
         answer.await.unwrap_or(Err(RecordsError::Stopped))
     }
 
-    /// Looks at what is committed.
+    /// Reads what is committed.
     pub async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
@@ -120,45 +105,45 @@ impl Records {
             return answer.await.unwrap_or(Err(RecordsError::Stopped));
         };
         let reader = self.readers().pop();
-        let looked = tokio::task::spawn_blocking(move || {
+        let result = tokio::task::spawn_blocking(move || {
             let reader = match reader {
                 Some(reader) => reader,
                 None => schema::open_read_only(&file)?,
             };
-            let seen = read(&reader)?;
-            Ok((reader, seen))
+            let rows = read(&reader)?;
+            Ok((reader, rows))
         });
-        // It ends early only by a panic.
-        let (reader, seen) =
-            looked.await.map_err(|_| RecordsError::Stopped)?.map_err(RecordsError::new)?;
+        // The task is never cancelled, so an error is a panic.
+        let (reader, rows) =
+            result.await.map_err(|_| RecordsError::Stopped)?.map_err(RecordsError::new)?;
         let mut readers = self.readers();
         if readers.len() < READERS_MAX {
             readers.push(reader);
         }
-        Ok(seen)
+        Ok(rows)
     }
 
-    /// Refuses changes from now on, or takes them again: what is acknowledged while another process reads
-    /// the records to take over would not be in force there. Those that wait already are still made:
-    /// [`Self::is_idle`] says when.
+    /// Refuses changes from now on, or accepts them again. Call before another process reads the records to take
+    /// over: it would not apply changes acknowledged after that. Changes already queued are still made;
+    /// [`Self::is_idle`] returns true once they are.
     pub fn pause(&self, is_paused: bool) {
         *self.paused() = is_paused;
     }
 
-    /// Whether nothing waits for the writer.
+    /// Returns whether nothing is queued for the writer.
     pub fn is_idle(&self) -> bool {
         self.health.changes_pending.load(Ordering::Acquire) == 0
     }
 
-    /// Has the writer write what is left, and end. Whoever waits on the receiver hears when it has.
+    /// Makes the writer flush and end. The receiver completes when it has.
     pub fn close(&self) -> oneshot::Receiver<()> {
         let (reply, closed) = oneshot::channel();
-        // Where it is gone already, the receiver says so.
+        // If it has ended already, the receiver returns an error.
         let _ = self.requests.send(WriterRequest::Close(reply));
         closed
     }
 
-    /// What an error of SQLite's, at the start, means to the operator.
+    /// Converts an SQLite error at the start to one for the operator.
     pub(crate) fn open_error(&self, error: &rusqlite::Error) -> OpenError {
         OpenError { file: self.file.clone(), reason: failure::Reason::new(error) }
     }
@@ -183,22 +168,6 @@ impl Records {
 
     fn readers(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl RecordsHealth {
-    /// Failures that somebody should look at: what is there already, or comes too fast, is no trouble.
-    pub(crate) fn serious_failures(&self) -> u64 {
-        let own = [RecordsError::Conflict, RecordsError::QueueFull, RecordsError::Upgrading]
-            .map(|failure| failure.index());
-        let all = self.failures.iter().enumerate().filter(|(at, _)| !own.contains(at));
-        all.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
-    }
-
-    pub(crate) fn count(&self, failure: &RecordsError) {
-        if let Some(count) = self.failures.get(failure.index()) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
     }
 }
 

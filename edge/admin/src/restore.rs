@@ -1,50 +1,23 @@
-//! Between the records and the tracker's memory: what is recorded is put in force at the start, and
-//! what the hot path counts is collected for the writer.
-
-use std::sync::Arc;
+//! Restores the tracker's memory from the records at the start: keys, bans, access lists, frozen torrents
+//! and download counts.
 
 use rusqlite::Connection;
-use serde_json::json;
 use tracing::warn;
-use tracker::{IpPrefix, KeyId, KeyRules, KeyTotals, Tracker, UserKey};
-use types::{InfoHash, Tick};
+use tracker::{IpPrefix, KeyId, KeyRules, Tracker, UserKey};
+use types::InfoHash;
 
-use crate::events::{EventHub, EventKind};
+use crate::clock::ClockReading;
+use crate::records::Writer;
 use crate::records::tables::bans::{self, BanRow};
 use crate::records::tables::counts;
 use crate::records::tables::keys::{self, KeyRow, Rules};
 use crate::records::tables::lists::{self, List};
-use crate::records::{CountSource, PendingCounts, Writer};
 
 /// Rows that are read at a time.
 const PAGE: u32 = 50_000;
 
-/// The same moment on both clocks: seconds since 1970, and the tracker's.
-#[derive(Clone, Copy, Debug)]
-pub struct ClockReading {
-    /// Seconds since 1970.
-    pub time: i64,
-    /// The tracker's time.
-    pub tick: Tick,
-}
-
-impl ClockReading {
-    /// When a time comes, by the tracker's clock. One that has passed is its beginning.
-    pub(crate) fn tick_at(self, time: i64) -> Tick {
-        match u32::try_from(time.saturating_sub(self.time)) {
-            Ok(seconds) => self.tick.after(seconds),
-            Err(_) if time > self.time => Tick(u32::MAX),
-            Err(_) => Tick(0),
-        }
-    }
-
-    /// When a tick comes, in seconds since 1970.
-    fn time_at(self, tick: Tick) -> i64 {
-        self.time.saturating_add(i64::from(tick.0) - i64::from(self.tick.0))
-    }
-}
-
-/// Puts in force what is recorded. Durable download counts begin with it, if `counts_downloads`.
+/// Loads everything recorded into `tracker`. With `counts_downloads`, download counts are loaded and counted
+/// on from there.
 pub fn restore(
     tracker: &Tracker,
     writer: &Writer,
@@ -69,7 +42,7 @@ pub fn restore(
             }
         })?;
         tracker.downloads().load(page.into_iter());
-        // What was just read need not be written.
+        // The counts just read are on the disk already.
         tracker.downloads().take_changed(&mut Vec::new());
     }
     Ok(())
@@ -89,15 +62,17 @@ fn restore_keys(
     }
 }
 
-/// Puts a key in force, as it is recorded.
+/// Applies a recorded key to the tracker. A key that cannot be applied is logged and skipped.
 pub(crate) fn apply_key(tracker: &Tracker, row: &KeyRow, clock_reading: ClockReading) {
     let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
     let expires = expires.map(|time| clock_reading.tick_at(time));
     let rules = KeyRules { expires, peers_per_torrent, torrents, addresses, announces_per_minute };
-    let is_put =
-        UserKey::parse(&row.key).is_ok_and(|key| tracker.passkeys().put(KeyId(row.id), key, rules));
-    if !is_put {
-        warn!("records: key {} is not in force: there are too many, or it is no key", row.id);
+    let key = row.id;
+    let Ok(user_key) = UserKey::parse(&row.key) else {
+        return warn!(key, "recorded key is malformed and was not loaded");
+    };
+    if !tracker.passkeys().put(KeyId(key), user_key, rules) {
+        warn!(key, "recorded key was not loaded: too many keys");
     }
 }
 
@@ -136,71 +111,5 @@ fn each_page(
         if after.is_none() {
             return Ok(());
         }
-    }
-}
-
-/// Takes from the tracker what has been counted, and tells of what happened to keys and networks.
-pub struct CountCollector {
-    tracker: Arc<Tracker>,
-    hub: Arc<EventHub>,
-    now: Box<dyn Fn() -> ClockReading + Send>,
-}
-
-impl CountCollector {
-    /// Of this tracker; events go to `hub`.
-    pub fn new(
-        tracker: Arc<Tracker>,
-        hub: Arc<EventHub>,
-        now: impl Fn() -> ClockReading + Send + 'static,
-    ) -> Self {
-        Self { tracker, hub, now: Box::new(now) }
-    }
-}
-
-impl CountSource for CountCollector {
-    fn collect(&mut self, pending: &mut PendingCounts) {
-        let clock_reading = (self.now)();
-        self.tracker.downloads().take_changed(&mut pending.downloads);
-        let mut totals: Vec<(KeyId, KeyTotals)> = Vec::new();
-        self.tracker.passkeys().take_totals(&mut totals);
-        totals.into_iter().for_each(|(KeyId(key), delta)| pending.add(key, delta));
-        let mut first_uses = Vec::new();
-        self.tracker.passkeys().take_first_uses(&mut first_uses);
-        pending
-            .first_uses
-            .extend(first_uses.into_iter().map(|KeyId(key)| (key, clock_reading.time)));
-        let mut banned = Vec::new();
-        self.tracker.bans().take_automatic(&mut banned);
-        for (network, until, reason) in banned {
-            let expires = until.map(|tick| clock_reading.time_at(tick));
-            let (network, reason) = (network.to_string(), reason.label());
-            let data = json!({ "network": network, "reason": reason, "automatic": true, "expires": expires });
-            self.hub.publish(EventKind::Ban, data);
-            let (reason, created) = (reason.into(), clock_reading.time);
-            pending.bans.push(BanRow { network, reason, automatic: true, created, expires });
-        }
-    }
-
-    fn on_written(&mut self, first_uses: &[u32]) {
-        for key in first_uses {
-            self.hub.publish(EventKind::KeyFirstUsed, json!({ "key": key }));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_and_ticks() {
-        let clock_reading = ClockReading { time: 1000, tick: Tick(50) };
-        assert_eq!(clock_reading.tick_at(1010), Tick(60));
-        assert_eq!(clock_reading.tick_at(1000), Tick(50));
-        assert_eq!(clock_reading.tick_at(999), Tick(0));
-        assert_eq!(clock_reading.tick_at(i64::MAX), Tick(u32::MAX));
-        assert_eq!(clock_reading.tick_at(i64::MIN), Tick(0));
-        assert_eq!(clock_reading.time_at(Tick(45)), 995);
-        assert_eq!(clock_reading.time_at(Tick(60)), 1010);
     }
 }

@@ -1,13 +1,13 @@
-//! Every torrent in a few orders, for pages of a list that does not fit one answer.
+//! A sorted list of all torrents, read in pages.
 //!
-//! The store keeps no order, so a list of torrents is a snapshot: one walk over the store in short steps,
-//! on a thread that nobody waits for, and that leaves its core to whom clients wait for. It is made when
-//! somebody asks and the last one is some seconds old; who asks gets the last one, and waits only if there
-//! is none. It goes when nobody has asked for a minute.
+//! The store keeps no order, so the list is a snapshot: one walk over the store in short steps, on a blocking
+//! thread with lowered priority. A request returns a page of the current snapshot and starts a refresh if
+//! that is some seconds old; it waits only if there is no snapshot yet. The snapshot is freed after a minute
+//! without requests.
 //!
-//! A cursor is the place of the last row that was shown, as its value and its info hash. So it needs no
-//! snapshot of its own: the next page goes on behind that place in whichever there is by then, and a
-//! torrent whose value stays is shown once.
+//! A cursor is the position of the last row of a page: its sort value and info hash. It is valid in any
+//! snapshot, so none is kept for it: the next page continues behind that position in the current snapshot,
+//! and a torrent whose value does not change is returned exactly once.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -21,89 +21,88 @@ use types::{InfoHash, Tick};
 
 /// A torrent in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TorrentRow {
-    /// Which.
-    pub info_hash: InfoHash,
-    /// Peers that have everything, of all families and WebTorrent.
-    pub seeders: u32,
-    /// The others.
-    pub leechers: u32,
+pub(crate) struct TorrentRow {
+    pub(crate) info_hash: InfoHash,
+    /// Seeders of all families and WebTorrent.
+    pub(crate) seeders: u32,
+    /// Leechers of all families and WebTorrent.
+    pub(crate) leechers: u32,
     /// Downloads completed.
-    pub downloads: u32,
-    /// When it came, less up to 17 minutes.
-    pub first_seen: Tick,
+    pub(crate) downloads: u32,
+    /// When it was first announced, rounded down by up to 17 minutes.
+    pub(crate) first_seen: Tick,
 }
 
-/// By what a list is sorted.
+/// What the list is sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SortKey {
-    /// Peers that have everything.
+pub(crate) enum SortKey {
+    /// Seeders.
     Seeders,
-    /// Peers that have not.
+    /// Leechers.
     Leechers,
     /// Downloads completed.
     Downloads,
-    /// How long the torrent has been here.
+    /// Time since the first announce.
     Age,
-    /// Its name: the order in which every torrent is met once, whatever happens meanwhile.
+    /// Info hash: the only order in which every torrent is returned exactly once while values change.
     InfoHash,
 }
 
-/// What is asked for.
+/// Which page to return.
 #[derive(Clone, Debug)]
-pub struct PageRequest {
-    /// The order.
-    pub sort: SortKey,
-    /// Least first; else most first.
-    pub ascending: bool,
-    /// Only torrents whose hexadecimal info hash begins so.
-    pub prefix: HashPrefix,
-    /// Behind this place; from the first on without one.
-    pub after: Option<Cursor>,
+pub(crate) struct PageRequest {
+    /// The sort key.
+    pub(crate) sort: SortKey,
+    /// Ascending or descending.
+    pub(crate) ascending: bool,
+    /// Only torrents whose info hash has this prefix.
+    pub(crate) prefix: HashPrefix,
+    /// The position behind which the page starts; `None` = the first page.
+    pub(crate) after: Option<Cursor>,
     /// Rows, at most [`ROWS_PER_PAGE_MAX`].
-    pub limit: usize,
+    pub(crate) limit: usize,
 }
 
-/// A part of a list.
+/// A page of the list.
 #[derive(Clone, Debug)]
-pub struct ListPage {
-    /// In order.
-    pub rows: Vec<TorrentRow>,
-    /// Where to go on; nothing at the end.
-    pub next: Option<Cursor>,
-    /// Torrents in the whole list.
-    pub total: usize,
-    /// How old the list is.
-    pub age: Duration,
-    /// Torrents that are in no list because there are too many: those with the fewest peers.
-    pub left_out: u64,
+pub(crate) struct ListPage {
+    /// Rows in the requested order.
+    pub(crate) rows: Vec<TorrentRow>,
+    /// The cursor of the next page; `None` on the last.
+    pub(crate) next: Option<Cursor>,
+    /// Torrents in the whole list that have the prefix.
+    pub(crate) total: usize,
+    /// Age of the snapshot.
+    pub(crate) age: Duration,
+    /// Torrents omitted from the list because there are too many: those with the fewest peers.
+    pub(crate) omitted: u64,
 }
 
-/// A place in a list: the value by which it is sorted, and the torrent. As text, 48 hex digits.
+/// A position in the list: the sort value and the info hash. Its text form has 48 hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
+pub(crate) struct Cursor {
     value: u32,
     info_hash: InfoHash,
 }
 
-/// The beginning of an info hash, in up to 40 hex digits.
+/// A prefix of an info hash, of up to 40 hex digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HashPrefix {
+pub(crate) struct HashPrefix {
     bytes: [u8; 20],
     digits: usize,
 }
 
-/// A text that is no cursor or no prefix.
+/// The error for a malformed cursor or prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParseHexError;
+pub(crate) struct ParseHexError;
 
-/// The list of all torrents, as far as anybody wants it.
-pub struct TorrentList {
+/// The list of all torrents, made on demand.
+pub(crate) struct TorrentList {
     tracker: Arc<Tracker>,
     cache: Mutex<Cache>,
-    /// Whether a snapshot is being made behind somebody's back.
+    /// Whether a refresh runs in the background.
     refreshing: AtomicBool,
-    /// Held by who makes the first.
+    /// Held while the first snapshot is made, so that concurrent requests make one.
     first_snapshot: tokio::sync::Mutex<()>,
     rows_max: usize,
 }
@@ -111,41 +110,41 @@ pub struct TorrentList {
 #[derive(Default)]
 struct Cache {
     snapshot: Option<Arc<Snapshot>>,
-    /// When somebody asked last.
+    /// When a page was last requested.
     last_request: Option<Instant>,
 }
 
-/// All torrents at a time.
+/// All torrents at one moment.
 struct Snapshot {
-    /// As they lie in the store. One that was moved meanwhile may be there twice.
+    /// In the order of the store. A torrent that moved during the walk may be there twice.
     rows: Vec<TorrentRow>,
-    /// Numbers of rows in the order of their info hashes, each torrent once.
+    /// Row numbers sorted by info hash, each torrent once.
     by_hash: Vec<u32>,
-    /// The same in ascending order of values, for those that were asked for.
+    /// Row numbers sorted by other keys, ascending; each is made at the first request for it.
     orders: [OnceLock<Vec<u32>>; 4],
-    left_out: u64,
+    omitted: u64,
     taken_at: Instant,
-    /// How long that took.
+    /// How long the walk and the sorting took.
     duration: Duration,
 }
 
 /// Rows in one page.
-pub const ROWS_PER_PAGE_MAX: usize = 1000;
-/// Torrents in a list: 160 MB, and 16 MB for each order.
+pub(crate) const ROWS_PER_PAGE_MAX: usize = 1000;
+/// Torrents in the list: 160 MB, and 16 MB for each order.
 const ROWS_MAX: usize = 4_000_000;
-/// What a number of a row needs, of 64 bits.
+/// Low bits of a 64-bit word that hold a row number.
 const INDEX_MASK: u64 = (1 << 23) - 1;
 const _: () = assert!((ROWS_MAX + ROWS_MAX / 8) as u64 <= INDEX_MASK);
-/// A list older than this is made anew when somebody asks.
+/// A request refreshes a snapshot older than this.
 const REFRESH_AFTER: Duration = Duration::from_secs(5);
-/// Nor is it made more often than this allows: one part of so many of a core's time.
-const REFRESH_COST_FACTOR: u32 = 20;
-/// A list that nobody has asked for so long goes.
+/// A refresh that took 1 s is not repeated within 20 s: refreshing takes at most 5 % of a core.
+const REFRESH_PAUSE_FACTOR: u32 = 20;
+/// A snapshot without requests is freed after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl TorrentList {
-    /// Of `tracker`'s torrents. Nothing is made until somebody asks.
-    pub fn new(tracker: Arc<Tracker>) -> Self {
+    /// Creates the list of `tracker`'s torrents. The first request makes the snapshot.
+    pub(crate) fn new(tracker: Arc<Tracker>) -> Self {
         Self {
             tracker,
             cache: Mutex::default(),
@@ -155,8 +154,8 @@ impl TorrentList {
         }
     }
 
-    /// A page. Waits for a list to be made only if there is none. Inside a tokio runtime.
-    pub async fn page(self: &Arc<Self>, request: &PageRequest) -> ListPage {
+    /// Returns a page. Waits for a snapshot only if there is none yet. Call in a tokio runtime.
+    pub(crate) async fn page(self: &Arc<Self>, request: &PageRequest) -> ListPage {
         let snapshot = self.snapshot().await;
         if snapshot.is_sorted(request.sort) {
             return snapshot.page(request);
@@ -166,8 +165,8 @@ impl TorrentList {
         blocking(move || sorted.page(&request)).await
     }
 
-    /// Frees the list if nobody has asked for it lately. To be called now and then.
-    pub fn forget_if_idle(&self) {
+    /// Frees the snapshot if it has been idle. Call regularly.
+    pub(crate) fn free_if_idle(&self) {
         let mut cache = self.cache();
         if cache.last_request.is_some_and(|last_request| last_request.elapsed() >= IDLE_TIMEOUT) {
             *cache = Cache::default();
@@ -175,28 +174,28 @@ impl TorrentList {
     }
 
     async fn snapshot(self: &Arc<Self>) -> Arc<Snapshot> {
-        if let Some(snapshot) = self.request() {
+        if let Some(snapshot) = self.current() {
             return snapshot;
         }
-        let _turn = self.first_snapshot.lock().await;
-        if let Some(snapshot) = self.request() {
+        let _guard = self.first_snapshot.lock().await;
+        if let Some(snapshot) = self.current() {
             return snapshot;
         }
         let own = Arc::clone(self);
         blocking(move || own.refresh(None)).await
     }
 
-    /// The list that there is. One that is too old is made anew meanwhile.
-    fn request(self: &Arc<Self>) -> Option<Arc<Snapshot>> {
+    /// Returns the current snapshot, and starts a refresh in the background if it is old.
+    fn current(self: &Arc<Self>) -> Option<Arc<Snapshot>> {
         let mut cache = self.cache();
         cache.last_request = Some(Instant::now());
         let snapshot = cache.snapshot.clone()?;
         drop(cache);
         let is_old = snapshot.taken_at.elapsed()
-            >= REFRESH_AFTER.max(snapshot.duration * REFRESH_COST_FACTOR);
+            >= REFRESH_AFTER.max(snapshot.duration * REFRESH_PAUSE_FACTOR);
         if is_old && !self.refreshing.swap(true, atomic::Ordering::AcqRel) {
             let (own, old) = (Arc::clone(self), Arc::clone(&snapshot));
-            // Nobody waits for it.
+            // The task is detached.
             drop(tokio::task::spawn_blocking(move || {
                 own.refresh(Some(old));
                 own.refreshing.store(false, atomic::Ordering::Release);
@@ -205,7 +204,7 @@ impl TorrentList {
         Some(snapshot)
     }
 
-    /// Makes the list anew, in the orders that were asked for of the old one.
+    /// Makes a new snapshot, with the orders that were used of the old one.
     fn refresh(&self, old: Option<Arc<Snapshot>>) -> Arc<Snapshot> {
         let mut snapshot = Snapshot::take(&self.tracker, self.rows_max);
         for sort in SortKey::WITH_ORDER {
@@ -225,11 +224,11 @@ impl TorrentList {
     }
 }
 
-/// Where no other task waits for it.
+/// Runs `work` on a blocking thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        // It is never cancelled, so that it has panicked.
+        // It is never cancelled, so it has panicked.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
@@ -238,23 +237,23 @@ impl Snapshot {
     fn take(tracker: &Tracker, rows_max: usize) -> Self {
         let taken_at = Instant::now();
         let torrents = tracker.totals().torrents as usize;
-        // Room for those that come meanwhile, and to look for the least less often than at each row.
+        // Room for torrents added during the walk, and for an eighth of excess rows before a selection.
         let room = rows_max + rows_max / 8;
         let mut rows = Vec::with_capacity((torrents + torrents / 64).min(room));
-        let mut left_out = 0;
-        tracker.overview(|figures| {
+        let mut omitted = 0;
+        tracker.overview(|stats| {
             if rows.len() >= room {
-                left_out += drop_smallest(&mut rows, rows_max);
+                omitted += drop_smallest(&mut rows, rows_max);
             }
-            rows.push(TorrentRow::from(figures));
+            rows.push(TorrentRow::from(stats));
         });
-        left_out += drop_smallest(&mut rows, rows_max);
+        omitted += drop_smallest(&mut rows, rows_max);
         let by_hash = by_hash(&rows);
         Self {
             rows,
             by_hash,
             orders: Default::default(),
-            left_out,
+            omitted,
             taken_at,
             duration: Duration::ZERO,
         }
@@ -264,13 +263,14 @@ impl Snapshot {
         sort.order().is_none_or(|at| self.orders[at].get().is_some())
     }
 
-    /// Numbers of rows in ascending order; rows with the same value in the order of their hashes.
+    /// Returns row numbers sorted by `sort`, ascending; equal values are sorted by info hash. `None` for the order
+    /// by info hash, which is `by_hash`.
     fn order(&self, sort: SortKey) -> Option<&[u32]> {
         let order = self.orders[sort.order()?].get_or_init(|| {
-            // Side by side, so that comparing them reaches for no row.
+            // Values beside the numbers: comparisons touch no rows.
             let pair = |number: &u32| (sort.value(&self.rows[*number as usize]), *number);
             let mut pairs: Vec<(u32, u32)> = self.by_hash.iter().map(pair).collect();
-            // Stable, and quick where values are few, as they are among torrents.
+            // Stable; fast for few distinct values, as torrents have.
             pairs.sort_by_key(|(value, _)| *value);
             pairs.into_iter().map(|(_, number)| number).collect()
         });
@@ -282,7 +282,7 @@ impl Snapshot {
         let total = range.len();
         let limit = request.limit.clamp(1, ROWS_PER_PAGE_MAX);
         let numbers = match self.order(request.sort) {
-            // One more than shown, which says whether there are more.
+            // One row more than the page, to see whether there is a next page.
             None => self.after(range, request, limit + 1, |at| self.by_hash[at]),
             Some(order) if total == order.len() => {
                 self.after(0..total, request, limit + 1, |at| order[at])
@@ -298,10 +298,11 @@ impl Snapshot {
         let has_more = rows.len() > limit;
         rows.truncate(limit);
         let next = rows.last().filter(|_| has_more).map(|row| Cursor::at(request.sort, row));
-        ListPage { rows, next, total, age: self.taken_at.elapsed(), left_out: self.left_out }
+        ListPage { rows, next, total, age: self.taken_at.elapsed(), omitted: self.omitted }
     }
 
-    /// `count` numbers of rows behind the cursor, of the rows at the places `range` of an ascending order.
+    /// Returns `count` row numbers behind the cursor, among the positions `range` of an ascending order.
+    /// `number` returns the row number at a position.
     fn after(
         &self,
         range: std::ops::Range<usize>,
@@ -309,14 +310,14 @@ impl Snapshot {
         count: usize,
         number: impl Fn(usize) -> u32,
     ) -> Vec<u32> {
-        // The first place of `range` for whose row `is_past` is true, as it is for all behind it.
+        // Binary search: the first position of `range` whose row `is_past` holds for.
         let first_snapshot = |is_past: &dyn Fn(Ordering) -> bool, cursor: Cursor| {
             let (mut low, mut high) = (range.start, range.end);
             while low < high {
                 let middle = usize::midpoint(low, high);
                 let row = &self.rows[number(middle) as usize];
-                let place = Cursor::at(request.sort, row);
-                if is_past(place.key().cmp(&cursor.key())) {
+                let position = Cursor::at(request.sort, row);
+                if is_past(position.key().cmp(&cursor.key())) {
                     high = middle
                 } else {
                     low = middle + 1
@@ -337,9 +338,9 @@ impl Snapshot {
     }
 }
 
-/// Numbers of rows in the order of their info hashes, each torrent once. What is sorted are the first
-/// bits of the hashes, which nearly always tell them apart, with the numbers in one word: a fraction of
-/// what it costs to compare rows, and move them.
+/// Returns row numbers sorted by info hash, each torrent once. Sorts words that hold the first bits of a hash
+/// and the row number: that costs a fraction of comparing and moving rows, and the first bits nearly always
+/// differ. Words with equal first bits are sorted by the whole hash then.
 fn by_hash(rows: &[TorrentRow]) -> Vec<u32> {
     let hash = |word: u64| rows[(word & INDEX_MASK) as usize].info_hash;
     let is_same = |a: u64, b: u64| (a ^ b) <= INDEX_MASK;
@@ -356,7 +357,7 @@ fn by_hash(rows: &[TorrentRow]) -> Vec<u32> {
     words.into_iter().map(|word| (word & INDEX_MASK) as u32).collect()
 }
 
-/// Keeps the `kept` rows with the most peers; says how many went.
+/// Keeps the `kept` rows with the most peers and returns how many it dropped.
 fn drop_smallest(rows: &mut Vec<TorrentRow>, kept: usize) -> u64 {
     if rows.len() <= kept {
         return 0;
@@ -364,15 +365,15 @@ fn drop_smallest(rows: &mut Vec<TorrentRow>, kept: usize) -> u64 {
     let peers =
         |row: &TorrentRow| std::cmp::Reverse(u64::from(row.seeders) + u64::from(row.leechers));
     rows.select_nth_unstable_by_key(kept, peers);
-    let gone = rows.len() - kept;
+    let dropped = rows.len() - kept;
     rows.truncate(kept);
-    gone as u64
+    dropped as u64
 }
 
 impl SortKey {
     const WITH_ORDER: [Self; 4] = [Self::Seeders, Self::Leechers, Self::Downloads, Self::Age];
 
-    /// The place among a snapshot's orders; its rows are in the order of their hashes anyway.
+    /// Returns the index among a snapshot's orders; `None` for the info hash, whose order always exists.
     fn order(self) -> Option<usize> {
         Self::WITH_ORDER.iter().position(|sort| *sort == self)
     }
@@ -382,7 +383,7 @@ impl SortKey {
             Self::Seeders => row.seeders,
             Self::Leechers => row.leechers,
             Self::Downloads => row.downloads,
-            // The sooner it came, the older.
+            // An earlier first announce is a greater age.
             Self::Age => u32::MAX - row.first_seen.0,
             Self::InfoHash => 0,
         }
@@ -390,8 +391,8 @@ impl SortKey {
 }
 
 impl From<&TorrentStats> for TorrentRow {
-    fn from(figures: &TorrentStats) -> Self {
-        let TorrentStats { info_hash, counts, first_seen } = *figures;
+    fn from(stats: &TorrentStats) -> Self {
+        let TorrentStats { info_hash, counts, first_seen } = *stats;
         let (seeders, leechers) = (counts.seeders(), counts.leechers());
         Self { info_hash, seeders, leechers, downloads: counts.downloads, first_seen }
     }
@@ -420,7 +421,7 @@ impl FromStr for Cursor {
         let (value, hash) =
             text.split_at_checked(8).filter(|_| text.len() == 48).ok_or(ParseHexError)?;
         let info_hash = hash.parse().map_err(|_| ParseHexError)?;
-        // A sign would be taken, too.
+        // `from_str_radix` alone accepts a sign.
         let value = Some(value).filter(|value| value.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let value =
             value.and_then(|value| u32::from_str_radix(value, 16).ok()).ok_or(ParseHexError)?;
@@ -429,7 +430,7 @@ impl FromStr for Cursor {
 }
 
 impl HashPrefix {
-    /// The places of the rows that begin so, among numbers of rows in the order of their hashes.
+    /// Returns the range of the positions in `by_hash` whose rows have this prefix.
     fn range(&self, rows: &[TorrentRow], by_hash: &[u32]) -> std::ops::Range<usize> {
         let compare = |number: &u32| {
             let whole = self.digits / 2;
@@ -461,7 +462,7 @@ impl FromStr for HashPrefix {
 
 impl fmt::Display for ParseHexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("hex digits are due here")
+        f.write_str("expected hex digits")
     }
 }
 

@@ -1,88 +1,92 @@
-//! Traces: spans of sampled API requests, for a collector that takes OTLP over HTTP, in JSON
-//! (OpenTelemetry Protocol 1.x, W3C Trace Context).
+//! Traces: exports spans of sampled API requests to a collector, with OTLP over HTTP in JSON (OpenTelemetry
+//! Protocol 1.x, W3C Trace Context).
 //!
 //! ```text
-//!  request ─ sampled? ─ yes ─▶ span ─▶ queue, bounded ─▶ a post every other second
+//!  request ─ sampled? ─ yes ─▶ span ─▶ bounded queue ─▶ a post every 2 s
 //! ```
 //!
-//! Announces have no spans: nothing is asked of others on their way, so that a span would say no more than
-//! the histograms do that are kept of all of them. Where no collector is named, nothing of this is there.
+//! Announces have no spans: they call no other service, so a span would say no more than the histograms that
+//! count all of them. Without `[trace] endpoint` nothing here runs.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::HeaderMap;
-use axum::middleware::Next;
-use axum::response::Response;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::api::{Api, AuthenticatedToken, From, PostRequest, SendPost};
+use crate::clock::since_epoch;
+use crate::outbound::{PostRequest, SendPost};
 
-/// Spans that wait to be sent. More are dropped.
+/// Spans queued for the collector. Further ones are dropped.
 const QUEUE_MAX: usize = 2048;
-/// Spans of one post.
+/// Spans in one post.
 const BATCH_MAX: usize = 512;
-/// How long spans wait for others.
+/// Interval of posts.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Pauses before each further try.
+/// Pauses before the second and each further attempt.
 const PAUSES_S: [u64; 2] = [1, 5];
-/// What a request says of the trace that it belongs to.
+/// The header that names the trace of a request.
 const PARENT: &str = "traceparent";
 /// `SPAN_KIND_SERVER`.
 const SERVER: u8 = 2;
 /// `STATUS_CODE_ERROR`.
 const ERROR: u8 = 2;
 
-/// Where spans go, and how many.
+/// Where spans are sent, and how many requests are sampled.
 #[derive(Clone)]
 pub struct TraceOptions {
-    /// The URL that takes them, as `http://127.0.0.1:4318/v1/traces`.
+    /// The URL of the collector, as `http://127.0.0.1:4318/v1/traces`.
     pub endpoint: String,
-    /// Of a million requests that belong to no trace yet.
+    /// Sampled requests, of a million that belong to no trace yet.
     pub per_million: u32,
-    /// Posts them.
+    /// Posts spans.
     pub send_post: SendPost,
 }
 
-/// Spans on their way.
+/// Spans queued for the collector, and counts of those sent and dropped.
 pub(crate) struct Traces {
     options: TraceOptions,
     queue: Mutex<Vec<Span>>,
-    /// Spans that were taken.
+    /// Spans accepted by the collector.
     pub(crate) sent: AtomicU64,
-    /// Spans that were given up, or found no room.
+    /// Spans dropped: after the last attempt, or because the queue was full.
     pub(crate) dropped: AtomicU64,
 }
 
-/// A request that was served.
+/// A served request.
 #[derive(Debug)]
-struct Span {
-    ids: Ids,
-    parent: Option<[u8; 8]>,
-    method: String,
-    route: String,
-    status: u16,
-    client: Option<IpAddr>,
-    /// The token that it was made with.
-    token: Option<i64>,
-    begun: SystemTime,
-    took: Duration,
+pub(crate) struct Span {
+    pub(crate) context: SpanContext,
+    pub(crate) method: String,
+    pub(crate) route: String,
+    pub(crate) status: u16,
+    pub(crate) client: Option<IpAddr>,
+    /// The id of its token.
+    pub(crate) token: Option<i64>,
+    pub(crate) start: SystemTime,
+    pub(crate) duration: Duration,
 }
 
-/// Numbers of a trace, and of a span in it.
+/// The ids of a span and of its parent in the same trace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpanContext {
+    ids: Ids,
+    parent: Option<[u8; 8]>,
+}
+
+/// The id of a trace, and of a span in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ids {
     trace: [u8; 16],
     span: [u8; 8],
 }
 
-/// The trace that a request belongs to.
+/// The span of the client that made a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Parent {
+pub(crate) struct Parent {
     ids: Ids,
     is_sampled: bool,
 }
@@ -93,7 +97,19 @@ impl Traces {
         Self { options, queue: Mutex::default(), sent, dropped }
     }
 
-    fn push(&self, span: Span) {
+    /// Decides whether a request is sampled: as its parent is, or at random without one. Returns the ids of its
+    /// span if so.
+    pub(crate) fn sample(&self, parent: Option<Parent>) -> Option<SpanContext> {
+        let (mut ids, is_drawn) = random_ids(self.options.per_million)?;
+        let Some(parent) = parent else {
+            return is_drawn.then_some(SpanContext { ids, parent: None });
+        };
+        ids.trace = parent.ids.trace;
+        parent.is_sampled.then_some(SpanContext { ids, parent: Some(parent.ids.span) })
+    }
+
+    /// Queues a span.
+    pub(crate) fn push(&self, span: Span) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() < QUEUE_MAX {
             queue.push(span);
@@ -102,15 +118,15 @@ impl Traces {
         }
     }
 
-    /// Those that wait longest, as many as go into a post.
+    /// Takes the oldest spans, as many as fit a post.
     fn take(&self) -> Vec<Span> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let count = queue.len().min(BATCH_MAX);
         queue.drain(..count).collect()
     }
 
-    /// Sends what waits, for ever.
-    pub(crate) async fn work(&self, version: &str) {
+    /// Sends queued spans for ever.
+    pub(crate) async fn run(&self, version: &str) {
         loop {
             tokio::time::sleep(PERIOD).await;
             loop {
@@ -128,15 +144,17 @@ impl Traces {
         let count = spans.len() as u64;
         for pause_s in PAUSES_S.into_iter().map(Some).chain([None]) {
             let post = PostRequest { url: url.clone(), body: body.clone(), signature: None };
-            let (why, is_final) = match (self.options.send_post)(post).await {
+            let (reason, is_final) = match (self.options.send_post)(post).await {
                 Ok(200..=299) => {
                     self.sent.fetch_add(count, Ordering::Relaxed);
                     return;
                 }
-                // The collector would say it again.
-                Ok(status @ 400..=499) if status != 429 => (format!("it answers {status}"), true),
-                Ok(status) => (format!("it answers {status}"), false),
-                Err(why) => (why, false),
+                // A client error would come again.
+                Ok(status) => {
+                    let is_final = (400..500).contains(&status) && status != 429;
+                    (format!("the response has status {status}"), is_final)
+                }
+                Err(reason) => (reason, false),
             };
             match pause_s {
                 Some(pause_s) if !is_final => {
@@ -144,59 +162,36 @@ impl Traces {
                 }
                 _ => {
                     self.dropped.fetch_add(count, Ordering::Relaxed);
-                    return warn!("{count} spans are given up: {url}: {why}");
+                    return warn!(count, endpoint = url, reason, "trace spans dropped");
                 }
             }
         }
     }
 }
 
-/// Goes before every route, and makes a span of what is sampled. Who is let in decides by his own trace
-/// whether that is.
-pub(crate) async fn follow(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
-    let Some(traces) = api.traces() else { return next.run(request).await };
-    // The route, not the path: what somebody puts there by mistake may be a secret.
-    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let Some(route) = route else { return next.run(request).await };
-    let client = request.extensions().get::<ConnectInfo<From>>().map(|from| from.0.0.ip());
-    let (method, parent) = (request.method().to_string(), read_parent(request.headers()));
-    let (begun, start) = (SystemTime::now(), Instant::now());
-    let response = next.run(request).await;
-    let token = response.extensions().get::<AuthenticatedToken>().map(|admitted| admitted.0);
-    let parent = parent.filter(|_| token.is_some());
-    let Some((ids, is_drawn)) = draw(traces.options.per_million) else { return response };
-    if parent.map_or(is_drawn, |parent| parent.is_sampled) {
-        let ids = Ids { trace: parent.map_or(ids.trace, |parent| parent.ids.trace), ..ids };
-        let (parent, status) = (parent.map(|parent| parent.ids.span), response.status().as_u16());
-        let took = start.elapsed();
-        traces.push(Span { ids, parent, method, route, status, client, token, begun, took });
-    }
-    response
-}
-
-/// New numbers, and whether so many of a million have the luck.
-fn draw(per_million: u32) -> Option<(Ids, bool)> {
+/// Returns random ids, and true in `per_million` of a million calls.
+fn random_ids(per_million: u32) -> Option<(Ids, bool)> {
     let mut random = [0; 28];
     getrandom::fill(&mut random).ok()?;
     let (trace, rest) = random.split_first_chunk()?;
     let (span, rest) = rest.split_first_chunk()?;
-    let lot = u64::from(u32::from_le_bytes(*rest.first_chunk()?));
-    Some((Ids { trace: *trace, span: *span }, (lot * 1_000_000) >> 32 < per_million.into()))
+    let draw = u64::from(u32::from_le_bytes(*rest.first_chunk()?));
+    Some((Ids { trace: *trace, span: *span }, (draw * 1_000_000) >> 32 < per_million.into()))
 }
 
-/// `VERSION-TRACE-SPAN-FLAGS`, in hex. What is none belongs to no trace.
-fn read_parent(headers: &HeaderMap) -> Option<Parent> {
+/// Parses the parent of a request: `VERSION-TRACE-SPAN-FLAGS`, in hex. A malformed header is ignored.
+pub(crate) fn read_parent(headers: &HeaderMap) -> Option<Parent> {
     let mut parts = headers.get(PARENT)?.to_str().ok()?.split('-');
     let [version] = hex(parts.next()?)?;
     let ids = Ids { trace: hex(parts.next()?)?, span: hex(parts.next()?)? };
     let [flags] = hex(parts.next()?)?;
-    // Later versions may say more behind it.
+    // Later versions may append fields.
     let is_whole = version != 0 || parts.next().is_none();
-    let is_good = version != 0xff && is_whole && ids.trace != [0; 16] && ids.span != [0; 8];
-    is_good.then_some(Parent { ids, is_sampled: flags & 1 == 1 })
+    let is_valid = version != 0xff && is_whole && ids.trace != [0; 16] && ids.span != [0; 8];
+    is_valid.then_some(Parent { ids, is_sampled: flags & 1 == 1 })
 }
 
-/// Bytes of lower-case hex digits, exactly.
+/// Parses exactly `LEN` bytes of lower-case hex digits.
 fn hex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -214,7 +209,7 @@ fn hex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
     Some(bytes)
 }
 
-/// An `ExportTraceServiceRequest`.
+/// Builds an `ExportTraceServiceRequest`.
 fn document(spans: &[Span], version: &str) -> Value {
     let resource = [text("service.name", "tidegate"), text("service.version", version)];
     let spans: Vec<_> = spans.iter().map(Span::document).collect();
@@ -234,18 +229,19 @@ impl Span {
         ];
         attributes.extend(self.client.map(|ip| text("client.address", &ip.to_string())));
         attributes.extend(self.token.map(|token| number("tidegate.token", token)));
-        let begun = self.begun.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let SpanContext { ids, parent } = self.context;
+        let start = since_epoch(self.start);
         let mut span = json!({
-            "traceId": to_hex(&self.ids.trace),
-            "spanId": to_hex(&self.ids.span),
+            "traceId": to_hex(&ids.trace),
+            "spanId": to_hex(&ids.span),
             "name": format!("{} {}", self.method, self.route),
             "kind": SERVER,
-            // 64 bits are text in JSON of protobuf.
-            "startTimeUnixNano": begun.as_nanos().to_string(),
-            "endTimeUnixNano": (begun + self.took).as_nanos().to_string(),
+            // Protobuf JSON writes 64-bit integers as strings.
+            "startTimeUnixNano": start.as_nanos().to_string(),
+            "endTimeUnixNano": (start + self.duration).as_nanos().to_string(),
             "attributes": attributes,
         });
-        if let (Some(parent), Some(span)) = (self.parent, span.as_object_mut()) {
+        if let (Some(parent), Some(span)) = (parent, span.as_object_mut()) {
             span.insert("parentSpanId".into(), to_hex(&parent).into());
         }
         if let (500.., Some(span)) = (self.status, span.as_object_mut()) {
@@ -269,31 +265,32 @@ fn to_hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn span(status: u16, parent: Option<[u8; 8]>) -> Span {
         Span {
-            ids: Ids { trace: [0xab; 16], span: [0x01; 8] },
-            parent,
+            context: SpanContext { ids: Ids { trace: [0xab; 16], span: [0x01; 8] }, parent },
             method: "GET".into(),
             route: "/api/v1/keys/{id}".into(),
             status,
             client: Some([192, 0, 2, 1].into()),
             token: Some(7),
-            begun: SystemTime::UNIX_EPOCH + Duration::from_secs(3),
-            took: Duration::from_nanos(5),
+            start: SystemTime::UNIX_EPOCH + Duration::from_secs(3),
+            duration: Duration::from_nanos(5),
         }
     }
 
     #[test]
-    fn spans_are_written_as_the_protocol_says() {
+    fn writes_spans_in_otlp_json() {
         let document = document(&[span(200, None), span(503, Some([2; 8]))], "1.2.3");
         let all = &document["resourceSpans"][0];
         assert_eq!(all["resource"]["attributes"][1], text("service.version", "1.2.3"));
         let [good, bad] = &all["scopeSpans"][0]["spans"].as_array().unwrap()[..] else {
             panic!("two spans")
         };
-        let due = json!({
+        let expected = json!({
             "traceId": "ab".repeat(16),
             "spanId": "01".repeat(8),
             "name": "GET /api/v1/keys/{id}",
@@ -308,7 +305,7 @@ mod tests {
                 { "key": "tidegate.token", "value": { "intValue": "7" } },
             ],
         });
-        assert_eq!(*good, due);
+        assert_eq!(*good, expected);
         assert_eq!(
             (&bad["parentSpanId"], &bad["status"]["code"]),
             (&json!("02".repeat(8)), &json!(2))
@@ -316,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_is_read_if_it_is_one() {
+    fn reads_valid_parents_only() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(PARENT, text.parse().unwrap());
@@ -349,16 +346,17 @@ mod tests {
     }
 
     #[test]
-    fn so_many_of_a_million_are_drawn() {
-        let drawn = |per_million| (0..20_000).filter(|_| draw(per_million).unwrap().1).count();
+    fn samples_the_configured_share() {
+        let drawn =
+            |per_million| (0..20_000).filter(|_| random_ids(per_million).unwrap().1).count();
         assert_eq!((drawn(0), drawn(1_000_000)), (0, 20_000));
-        // Twenty times the deviation.
+        // Within 20 standard deviations.
         assert!((7_600..12_400).contains(&drawn(500_000)));
-        assert_ne!(draw(0).unwrap().0, draw(0).unwrap().0);
+        assert_ne!(random_ids(0).unwrap().0, random_ids(0).unwrap().0);
     }
 
     #[test]
-    fn what_finds_no_room_is_dropped_and_counted() {
+    fn drops_and_counts_spans_above_the_queue() {
         let send_post: SendPost = Arc::new(|_| Box::pin(async { Ok(200) }));
         let traces =
             Traces::new(TraceOptions { endpoint: String::new(), per_million: 1, send_post });

@@ -176,7 +176,7 @@ fn taken_in() -> Result<u64> {
 }
 
 fn cpu_s() -> Result<f64> {
-    metric(ADMIN, "tidegate_process_cpu_seconds_total", &[])
+    metric(ADMIN, "process_cpu_seconds_total", &[])
 }
 
 /// The tracker has core 0.

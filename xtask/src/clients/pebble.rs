@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What `go install` is told; NAME is one of its programs.
+/// What `go install` is told; NAME is one of its programs. The version pins its dependencies as well:
+/// Go takes them as its `go.mod` has them, never newer ones.
 pub(crate) const PEBBLE: &str = "github.com/letsencrypt/pebble/v2/cmd/NAME@v2.10.1";
 /// Where the directory of its ACME server is, by name: the sandbox must let the tracker look it up.
 pub(super) const DIRECTORY: &str = "https://localhost:14000/dir";

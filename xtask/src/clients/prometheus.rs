@@ -1,5 +1,5 @@
-//! Prometheus itself, and its checker: they take our metrics, and every name that the alarms and the
-//! Grafana dashboard ask for is among what was scraped.
+//! Prometheus and its checker accept our metrics, rules and their tests, and every metric name in the alerts and
+//! the Grafana dashboard is among those scraped.
 
 use super::case::wait_for;
 use super::tracker::{ADMIN, Tracker};
@@ -17,11 +17,11 @@ use std::time::Duration;
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 const SCRAPE_MAX: Duration = Duration::from_secs(60);
 const ALERTS: &str = "dist/prometheus/alerts.yml";
-/// Names that are served only where something is configured.
+/// Metrics that exist only with some configurations.
 const OPTIONAL: &[&str] =
     &["tidegate_swarm_memory_budget_bytes", "tidegate_certificate_expiry_timestamp_seconds"];
 
-/// Everything from checking the rules to a scrape.
+/// Checks the rules, starts Prometheus and compares the names scraped.
 pub(super) fn play(folder: &Path) -> Result<()> {
     output(command(&["promtool", "check", "rules", ALERTS])).context("cargo xtask setup")?;
     output(command(&["promtool", "test", "rules", "dist/prometheus/alerts_test.yml"]))?;
@@ -54,7 +54,7 @@ pub(super) fn play(folder: &Path) -> Result<()> {
     tracker.stop()
 }
 
-/// The page is what Prometheus' own checker likes.
+/// Runs Prometheus' own checker on the page.
 fn check_page(folder: &Path) -> Result<()> {
     let body = text(ADMIN, "/metrics")?;
     let file = folder.join("metrics.txt");
@@ -65,28 +65,29 @@ fn check_page(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whatever is asked for is there.
+/// Every name in alerts and dashboard was scraped.
 fn check_names(scraped: &str) -> Result<()> {
     let mut wanted = BTreeSet::new();
     for file in [ALERTS, "dist/grafana/tidegate.json"] {
         let text = fs::read_to_string(root().join(file))?;
         wanted.extend(names(&text).map(String::from));
     }
-    ensure!(wanted.len() > 20, "only {} names are asked for", wanted.len());
+    ensure!(wanted.len() > 20, "alerts and dashboard name only {} metrics", wanted.len());
     let missing = |name: &&String| {
         !OPTIONAL.contains(&name.as_str()) && !scraped.contains(&format!("\"{name}\""))
     };
     let missing: Vec<&String> = wanted.iter().filter(missing).collect();
     if !missing.is_empty() {
-        bail!("alarms or dashboard ask for what is not there: {missing:?}");
+        bail!("alerts or dashboard name metrics that do not exist: {missing:?}");
     }
     Ok(())
 }
 
-/// The names of our metrics in a text.
+/// Returns the names of our metrics in a text.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
-    text.split(move |c| !is_name(c)).filter(|word| word.starts_with("tidegate_"))
+    text.split(move |c| !is_name(c))
+        .filter(|word| word.starts_with("tidegate_") || word.starts_with("process_"))
 }
 
 fn text(address: SocketAddr, path: &str) -> Result<String> {
@@ -98,8 +99,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_in_expressions() {
-        let text = r#"rate(tidegate_a_total{x="tidegate"}[5m]) > 2 * tidegate_b"#;
-        assert_eq!(names(text).collect::<Vec<_>>(), ["tidegate_a_total", "tidegate_b"]);
+    fn finds_names_in_expressions() {
+        let text = r#"rate(tidegate_a_total{x="tidegate"}[5m]) > 2 * process_b"#;
+        assert_eq!(names(text).collect::<Vec<_>>(), ["tidegate_a_total", "process_b"]);
     }
 }

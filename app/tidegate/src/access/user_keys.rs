@@ -9,27 +9,26 @@ use anyhow::{Context, Result, bail};
 use tracker::{KeyId, KeyRules, PasskeyStore};
 use types::{UserKey, limits};
 
-/// The keys of the file that are in force, and their numbers.
+/// The keys from the file that are in use, and their ids.
 #[derive(Default)]
 pub(crate) struct FileKeys {
     known: BTreeMap<Box<str>, KeyId>,
-    /// How many numbers were given so far: none is given twice.
-    given: u32,
+    /// How many ids have been assigned. No id is used twice.
+    assigned: u32,
 }
 
-/// Bytes that a line may have.
+/// Maximum length of a line in bytes.
 const LINE_MAX: u64 = 1024;
 
 impl FileKeys {
-    /// Puts the keys in force, and those out of it that are missing among them. The others stay as they
-    /// are.
+    /// Adds new keys and removes missing ones. Keys that were in use before are not changed.
     pub(crate) fn replace(&mut self, passkeys: &PasskeyStore, keys: &[UserKey]) {
         let mut before = std::mem::take(&mut self.known);
         for key in keys {
             let id = before.remove(key.as_str()).or_else(|| self.known.get(key.as_str()).copied());
             let id = id.unwrap_or_else(|| {
-                let id = KeyId(KeyId::FILE_FIRST + self.given);
-                self.given += 1;
+                let id = KeyId(KeyId::FILE_FIRST + self.assigned);
+                self.assigned += 1;
                 passkeys.put(id, *key, KeyRules::default());
                 id
             });
@@ -39,35 +38,38 @@ impl FileKeys {
     }
 }
 
-/// The keys in the file at `path`, none if that is empty. The first bad line ends the reading. What it
-/// says is not repeated: it may be a key with a slip in it.
+/// Reads the keys in the file at `path`; none if that is empty. Fails at the first invalid line. The
+/// error does not quote the line, because it may be a mistyped key.
 pub(super) fn read(path: &Path) -> Result<Vec<UserKey>> {
     if path.as_os_str().is_empty() {
         return Ok(Vec::new());
     }
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(BufReader::new(file)).with_context(|| path.display().to_string())
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("access.keys: cannot read {name}"))?;
+    parse(&name, BufReader::new(file)).context("access.keys")
 }
 
-fn parse(mut text: impl BufRead) -> Result<Vec<UserKey>> {
+/// Parses the keys in the file `name`.
+fn parse(name: &str, mut text: impl BufRead) -> Result<Vec<UserKey>> {
     let mut keys = Vec::new();
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
         let mut limited = text.by_ref().take(LINE_MAX + 1);
-        if limited.read_until(b'\n', &mut line).with_context(|| format!("line {number}"))? == 0 {
+        if limited.read_until(b'\n', &mut line).with_context(|| format!("{name}:{number}"))? == 0 {
             break;
         }
         if line.len() as u64 > LINE_MAX {
-            bail!("line {number}: longer than {LINE_MAX} bytes");
+            bail!("{name}:{number}: expected a line of at most {LINE_MAX} bytes");
         }
-        let entry = line.split(|byte| *byte == b'#').next().unwrap_or_default();
+        let comment = line.iter().position(|byte| *byte == b'#').unwrap_or(line.len());
+        let entry = line.get(..comment).unwrap_or(&line);
         let mut words = entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         if let Some(key) = words.next() {
             if keys.len() == limits::USER_KEYS_MAX {
-                bail!("line {number}: more than {} keys", limits::USER_KEYS_MAX);
+                bail!("{name}:{number}: expected at most {} keys", limits::USER_KEYS_MAX);
             }
-            keys.push(UserKey::parse(key).with_context(|| format!("line {number}"))?);
+            keys.push(UserKey::parse(key).with_context(|| format!("{name}:{number}"))?);
         }
     }
     Ok(keys)
@@ -78,30 +80,33 @@ mod tests {
     use super::*;
 
     fn keys(text: &str) -> Vec<String> {
-        let keys = parse(text.as_bytes()).unwrap();
+        let keys = parse("keys.txt", text.as_bytes()).unwrap();
         keys.iter().map(|key| key.as_str().to_owned()).collect()
     }
 
     #[test]
-    fn lines_are_a_key_and_whatever_tells_whose_it_is() {
+    fn reads_keys_and_skips_notes() {
         let (a, b) = ("a".repeat(16), "B-_9".repeat(16));
         assert_eq!(keys(&format!("# head\n\n{a} Anna K.\r\n  {b}# old\n{a}")), [a.clone(), b, a]);
-        assert_eq!(keys("# nobody\n"), [""; 0]);
+        assert_eq!(keys("# none\n"), [""; 0]);
     }
 
     #[test]
-    fn bad_lines_are_named_and_not_repeated() {
-        let says = |bad: &str| {
+    fn reports_invalid_lines_without_quoting_them() {
+        let message = |bad: &str| {
             let text = format!("{}\n{bad}\n", "a".repeat(16));
-            format!("{:#}", parse(text.as_bytes()).unwrap_err())
+            format!("{:#}", parse("keys.txt", text.as_bytes()).unwrap_err())
         };
-        assert_eq!(says("secret"), "line 2: 6 characters where a key has 16 to 64");
-        assert_eq!(says("secretsecretsecret!"), "line 2: character 19 is none of A-Z a-z 0-9 _ -");
-        assert_eq!(says(&"a".repeat(5000)), "line 2: longer than 1024 bytes");
+        assert_eq!(message("secret"), "keys.txt:2: 6 characters where a key has 16 to 64");
+        assert_eq!(
+            message("secretsecretsecret!"),
+            "keys.txt:2: character 19 is none of A-Z a-z 0-9 _ -"
+        );
+        assert_eq!(message(&"a".repeat(5000)), "keys.txt:2: expected a line of at most 1024 bytes");
     }
 
     #[test]
-    fn only_what_differs_is_changed() {
+    fn changes_only_what_differs() {
         let tracker = tracker::Tracker::new(
             &tracker::Options {
                 policy: tracker::Policy::default(),
@@ -125,10 +130,7 @@ mod tests {
         let number = file_keys.known[b.as_str()];
         file_keys.replace(ring, &[b, c]);
         assert_eq!((ring.len(), file_keys.known[b.as_str()]), (3, number));
-        assert!(
-            file_keys.known[c.as_str()].0 >= KeyId::FILE_FIRST + 2,
-            "numbers are not used again"
-        );
+        assert!(file_keys.known[c.as_str()].0 >= KeyId::FILE_FIRST + 2, "ids are not used again");
         file_keys.replace(ring, &[]);
         assert!(ring.len() == 1 && ring.remove(KeyId(1)));
     }

@@ -1,10 +1,10 @@
-//! What must outlive restarts: the account, certificates and their keys, in a folder.
+//! The directory for what must survive restarts: the account, certificates and their keys.
 //!
 //! ```text
-//! CACHE/acme-v02.api.letsencrypt.org_directory/   one folder for each ACME server
+//! CACHE/acme-v02.api.letsencrypt.org_directory/   a directory per ACME server
 //!     account.json
-//!     tracker.example.org.pem                     key and chain in one file, so that they cannot part
-//!     lock                                        whose process renews
+//!     tracker.example.org.pem                     key and chain in one file, to stay together
+//!     lock                                        held by the process that renews
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::AcmeConfig;
 
-/// The folder of one ACME server.
+/// The directory of one ACME server.
 #[derive(Debug)]
 pub(super) struct Cache {
     directory: PathBuf,
@@ -29,21 +29,22 @@ pub(super) struct Cache {
 /// An account with the server.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoredAccount {
-    /// What the server was told to write to.
+    /// The contact addresses that the server knows.
     pub(super) contact: Vec<String>,
     pub(super) credentials: AccountCredentials,
 }
 
 impl Cache {
-    /// Makes the folders if they are not there.
+    /// Creates the directory if it does not exist.
     pub(super) fn open(config: &AcmeConfig) -> Result<Self> {
         let directory = config.cache.join(directory_name(&config.directory));
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-        made.with_context(|| format!("tls.acme.cache: cannot make {}", directory.display()))?;
+        made.with_context(|| format!("tls.acme.cache: cannot create {}", directory.display()))?;
         Ok(Self { directory })
     }
 
-    /// The right to renew, if no other process has it. It lasts as long as the file is open.
+    /// Takes the right to renew, which lasts as long as the file is open. Returns `None` if another process
+    /// has it.
     pub(super) fn lock(&self) -> Result<Option<File>> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
@@ -54,29 +55,33 @@ impl Cache {
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
-    /// Where a host's certificate is.
+    /// Returns the path of a host's certificate.
     pub(super) fn path(&self, domain: &str) -> PathBuf {
         self.directory.join(format!("{domain}.pem"))
     }
 
-    /// A host's certificate, if there is one.
+    /// Reads a host's certificate, if there is one.
     pub(super) fn certificate(&self, domain: &str) -> Result<Option<Certificate>> {
         let path = self.path(domain);
         let pem = match fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            read => read.with_context(|| format!("{}: cannot be read", path.display()))?,
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
         };
         let certificate = Certificate::from_pem(&pem, &path)?;
-        ensure!(certificate.is_for(domain), "{}: is for another host", path.display());
+        ensure!(
+            certificate.is_for(domain),
+            "{}: the certificate is for another host",
+            path.display()
+        );
         Ok(Some(certificate))
     }
 
-    /// Keeps a host's certificate: its key and its chain.
+    /// Saves a host's certificate: its key and its chain.
     pub(super) fn save_certificate(&self, domain: &str, pem: &str) -> Result<()> {
         self.write(&self.path(domain), pem.as_bytes())
     }
 
-    /// The account, if there is one that can be read.
+    /// Reads the account, if there is one.
     pub(super) fn account(&self) -> Result<Option<StoredAccount>> {
         let path = self.account_path();
         match fs::read(&path) {
@@ -84,12 +89,12 @@ impl Cache {
             Err(error) => Err(error).with_context(|| path.display().to_string()),
             Ok(text) => Ok(Some(
                 serde_json::from_slice(&text)
-                    .with_context(|| format!("{}: is no account", path.display()))?,
+                    .with_context(|| format!("{}: not a valid account file", path.display()))?,
             )),
         }
     }
 
-    /// Keeps the account.
+    /// Saves the account.
     pub(super) fn save_account(&self, account: &StoredAccount) -> Result<()> {
         self.write(&self.account_path(), &serde_json::to_vec_pretty(account)?)
     }
@@ -98,11 +103,11 @@ impl Cache {
         self.directory.join("account.json")
     }
 
-    /// Replaces a file as a whole: whenever the power fails, the old or the new one is there.
+    /// Replaces a file atomically: after a power failure it is either the old or the new one.
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let fresh = path.with_extension("new");
         let write = || -> io::Result<()> {
-            // What an earlier attempt left behind may be open to others.
+            // A file left by an earlier attempt may be readable by others.
             match fs::remove_file(&fresh) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -118,14 +123,14 @@ impl Cache {
     }
 }
 
-/// The URL as the name of a folder.
+/// Converts a URL to the name of a directory.
 fn directory_name(directory: &str) -> String {
     let plain =
         |char: char| if char.is_ascii_alphanumeric() || "-.".contains(char) { char } else { '_' };
     directory.trim_start_matches("https://").chars().map(plain).collect()
 }
 
-/// Makes the cache's folder for `owner`, if it is not there, while this process may still do so.
+/// Creates a directory that belongs to `owner`, if it does not exist. `name` begins error messages.
 pub(crate) fn create_directory(
     name: &str,
     directory: &Path,
@@ -138,18 +143,18 @@ pub(crate) fn create_directory(
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         owner.map_or(Ok(()), |owner| owner.give(directory))
     };
-    make().with_context(|| format!("{name}: cannot make {}", directory.display()))
+    make().with_context(|| format!("{name}: cannot create {}", directory.display()))
 }
 
-/// Sees whether files can be made in the cache's folder, or the folder itself.
+/// Checks whether files, or the directory itself, can be created. `name` begins error messages.
 pub(crate) fn check_writable(name: &str, directory: &Path, owner: Option<Identity>) -> Result<()> {
     let there = directory.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("."));
     let name = format!("{name}: {}", there.display());
-    ensure!(there.is_dir(), "{name}: is no folder");
+    ensure!(there.is_dir(), "{name}: not a directory");
     let path = there.join(format!(".tidegate-probe-{}", std::process::id()));
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-    made.with_context(|| format!("{name}: cannot be written to"))?;
-    // Nobody but this process knows of it.
+    made.with_context(|| format!("{name}: not writable"))?;
+    // The name contains this process's id, so that no other process uses it.
     let _ = fs::remove_file(&path);
     if let Some(owner) = owner.filter(|_| there == directory) {
         let data = there.metadata().with_context(|| name.clone())?;
@@ -158,7 +163,7 @@ pub(crate) fn check_writable(name: &str, directory: &Path, owner: Option<Identit
             is_open
                 || owner.user() == data.uid()
                 || (data.mode() & 0o020 != 0 && owner.group() == data.gid()),
-            "{name}: does not belong to process.user, who must write to it"
+            "{name}: process.user has no permission to write to it"
         );
     }
     Ok(())
@@ -173,7 +178,7 @@ mod tests {
     use super::*;
     use crate::config::Challenge;
 
-    /// A cache in a folder of its own, which goes with it.
+    /// A cache in a temporary directory.
     struct Temporary(AcmeConfig);
 
     impl Temporary {
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_read_back_whoever_reads() {
+    fn reads_saved_certificates() {
         let temporary = Temporary::new();
         let cache = Cache::open(&temporary.0).unwrap();
         assert!(cache.certificate("t.example").unwrap().is_none());
@@ -228,11 +233,15 @@ mod tests {
         assert_eq!(mode(&temporary.directory()), 0o700);
         let path = temporary.directory().join("t.example.pem");
         assert_eq!(mode(&path), 0o600);
-        assert_eq!(fs::read_dir(temporary.directory()).unwrap().count(), 1, "nothing is left over");
+        assert_eq!(
+            fs::read_dir(temporary.directory()).unwrap().count(),
+            1,
+            "no temporary file is left"
+        );
     }
 
     #[test]
-    fn what_is_wrong_in_the_folder_is_told() {
+    fn reports_invalid_files() {
         let temporary = Temporary::new();
         let cache = Cache::open(&temporary.0).unwrap();
         let says = |text: &str| {
@@ -240,7 +249,10 @@ mod tests {
             cache.certificate("t.example").unwrap_err().to_string()
         };
         assert!(says("").ends_with("t.example.pem: holds no certificate (PEM: BEGIN CERTIFICATE)"));
-        assert!(says(&pem("other.example")).ends_with("t.example.pem: is for another host"));
+        assert!(
+            says(&pem("other.example"))
+                .ends_with("t.example.pem: the certificate is for another host")
+        );
         let whole = pem("t.example");
         assert!(says(&whole[..whole.len() / 2]).contains("t.example.pem: "));
         let (key, _) = whole.split_once("-----BEGIN CERT").unwrap();
@@ -253,11 +265,11 @@ mod tests {
         assert!(cache.account().unwrap().is_none());
         fs::write(temporary.directory().join("account.json"), "{}").unwrap();
         let said = cache.account().map(|_| ()).unwrap_err().to_string();
-        assert!(said.ends_with("account.json: is no account"), "{said}");
+        assert!(said.ends_with("account.json: not a valid account file"), "{said}");
     }
 
     #[test]
-    fn a_leftover_that_others_may_read_is_not_written_into() {
+    fn replaces_readable_leftover() {
         let temporary = Temporary::new();
         let cache = Cache::open(&temporary.0).unwrap();
         let leftover = temporary.directory().join("t.example.new");
@@ -268,12 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn accounts_are_read_back() {
+    fn reads_saved_accounts() {
         let temporary = Temporary::new();
         let cache = Cache::open(&temporary.0).unwrap();
         let key = KeyPair::generate().unwrap();
         let mut text: serde_json::Value = serde_json::json!({ "id": "https://ca.example/1", "directory": "https://ca.example/d" });
-        // A key in base64 is all that is asked of it here.
+        // Any key in base64 will do here.
         text["key_pkcs8"] = "MIGHAgEA".into();
         assert!(!key.serialize_der().is_empty());
         let credentials = serde_json::from_value(text).unwrap();
@@ -289,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_renews_and_then_the_other() {
+    fn only_one_process_has_the_lock() {
         let temporary = Temporary::new();
         let [one, other] = [0; 2].map(|_| Cache::open(&temporary.0).unwrap());
         let held = one.lock().unwrap().unwrap();
@@ -299,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_probed_without_a_trace() {
+    fn check_leaves_no_file() {
         let temporary = Temporary::new();
         let directory = &temporary.0.cache;
         check_writable("x", directory, None).unwrap();
@@ -316,7 +328,7 @@ mod tests {
                 check_writable("x", &under, None)
                     .unwrap_err()
                     .to_string()
-                    .ends_with("file: is no folder")
+                    .ends_with("file: not a directory")
             );
         }
     }

@@ -1,5 +1,5 @@
-//! HTTP towards the ACME server: over TLS only, with deadlines and bounds, so that no server can keep
-//! us waiting or fill our memory.
+//! The HTTP client for the ACME server: TLS only, with timeouts and size limits, so that no server can
+//! make us wait or exhaust memory.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -23,14 +23,14 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 
-/// How long a connection may take to be made.
+/// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an answer may take.
+/// How long a response may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of an answer. A chain of certificates takes some 6 kB.
+/// Maximum size of a response in bytes. A certificate chain has some 6 kB.
 const RESPONSE_MAX: usize = 256 * 1024;
 
-/// Cheap to clone; clones share their connections.
+/// Clones are cheap and share their connections.
 #[derive(Clone)]
 pub(super) struct Client {
     pool: Pool<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>,
@@ -38,7 +38,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Believes servers by the roots that browsers trust, and those in the PEM file `ca`.
+    /// Trusts the roots that browsers trust, and those in the PEM file `ca`.
     pub(super) fn new(ca: Option<&Path>) -> Result<Self> {
         let roots = roots(ca)?;
         let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
@@ -52,7 +52,7 @@ impl Client {
         Ok(Self { pool: pool.build(https.wrap_connector(tcp)), retry_after_s: Arc::default() })
     }
 
-    /// How long the server wants to be left alone, if it has said so since the last call.
+    /// Returns how long the server asked us to wait, if it has since the last call.
     pub(super) fn take_retry_after(&self) -> Option<Duration> {
         Some(self.retry_after_s.swap(0, Ordering::Relaxed))
             .filter(|s| *s > 0)
@@ -60,7 +60,7 @@ impl Client {
     }
 }
 
-/// Sees whether a file of roots can be used.
+/// Reads the trusted roots.
 pub(super) fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
     authorities(ca).context("tls.acme.ca")
 }

@@ -1,4 +1,4 @@
-//! One certificate from the first request to the chain (RFC 8555, 7).
+//! Obtains one certificate: account, order, challenge, chain (RFC 8555, 7).
 
 use std::fmt::Display;
 use std::future::Future;
@@ -19,13 +19,14 @@ use super::cache::{Cache, StoredAccount};
 use super::client::Client;
 use super::schedule::FailureScope;
 use crate::config::{AcmeConfig, Challenge};
+use crate::errors;
 
-/// How long an order may take, once the server has been told that the proof is there.
+/// How an order is polled once the server has been told that the challenge is ready.
 const POLL_POLICY: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(500))
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
-/// How long all of it may take, waits of the server's own choice included.
+/// How long everything may take, including waits that the server asks for.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Why there is no certificate.
@@ -33,11 +34,11 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) struct Failure {
     pub(super) scope: FailureScope,
     pub(super) text: String,
-    /// For how long the server wants to be left alone, if it said so.
+    /// How long the server asked us to wait, if it did.
     pub(super) retry_after: Option<Duration>,
 }
 
-/// The server, and what it is shown.
+/// The ACME server, and where challenges for it are placed.
 pub(super) struct Authority {
     pub(super) config: AcmeConfig,
     pub(super) cache: Cache,
@@ -46,15 +47,15 @@ pub(super) struct Authority {
     pub(super) challenges: Arc<Challenges>,
 }
 
-/// A certificate that has just come.
+/// A new certificate.
 pub(super) struct Obtained {
     pub(super) certificate: Certificate,
-    /// Why it could not be kept for the next start, if so.
+    /// Why it could not be saved for the next start, if so.
     pub(super) save_error: Option<String>,
 }
 
 impl Authority {
-    /// Obtains a certificate for `domain`, in the place of `old` if there was one, and keeps it.
+    /// Obtains and saves a certificate for `domain`, which replaces `old` if there is one.
     pub(super) async fn obtain(
         &self,
         domain: &str,
@@ -62,22 +63,26 @@ impl Authority {
     ) -> Result<Obtained, Failure> {
         let ordered = self.with_timeout(self.order(domain, old)).await?;
         let path = self.cache.path(domain);
-        let strange =
-            |error: &dyn Display| self.fail(FailureScope::Server, format!("what came: {error}"));
+        let invalid = |error: &dyn Display| {
+            self.fail(
+                FailureScope::Server,
+                format!("unusable certificate from the server: {error}"),
+            )
+        };
         let certificate = Certificate::from_pem(ordered.as_bytes(), Path::new("the certificate"))
-            .map_err(|error| strange(&error))?;
+            .map_err(|error| invalid(&error))?;
         if !certificate.is_for(domain) {
-            return Err(strange(&"the certificate is for another host"));
+            return Err(invalid(&"it is for another host"));
         }
         let kept = self.cache.save_certificate(domain, &ordered);
         if kept.is_ok() {
-            info!("{domain}: certificate obtained, kept in {}", path.display());
+            info!(domain, file = %path.display(), "obtained a certificate");
         }
         Ok(Obtained { certificate, save_error: kept.err().map(|error| format!("{error:#}")) })
     }
 
-    /// When the server suggests to renew (RFC 9773), and after how long to ask again. The moment is
-    /// somewhere in the window that it names: at `random` from 0 to 1.
+    /// Asks the server when to renew (RFC 9773). Returns the time, at the position `random` (0 to 1) of
+    /// the window that the server suggests, and after how long to ask again.
     pub(super) async fn suggestion(
         &self,
         certificate: &Certificate,
@@ -86,7 +91,7 @@ impl Authority {
         let id = certificate_id(certificate).ok_or_else(|| {
             self.fail(
                 FailureScope::Host,
-                "the certificate does not name its authority's key".into(),
+                "the certificate lacks the key id of its authority".into(),
             )
         })?;
         let ask = async {
@@ -104,21 +109,24 @@ impl Authority {
         &self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let late = |_| self.fail(FailureScope::Server, format!("no end after {TOTAL_TIMEOUT:?}"));
+        let late = |_| {
+            self.fail(
+                FailureScope::Server,
+                format!("not completed within {} s", TOTAL_TIMEOUT.as_secs()),
+            )
+        };
         tokio::time::timeout(TOTAL_TIMEOUT, work).await.map_err(late)?
     }
 
-    /// Gives key and chain.
+    /// Returns key and chain as PEM.
     async fn order(&self, domain: &str, old: Option<&Certificate>) -> Result<String, Failure> {
         let names = [Identifier::Dns(domain.to_owned())];
         let replaced = old.and_then(certificate_id);
         let account = self.account().await?;
         let mut order = match new_order(&account, &names, replaced).await {
             Err(error) if is_acme_error(&error, "accountDoesNotExist") => {
-                warn!(
-                    "{} does not know our account any more: making another",
-                    self.config.directory
-                );
+                let server = &self.config.directory;
+                warn!(server, "the server no longer knows our account; creating another");
                 let account = self.new_account().await?;
                 new_order(&account, &names, None).await
             }
@@ -128,16 +136,16 @@ impl Authority {
         self.prove(&mut order).await?;
         let text = async {
             let key = order.finalize().await?;
-            let error_chain = order.poll_certificate(&POLL_POLICY).await?;
-            Ok(key + &error_chain)
+            let chain = order.poll_certificate(&POLL_POLICY).await?;
+            Ok(key + &chain)
         };
         text.await.map_err(|error: Error| self.failed(&error))
     }
 
-    /// Shows the server that the order's host is ours, unless it remembers that.
+    /// Proves to the server that the order's host is ours, unless it still considers that proven.
     async fn prove(&self, order: &mut Order) -> Result<(), Failure> {
-        // Taken back when this ends, in whatever way.
-        let _proof = ChallengeGuard(self);
+        // Removes the challenge whenever this function ends.
+        let _guard = ChallengeGuard(self);
         let wanted = match self.config.challenge {
             Challenge::TlsAlpn => ChallengeType::TlsAlpn01,
             Challenge::Http => ChallengeType::Http01,
@@ -162,7 +170,7 @@ impl Authority {
         }
     }
 
-    /// Puts the proof where the server will look for it.
+    /// Places the response to a challenge where the server looks for it.
     fn show(&self, challenge: &ChallengeHandle<'_>) -> Result<(), Failure> {
         let authorization = challenge.key_authorization();
         match self.config.challenge {
@@ -174,7 +182,7 @@ impl Authority {
                 let certificate = certificate.map_err(|error| {
                     self.fail(
                         FailureScope::Host,
-                        format!("no certificate for the challenge: {error:#}"),
+                        format!("cannot make the challenge's certificate: {error:#}"),
                     )
                 })?;
                 self.certificates.set_challenge(Some(certificate));
@@ -183,24 +191,24 @@ impl Authority {
         Ok(())
     }
 
-    /// What the server found when it looked.
+    /// Returns what the server says about a failed challenge.
     async fn why_invalid(&self, order: &mut Order) -> String {
         let mut authorizations = order.authorizations();
         while let Some(Ok(mut authorization)) = authorizations.next().await {
             let Ok(state) = authorization.refresh().await else { continue };
             let problem = state.challenges.iter().find_map(|challenge| challenge.error.as_ref());
             if let Some(problem) = problem {
-                let detail = problem.detail.as_deref().unwrap_or("it does not say why");
-                return format!("the server does not see that the host is ours: {detail}");
+                let detail = problem.detail.as_deref().unwrap_or("no reason given");
+                return format!("the server could not verify the host: {detail}");
             }
         }
-        "the server did not accept the order, and does not say why".into()
+        "the server rejected the order without a reason".into()
     }
 
-    /// The account that is kept, or else a new one.
+    /// Returns the saved account, or creates one.
     async fn account(&self) -> Result<Account, Failure> {
         let stored = self.cache.account().unwrap_or_else(|error| {
-            warn!("making another account, since {error:#}");
+            warn!("cannot read the saved account, so a new one is created: {error:#}");
             None
         });
         let Some(stored) = stored else { return self.new_account().await };
@@ -214,7 +222,7 @@ impl Authority {
             {
                 return Err(self.failed(&error));
             }
-            // The credentials are consumed above: what is kept is read again.
+            // The credentials are consumed above, so they are read again.
             if let Ok(Some(stored)) = self.cache.account() {
                 self.save(StoredAccount { contact: self.config.contact.clone(), ..stored });
             }
@@ -224,7 +232,7 @@ impl Authority {
 
     async fn new_account(&self) -> Result<Account, Failure> {
         let contact: Vec<&str> = self.config.contact.iter().map(String::as_str).collect();
-        // The configuration has no domains without the operator's word.
+        // The configuration requires the operator's agreement.
         let new = NewAccount {
             contact: &contact,
             terms_of_service_agreed: true,
@@ -233,22 +241,22 @@ impl Authority {
         let builder = Account::builder_with_http(Box::new(self.client.clone()));
         let made = builder.create(&new, self.config.directory.clone(), None).await;
         let (account, credentials) = made.map_err(|error| self.no_directory(&error))?;
-        info!("account {} made", account.id());
+        info!(account = account.id(), "created an account");
         self.save(StoredAccount { contact: self.config.contact.clone(), credentials });
         Ok(account)
     }
 
     fn save(&self, account: StoredAccount) {
         if let Err(error) = self.cache.save_account(&account) {
-            warn!("the account will be forgotten: {error:#}");
+            warn!("cannot save the account, so the next start creates another: {error:#}");
         }
     }
 
-    /// The first request of all went wrong.
+    /// Returns the failure of the first request, which reads the directory.
     fn no_directory(&self, error: &Error) -> Failure {
         match error {
             Error::Json(error) => {
-                let text = "is no directory of an ACME server (tls.acme.directory)";
+                let text = "is not the directory of an ACME server (tls.acme.directory)";
                 self.fail(
                     FailureScope::Server,
                     format!("{} {text}: {error}", self.config.directory),
@@ -266,16 +274,16 @@ impl Authority {
         };
         let text = match error {
             Error::Api(problem) => {
-                let detail = problem.detail.as_deref().unwrap_or("it does not say why");
-                let kind = problem.r#type.as_deref().unwrap_or_default();
-                let kind = kind.rsplit(':').next().unwrap_or_default();
-                format!("the server refuses: {detail} ({kind})")
+                let detail = problem.detail.as_deref().unwrap_or("no reason given");
+                let kind = problem.r#type.as_deref().unwrap_or("no type");
+                let kind = kind.rsplit_once(':').map_or(kind, |(_, kind)| kind);
+                format!("the server refused: {detail} ({kind})")
             }
             Error::Other(error) => {
                 format!(
-                    "{} cannot be reached: {}",
+                    "cannot reach {}: {}",
                     self.config.directory,
-                    error_chain(error.as_ref())
+                    errors::describe(error.as_ref())
                 )
             }
             error => error.to_string(),
@@ -288,7 +296,7 @@ impl Authority {
     }
 }
 
-/// What is shown to the server, for as long as it lives.
+/// Removes the responses to challenges when it is dropped.
 struct ChallengeGuard<'a>(&'a Authority);
 
 impl Drop for ChallengeGuard<'_> {
@@ -298,7 +306,8 @@ impl Drop for ChallengeGuard<'_> {
     }
 }
 
-/// An order that says what it replaces, so that limits do not count it; some servers refuse just that.
+/// Places an order. It names the certificate it replaces, so that rate limits do not count it; if the
+/// server refuses that, the order is placed without.
 async fn new_order(
     account: &Account,
     names: &[Identifier],
@@ -334,20 +343,6 @@ fn is_acme_error(error: &Error, kind: &str) -> bool {
     matches!(error, Error::Api(problem) if problem.r#type.as_ref().is_some_and(of))
 }
 
-/// An error with all that led to it, each thing once.
-fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let more = error.to_string();
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,7 +350,7 @@ mod tests {
     //= rfc8737#challenge-certificate
     //= type=test
     #[test]
-    fn a_challenge_certificate_has_the_digest_and_one_name() {
+    fn challenge_certificate_has_digest_and_one_name() {
         let certificate = challenge_certificate("t.example", &[0xa5; 32]).unwrap();
         assert_eq!(certificate.names(), ["t.example"]);
         let der = certificate.der().unwrap().to_vec();
@@ -364,13 +359,5 @@ mod tests {
             vec![0x06, 8, 0x2b, 6, 1, 5, 5, 7, 1, 31, 0x01, 1, 0xff, 0x04, 34, 0x04, 32];
         extension.extend([0xa5; 32]);
         assert!(der.windows(extension.len()).any(|window| window == extension));
-    }
-
-    #[test]
-    fn errors_are_told_with_what_led_to_them() {
-        let root = std::io::Error::other("refused");
-        let error = anyhow::Error::new(root).context("connect").context("client: connect");
-        let error: Box<dyn std::error::Error + Send + Sync> = error.into();
-        assert_eq!(error_chain(error.as_ref()), "client: connect: refused");
     }
 }

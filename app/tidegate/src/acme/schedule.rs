@@ -1,39 +1,39 @@
-//! When a certificate is to be obtained: in time, and not too often, whatever server and clocks do.
+//! Decides when to obtain a certificate: in time, and not too often, whatever server and clocks do.
 //!
-//! That a certificate is due is told by the wall clock, which knows what a certificate's validity
-//! means, and which may jump. How often it is tried is told by the steady clock, so that no jump makes
-//! a storm. Nothing here reads a clock or draws a random number.
+//! Whether a certificate is due depends on the wall clock, to which its validity refers, and which may
+//! jump. How often it is tried depends on the monotonic clock, so that a jump causes no storm of
+//! requests. Nothing here reads a clock or draws a random number.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use net::tls::Certificate;
 
-/// What the clocks say.
+/// The time by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) wall: SystemTime,
-    pub(super) steady: Instant,
+    pub(super) monotonic: Instant,
 }
 
 impl Now {
     pub(super) fn read() -> Self {
-        Self { wall: SystemTime::now(), steady: Instant::now() }
+        Self { wall: SystemTime::now(), monotonic: Instant::now() }
     }
 }
 
-/// Who is to blame when there is no certificate.
+/// What a failure applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureScope {
-    /// The server: it cannot be reached, or is not well. Whatever the host, it will not work.
+    /// The server cannot be reached or does not work: requests for other hosts will fail, too.
     Server,
-    /// The host, as the server sees it, or what we asked for.
+    /// The server refuses this host or this request.
     Host,
 }
 
 impl FailureScope {
-    /// The first pause after a failure, and the longest. A server that is down is soon asked again; a
-    /// host that it refuses must wait, because authorities count: Let's Encrypt takes five failures
-    /// of a host in an hour.
+    /// Returns the first and the longest pause after failures. An unreachable server is retried soon; a
+    /// refused host must wait, because authorities limit failures: Let's Encrypt allows five per host
+    /// and hour.
     fn pauses(self) -> [Duration; 2] {
         match self {
             Self::Server => [Duration::from_secs(10), Duration::from_secs(3600)],
@@ -42,12 +42,12 @@ impl FailureScope {
     }
 }
 
-/// Each pause is so many times as long as the one before.
+/// The ratio of a pause to the one before.
 const BACKOFF_FACTOR: u32 = 3;
-/// Bounds of the pause after a success, whatever the clock says of the new certificate. Let's Encrypt
-/// gives five certificates for the same names in a week.
+/// Bounds of the pause after a success, even if the clock says that the new certificate is due. Let's
+/// Encrypt allows five certificates for the same names per week.
 const SUCCESS_PAUSE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(2 * 24 * 3600)];
-/// The longest that a server's wish to be left alone is granted.
+/// The longest `Retry-After` that is respected.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Pauses after failures, each longer than the one before.
@@ -58,8 +58,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Gives the pause that is due after one more failure. `random` is from 0 to 1: it spreads those
-    /// who failed together. `retry_after` is for how long the server wants to be left alone, if it said so.
+    /// Counts a failure and returns the pause after it. `random`, from 0 to 1, spreads clients that failed
+    /// at the same time. `retry_after` is how long the server asked us to wait, if it did.
     pub(super) fn fail(
         &mut self,
         now: Instant,
@@ -77,28 +77,28 @@ impl Backoff {
         pause
     }
 
-    /// All is well.
+    /// Ends the pause after a success.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// How long it still lasts.
+    /// Returns the rest of the pause.
     pub(super) fn left(&self, now: Instant) -> Duration {
         self.until.map(|until| until.saturating_duration_since(now)).unwrap_or_default()
     }
 }
 
-/// When one host's certificate is to be obtained.
+/// When to obtain the certificate of one host.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    /// `None` while there is no certificate: at once.
+    /// When to renew. `None` = at once, as there is no certificate.
     due: Option<SystemTime>,
     pub(super) backoff: Backoff,
 }
 
 impl Schedule {
-    /// There is a certificate. It is to be renewed at two thirds of its lifetime, or up to a twelfth of
-    /// that before, by `random` from 0 to 1.
+    /// Schedules the renewal of a certificate: at two thirds of its lifetime, or earlier by up to a twelfth
+    /// of the lifetime, depending on `random` from 0 to 1.
     pub(super) fn set_validity(&mut self, validity: [SystemTime; 2], random: f64) {
         let [begins, expires] = validity;
         let lifetime = expires.duration_since(begins).unwrap_or_default();
@@ -106,29 +106,29 @@ impl Schedule {
         self.due = begins.checked_add(lifetime.mul_f64(part));
     }
 
-    /// There is a new certificate, just obtained.
+    /// Schedules the renewal of a certificate that was just obtained.
     pub(super) fn obtained(&mut self, now: Instant, validity: [SystemTime; 2], random: f64) {
         self.set_validity(validity, random);
         self.backoff.reset();
-        // To a clock that is wrong, the new certificate may look as old as the one before.
+        // By a wrong clock, the new certificate may be due at once.
         let [begins, expires] = validity;
         let lifetime = expires.duration_since(begins).unwrap_or_default();
         self.backoff.until = Some(now + (lifetime / 3).clamp(SUCCESS_PAUSE[0], SUCCESS_PAUSE[1]));
     }
 
-    /// The authority suggests a time to renew at, which counts if it is earlier (RFC 9773).
+    /// Renews earlier if the authority suggests so (RFC 9773).
     pub(super) fn suggest(&mut self, at: SystemTime) {
         self.due = self.due.map(|due| due.min(at));
     }
 
-    /// How long to wait until the certificate is to be obtained, as far as the clocks can tell now.
+    /// Returns how long to wait before obtaining the certificate, as far as the clocks can tell now.
     pub(super) fn wait(&self, now: Now) -> Duration {
         let due = self.due.and_then(|due| due.duration_since(now.wall).ok()).unwrap_or_default();
-        due.max(self.backoff.left(now.steady))
+        due.max(self.backoff.left(now.monotonic))
     }
 }
 
-/// The first moment, and the last, in which a certificate is good.
+/// Returns the first and the last moment at which a certificate is valid.
 pub(super) fn validity(certificate: &Certificate) -> [SystemTime; 2] {
     [certificate.begins(), certificate.expires()]
 }
@@ -140,34 +140,33 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
-    /// Clocks of a test, in step until one of them is set.
+    /// Simulated clocks, which run in step until one of them is set.
     #[derive(Clone, Copy)]
     struct Clocks(Now);
 
     impl Clocks {
         fn start() -> Self {
             let wall = SystemTime::UNIX_EPOCH + 20_000 * DAY;
-            Self(Now { wall, steady: Instant::now() })
+            Self(Now { wall, monotonic: Instant::now() })
         }
 
         fn pass(&mut self, time: Duration) {
             self.0.wall += time;
-            self.0.steady += time;
+            self.0.monotonic += time;
         }
     }
 
-    /// Goes on for `time`, asleep for what the schedule says or a minute at most, as the thread does;
-    /// `attempt` is what happens whenever a certificate is due. Gives how often it was, and how often
-    /// the thread woke up.
+    /// Simulates the thread for `time`: it sleeps as long as the schedule says, a minute at most, and calls
+    /// `attempt` whenever a certificate is due. Returns the number of attempts and of wake-ups.
     fn simulate(
         clocks: &mut Clocks,
         schedule: &mut Schedule,
         time: Duration,
         mut attempt: impl FnMut(Now, &mut Schedule),
     ) -> [u32; 2] {
-        let end = clocks.0.steady + time;
+        let end = clocks.0.monotonic + time;
         let [mut attempts, mut turns] = [0, 0];
-        while clocks.0.steady < end {
+        while clocks.0.monotonic < end {
             turns += 1;
             if schedule.wait(clocks.0).is_zero() {
                 attempts += 1;
@@ -182,29 +181,29 @@ mod tests {
 
     fn give(lifetime: Duration) -> impl FnMut(Now, &mut Schedule) {
         move |now, schedule| {
-            schedule.obtained(now.steady, [now.wall, now.wall + lifetime], 0.5);
+            schedule.obtained(now.monotonic, [now.wall, now.wall + lifetime], 0.5);
         }
     }
 
     fn refuse(scope: FailureScope) -> impl FnMut(Now, &mut Schedule) {
         move |now, schedule| {
-            schedule.backoff.fail(now.steady, scope, None, 0.5);
+            schedule.backoff.fail(now.monotonic, scope, None, 0.5);
         }
     }
 
     #[test]
-    fn renewal_is_at_two_thirds_of_the_lifetime() {
+    fn renews_at_two_thirds_of_lifetime() {
         let mut clocks = Clocks::start();
         for random in [0.0, 0.3, 1.0] {
             let mut schedule = Schedule::default();
-            assert!(schedule.wait(clocks.0).is_zero(), "there is none yet");
+            assert!(schedule.wait(clocks.0).is_zero(), "no certificate yet");
             schedule.set_validity([clocks.0.wall, clocks.0.wall + 90 * DAY], random);
             let wait = schedule.wait(clocks.0);
             assert!((52 * DAY..=60 * DAY).contains(&wait), "{wait:?}");
             clocks.pass(wait);
             assert!(schedule.wait(clocks.0).is_zero());
         }
-        // One that is read back when it should have been renewed long ago.
+        // A saved certificate that should have been renewed long ago.
         let mut schedule = Schedule::default();
         schedule.set_validity([clocks.0.wall - 80 * DAY, clocks.0.wall + 10 * DAY], 0.5);
         assert!(schedule.wait(clocks.0).is_zero());
@@ -214,19 +213,19 @@ mod tests {
     }
 
     #[test]
-    fn a_week_without_the_server_is_survived_in_time() {
+    fn recovers_from_a_week_without_server() {
         let mut clocks = Clocks::start();
         let mut schedule = Schedule::default();
         schedule.set_validity([clocks.0.wall - 60 * DAY, clocks.0.wall + 30 * DAY], 0.5);
         let down = simulate(&mut clocks, &mut schedule, 7 * DAY, refuse(FailureScope::Server));
         assert!((7 * 24..7 * 24 + 10).contains(&down[0]), "{down:?}");
-        // When it is back, it takes no longer than the longest pause.
+        // Once the server is back, renewal takes at most the longest pause.
         let back = simulate(&mut clocks, &mut schedule, 2 * HOUR, give(90 * DAY));
         assert_eq!(back[0], 1);
     }
 
     #[test]
-    fn a_host_that_is_refused_waits_longer() {
+    fn refused_host_waits_longer() {
         let mut clocks = Clocks::start();
         let mut schedule = Schedule::default();
         let [attempts, _] = simulate(&mut clocks, &mut schedule, HOUR, refuse(FailureScope::Host));
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_spread_and_heed_the_server() {
+    fn pauses_grow_and_respect_retry_after() {
         let now = Instant::now();
         let mut backoff = Backoff::default();
         let pauses: Vec<u64> =
@@ -259,24 +258,24 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_makes_no_storm() {
-        // Ten years ahead, and all the server gives has expired long ago by this clock.
+    fn clock_jump_causes_no_storm() {
+        // The clock is ten years ahead: by it, every certificate from the server has expired.
         let mut clocks = Clocks::start();
         let mut schedule = Schedule::default();
         schedule.set_validity([clocks.0.wall, clocks.0.wall + 90 * DAY], 0.5);
         let truth = clocks.0.wall;
         clocks.0.wall += 3650 * DAY;
         let expired = move |now: Now, schedule: &mut Schedule| {
-            schedule.obtained(now.steady, [truth, truth + 90 * DAY], 0.5);
+            schedule.obtained(now.monotonic, [truth, truth + 90 * DAY], 0.5);
         };
         let [attempts, turns] = simulate(&mut clocks, &mut schedule, 7 * DAY, expired);
         assert_eq!(attempts, 4, "one every other day");
         assert!(turns <= 7 * 24 * 60 + 10);
-        // Back again: the last certificate is good, and stays.
+        // Set back: the last certificate is valid and stays.
         clocks.0.wall -= 3650 * DAY;
         let [attempts, _] = simulate(&mut clocks, &mut schedule, 40 * DAY, give(90 * DAY));
         assert_eq!(attempts, 0);
-        // To 1970: nothing is due before the clock is right again, but a missing one is.
+        // Set to 1970: no renewal is due until the clock is corrected, but a missing certificate is.
         clocks.0.wall = SystemTime::UNIX_EPOCH;
         assert_eq!(simulate(&mut clocks, &mut schedule, 40 * DAY, give(90 * DAY))[0], 0);
         assert_eq!(simulate(&mut clocks, &mut Schedule::default(), DAY, give(90 * DAY))[0], 1);
@@ -285,10 +284,10 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_while_the_server_is_down_neither_hurries_nor_stops_it() {
+    fn clock_jump_during_outage_neither_hurries_nor_stops_renewal() {
         let start = Clocks::start();
         let expiring = [start.0.wall - 85 * DAY, start.0.wall + 5 * DAY];
-        // By how many days the clock goes wrong on the third day, until the sixth.
+        // Days by which the clock is wrong from the third day to the sixth.
         for days in [-30_000_i64, -90, -1, 1, 90, 3650] {
             let (mut clocks, mut schedule) = (start, Schedule::default());
             schedule.set_validity(expiring, 0.5);
@@ -300,13 +299,13 @@ mod tests {
             clocks.0.wall = wrong.unwrap();
             let odd =
                 simulate(&mut clocks, &mut schedule, 3 * DAY, refuse(FailureScope::Server))[0];
-            // By a clock that is 90 days late there is time; by others the renewal is overdue.
+            // If the clock is 90 days behind, there is time; otherwise the renewal is overdue.
             assert!(if days <= -90 { odd <= 1 } else { (70..74).contains(&odd) }, "{days}: {odd}");
             clocks.0.wall = right + 3 * DAY;
             attempts +=
                 odd + simulate(&mut clocks, &mut schedule, DAY, refuse(FailureScope::Server))[0];
             assert!(attempts <= 7 * 24 + 10, "{days}: {attempts}");
-            // It has expired meanwhile, and is renewed as soon as there is somebody to do it.
+            // The certificate has expired meanwhile, and is renewed as soon as the server is back.
             assert_eq!(
                 simulate(&mut clocks, &mut schedule, 2 * HOUR, give(90 * DAY))[0],
                 1,
@@ -321,16 +320,16 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_slept_is_in_time_when_it_wakes() {
+    fn renews_after_suspend() {
         let (mut clocks, mut schedule) = (Clocks::start(), Schedule::default());
         schedule.set_validity([clocks.0.wall, clocks.0.wall + 90 * DAY], 0.5);
         assert_eq!(simulate(&mut clocks, &mut schedule, DAY, give(90 * DAY))[0], 0);
-        // The steady clock may stand still in the meantime.
+        // The monotonic clock may stop during suspend.
         clocks.0.wall += 100 * DAY;
         assert_eq!(simulate(&mut clocks, &mut schedule, HOUR, give(90 * DAY))[0], 1);
-        // Asleep in the pause after a failure, it waits for no more than what was left of it.
+        // Suspended during a pause, it then waits for the rest of the pause only.
         clocks.0.wall += 100 * DAY;
-        clocks.0.steady += 3 * DAY;
+        clocks.0.monotonic += 3 * DAY;
         assert_eq!(simulate(&mut clocks, &mut schedule, HOUR, refuse(FailureScope::Server))[0], 6);
         let left = schedule.wait(clocks.0);
         clocks.0.wall += 100 * DAY;
@@ -339,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_of_seconds_and_of_nothing_are_no_busy_loop() {
+    fn short_lifetimes_cause_no_busy_loop() {
         let mut clocks = Clocks::start();
         for (seconds, at_most) in [(60, 120), (6, 360), (0, 360)] {
             let mut schedule = Schedule::default();
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_may_call_a_certificate_back_but_not_delay_its_renewal() {
+    fn authority_can_advance_but_not_delay_renewal() {
         let clocks = Clocks::start();
         let mut schedule = Schedule::default();
         schedule.set_validity([clocks.0.wall, clocks.0.wall + 90 * DAY], 0.0);

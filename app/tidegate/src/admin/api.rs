@@ -1,4 +1,4 @@
-//! Requests to the management API, one at a time: each call waits for its answer.
+//! Requests to the management API. Each call waits for the response.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -22,10 +22,12 @@ use super::error::ApiError;
 use super::event_stream::{SseMessage, SseParser};
 use super::upload::Upload;
 use crate::cli::printable;
+use crate::errors;
 
-/// Bytes of an answer that is held as a whole. A page of a thousand torrents has some 200 kB.
+/// Maximum size in bytes of a response that is kept in memory. A page of a thousand torrents has some
+/// 200 kB.
 const RESPONSE_MAX: usize = 64 << 20;
-/// How long a list may take to be sent and taken in. The API ends connections that are silent sooner.
+/// How long an upload may take. The API closes idle connections earlier.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long a stream may be silent: the API sends something every 15 seconds.
@@ -37,9 +39,9 @@ pub(crate) struct Endpoint {
     /// Without `/api/v1`.
     pub(crate) url: String,
     pub(crate) token: Option<String>,
-    /// Whose certificates are believed.
+    /// Trusted authorities.
     pub(crate) authorities: Arc<RootCertStore>,
-    /// How long each answer is waited for.
+    /// The timeout of each response.
     pub(crate) timeout: Duration,
 }
 
@@ -57,7 +59,7 @@ impl Api {
         let failed = |error: &dyn fmt::Display| ApiError::Failed(error.to_string());
         let trust = Trust::Authorities(Arc::clone(&endpoint.authorities));
         let mut tls = client::tls::config(&trust).map_err(|error| failed(&error))?;
-        // The connector sets them itself.
+        // The connector requires that they are not set.
         tls.alpn_protocols.clear();
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -70,18 +72,18 @@ impl Api {
         Ok(Self { endpoint, runtime, pool })
     }
 
-    /// Where it is, for people.
+    /// Returns its URL, for messages.
     pub(crate) fn url(&self) -> &str {
         &self.endpoint.url
     }
 
-    /// What comes of a request, which is method and path as `GET /keys`; nothing, if nothing is said.
+    /// Sends a request, method and path such as `GET /keys`. Returns the response; null if it is empty.
     pub(crate) fn request(&self, request: &str, body: Option<&Value>) -> Result<Value, ApiError> {
         let (_, value) = self.request_with_status(request, body, StatusCode::is_success)?;
         Ok(value)
     }
 
-    /// The same if the answer has such a status.
+    /// Sends a request whose response may have any status for which `is_good` returns true.
     pub(crate) fn request_with_status(
         &self,
         request: &str,
@@ -89,9 +91,9 @@ impl Api {
         is_good: impl Fn(&StatusCode) -> bool,
     ) -> Result<(StatusCode, Value), ApiError> {
         self.runtime.block_on(async {
-            let answer = self.send_request(request, body, is_good).await?;
-            let status = answer.status();
-            let bytes = self.read_body(answer).await?;
+            let response = self.send_request(request, body, is_good).await?;
+            let status = response.status();
+            let bytes = self.read_body(response).await?;
             if bytes.is_empty() {
                 return Ok((status, Value::Null));
             }
@@ -99,30 +101,30 @@ impl Api {
         })
     }
 
-    /// Sends a list as it is read.
+    /// Uploads a list while it is read.
     pub(super) fn send(&self, request: &str, list: Upload) -> Result<Value, ApiError> {
         let (fault, continue_signal) = (list.error(), list.continue_signal());
         let mut request = self.build(request, Either::Right(list))?;
         request.headers_mut().insert(CONTENT_TYPE, TEXT);
-        // Who may not send it is told so before it is sent.
+        // The API checks the token before the list is sent.
         request.headers_mut().insert(EXPECT, CONTINUE);
         hyper::ext::on_informational(&mut request, move |_| continue_signal.notify_one());
         self.runtime.block_on(async {
-            let answer = tokio::time::timeout(UPLOAD_TIMEOUT, self.pool.request(request)).await;
-            let answer = match answer.map_err(|_| self.timed_out())? {
-                Ok(answer) => answer,
+            let response = tokio::time::timeout(UPLOAD_TIMEOUT, self.pool.request(request)).await;
+            let response = match response.map_err(|_| self.timed_out())? {
+                Ok(response) => response,
                 Err(error) if error.is_connect() => return Err(self.unreachable(&error)),
                 Err(error) => {
                     return Err(fault.take().unwrap_or_else(|| self.upload_broken(&error)));
                 }
             };
-            let answer = self.check_status(answer, StatusCode::is_success).await?;
-            let (status, bytes) = (answer.status(), self.read_body(answer).await?);
+            let response = self.check_status(response, StatusCode::is_success).await?;
+            let (status, bytes) = (response.status(), self.read_body(response).await?);
             serde_json::from_slice(&bytes).map_err(|_| self.not_tidegate(status))
         })
     }
 
-    /// Gives text to `take` as it comes.
+    /// Passes a text response to `take` while it is received.
     pub(crate) fn read(
         &self,
         request: &str,
@@ -131,8 +133,8 @@ impl Api {
         let mut request = self.build(request, Either::Left(Full::default()))?;
         request.headers_mut().insert(ACCEPT, TEXT);
         self.runtime.block_on(async {
-            let answer = self.with_timeout(self.pool.request(request)).await?;
-            let mut body = self.check_status(answer, StatusCode::is_success).await?.into_body();
+            let response = self.with_timeout(self.pool.request(request)).await?;
+            let mut body = self.check_status(response, StatusCode::is_success).await?.into_body();
             while let Some(chunk) = self.chunk(&mut body).await? {
                 take(&chunk)?;
             }
@@ -140,14 +142,14 @@ impl Api {
         })
     }
 
-    /// Follows a stream of server-sent events.
+    /// Opens a stream of server-sent events.
     pub(crate) fn stream_events(&self, request: &str) -> Result<EventStream<'_>, ApiError> {
-        let answer =
+        let response =
             self.runtime.block_on(self.send_request(request, None, StatusCode::is_success))?;
-        Ok(EventStream { api: self, body: answer.into_body(), parser: SseParser::default() })
+        Ok(EventStream { api: self, body: response.into_body(), parser: SseParser::default() })
     }
 
-    /// The next piece of a body; nothing at its end.
+    /// Returns the next chunk of a body; `None` at its end. Fails after `wait`.
     pub(super) fn next_chunk(
         &self,
         body: &mut Incoming,
@@ -174,8 +176,8 @@ impl Api {
         }
     }
 
-    /// An answer of a good status. Who asks too much in a second waits as long as the tracker wants, if
-    /// that is no longer than any answer is waited for.
+    /// Sends a request and returns the response if its status is good. If there are too many requests, it
+    /// waits as long as the API says and retries, within the timeout.
     async fn send_request(
         &self,
         request: &str,
@@ -189,13 +191,13 @@ impl Api {
             if body.is_some() {
                 read_body.headers_mut().insert(CONTENT_TYPE, JSON);
             }
-            let answer = self.with_timeout(self.pool.request(read_body)).await?;
-            let wait = (answer.status() == StatusCode::TOO_MANY_REQUESTS)
-                .then(|| answer.headers().get(RETRY_AFTER)?.to_str().ok()?.parse().ok());
+            let response = self.with_timeout(self.pool.request(read_body)).await?;
+            let wait = (response.status() == StatusCode::TOO_MANY_REQUESTS)
+                .then(|| response.headers().get(RETRY_AFTER)?.to_str().ok()?.parse().ok());
             let wait = wait.flatten().map(Duration::from_secs);
             match wait.filter(|wait| start.elapsed() + *wait < self.endpoint.timeout) {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => return self.check_status(answer, is_good).await,
+                None => return self.check_status(response, is_good).await,
             }
         }
     }
@@ -212,35 +214,35 @@ impl Api {
 
     async fn with_timeout(
         &self,
-        answer: impl Future<Output = Result<Response<Incoming>, hyper_util::client::legacy::Error>>,
+        response: impl Future<Output = Result<Response<Incoming>, hyper_util::client::legacy::Error>>,
     ) -> Result<Response<Incoming>, ApiError> {
-        let answer = tokio::time::timeout(self.endpoint.timeout, answer).await;
-        answer.map_err(|_| self.timed_out())?.map_err(|error| self.unreachable(&error))
+        let response = tokio::time::timeout(self.endpoint.timeout, response).await;
+        response.map_err(|_| self.timed_out())?.map_err(|error| self.unreachable(&error))
     }
 
-    /// The answer, unless it is that something is wrong.
+    /// Returns the response if its status is good, or the API's error.
     async fn check_status(
         &self,
-        answer: Response<Incoming>,
+        response: Response<Incoming>,
         is_good: impl Fn(&StatusCode) -> bool,
     ) -> Result<Response<Incoming>, ApiError> {
-        let status = answer.status();
+        let status = response.status();
         if is_good(&status) {
-            return Ok(answer);
+            return Ok(response);
         }
-        let kind = answer.headers().get(CONTENT_TYPE);
+        let kind = response.headers().get(CONTENT_TYPE);
         if kind.is_none_or(|kind| kind != "application/problem+json") {
             return Err(self.not_tidegate(status));
         }
-        let bytes = self.read_body(answer).await?;
+        let bytes = self.read_body(response).await?;
         let problem: Value =
             serde_json::from_slice(&bytes).map_err(|_| self.not_tidegate(status))?;
         let part = |name: &str| printable(problem[name].as_str().unwrap_or("?"));
         Err(ApiError::Failed(format!("{}: {}", part("title"), part("detail"))))
     }
 
-    async fn read_body(&self, answer: Response<Incoming>) -> Result<Bytes, ApiError> {
-        let body = Limited::new(answer.into_body(), RESPONSE_MAX).collect();
+    async fn read_body(&self, response: Response<Incoming>) -> Result<Bytes, ApiError> {
+        let body = Limited::new(response.into_body(), RESPONSE_MAX).collect();
         let body = tokio::time::timeout(self.endpoint.timeout, body).await;
         let body = body.map_err(|_| self.timed_out())?;
         body.map(|body| body.to_bytes()).map_err(|error| self.broken(&*error))
@@ -250,39 +252,39 @@ impl Api {
         if !error.is_connect() {
             return self.broken(error);
         }
-        let why = root(error);
-        let hint = if why.contains("UnknownIssuer") {
-            ": --ca FILE names the authority that has issued it"
-        } else if why.contains("InvalidContentType") {
-            ": is it http:// there, and not https://?"
+        let why = printable(&errors::describe_root(error));
+        let hint = if why.contains("unknown authority") {
+            ": if you trust it, pass its certificate with --ca FILE"
+        } else if why.contains("does not use TLS") {
+            ": try http:// instead of https://"
         } else {
             ""
         };
-        ApiError::Failed(format!("{} cannot be reached: {why}{hint}", self.url()))
+        ApiError::Failed(format!("cannot reach {}: {why}{hint}", self.url()))
     }
 
     fn broken(&self, error: &(dyn StdError + 'static)) -> ApiError {
-        let why = root(error);
-        ApiError::Failed(format!("{}: the connection broke: {why}", self.url()))
+        let why = printable(&errors::describe_root(error));
+        ApiError::Failed(format!("{}: the connection was lost: {why}", self.url()))
     }
 
-    /// While a list was sent.
+    /// Returns the error of an upload that was cut off.
     fn upload_broken(&self, error: &(dyn StdError + 'static)) -> ApiError {
-        let (url, why) = (self.url(), root(error));
+        let (url, why) = (self.url(), printable(&errors::describe_root(error)));
         ApiError::Failed(format!(
-            "{url}: the connection broke while the list was sent: {why} \
-             (5 million entries at a time are the most, and 75 seconds for them)"
+            "{url}: the connection was lost while the list was sent: {why} (the API accepts 5 million \
+             entries at a time, within 75 seconds)"
         ))
     }
 
     fn timed_out(&self) -> ApiError {
-        ApiError::Failed(format!("{}: no answer in time (--timeout)", self.url()))
+        ApiError::Failed(format!("{}: no response in time (see --timeout)", self.url()))
     }
 
     fn not_tidegate(&self, status: StatusCode) -> ApiError {
         let (url, status) = (self.url(), status.as_u16());
         ApiError::Failed(format!(
-            "{url} answers {status}, and not as tidegate does: is this its admin listener?"
+            "{url}: unexpected response (status {status}): check that this is tidegate's admin listener"
         ))
     }
 }
@@ -315,15 +317,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain");
 const CONTINUE: HeaderValue = HeaderValue::from_static("100-continue");
 
-/// What an error comes from in the end.
-fn root(mut error: &(dyn StdError + 'static)) -> String {
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    printable(&error.to_string())
-}
-
-/// What goes into a path or a query as it is, and the rest escaped.
+/// Escapes text for a path or a query.
 pub(super) fn escape(text: &str) -> String {
     let escaped = text.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b',' => {
@@ -339,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_a_meaning_in_urls_is_escaped() {
+    fn escapes_what_has_a_meaning_in_urls() {
         assert_eq!(escape("2001:db8::/32"), "2001%3Adb8%3A%3A%2F32");
         assert_eq!(escape("ban,key_first_used"), "ban,key_first_used");
         assert_eq!(escape("a&b=c d\n"), "a%26b%3Dc%20d%0A");

@@ -1,4 +1,4 @@
-//! Where the management API is, and who asks.
+//! Where the management API is, and how to access it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,33 +11,35 @@ use hyper::Uri;
 use super::api::Endpoint;
 use super::error::ApiError;
 
-/// Where a token may stand that nobody else sees; what serves has its own there, too.
+/// The variable that holds the token. `tidegate serve` reads its own token from it, too.
 const TOKEN_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 
-/// In the help of each command.
-pub(super) const HELP_HEADING: &str = "The API";
+const INVALID_TOKEN: &str = "invalid token: expected `tg_` followed by 32 alphanumeric characters";
 
-/// How the API is reached.
+/// The heading of these options in the help of each command.
+pub(super) const HELP_HEADING: &str = "API options";
+
+/// How to reach the API.
 #[derive(Args)]
 pub(crate) struct ApiArgs {
-    /// Where the API is; without it, on the admin listener of the configuration (http://127.0.0.1:6970).
+    /// URL of the API [default: the admin listener of the configuration, http://127.0.0.1:6970].
     #[arg(long, value_name = "URL", global = true, help_heading = HELP_HEADING)]
     url: Option<String>,
-    /// File with the token; without it, the variable TIDEGATE_ADMIN_TOKEN has it. It cannot be an
-    /// argument, because everybody on a machine may see those.
+    /// File with the token [default: the environment variable TIDEGATE_ADMIN_TOKEN]. The token is never an
+    /// argument, because all users of a machine can see those.
     #[arg(long, value_name = "FILE", global = true, help_heading = HELP_HEADING)]
     token_file: Option<PathBuf>,
-    /// PEM file of authorities that are believed besides those that browsers trust.
+    /// PEM file with additional trusted CAs.
     #[arg(long, value_name = "FILE", global = true, help_heading = HELP_HEADING)]
     ca: Option<PathBuf>,
-    /// How long each answer is waited for.
+    /// Timeout of each response.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, global = true, help_heading = HELP_HEADING,
           value_parser = value_parser!(u32).range(1..=3600))]
     timeout: u32,
 }
 
 impl ApiArgs {
-    /// All that is needed to ask, with the configuration in `config` if no URL is given.
+    /// Returns the endpoint. Without a URL, it is that of the configuration in `config`.
     pub(crate) fn endpoint(
         &self,
         config: Option<&Path>,
@@ -50,8 +52,8 @@ impl ApiArgs {
         let token = self.token()?;
         if needs_token && token.is_none() {
             return Err(ApiError::Usage(format!(
-                "a token is due: in the variable {TOKEN_VARIABLE} or in a file that --token-file names; \
-                 the first start prints one"
+                "missing token: set the variable {TOKEN_VARIABLE} or pass --token-file FILE. The first start \
+                 of the tracker prints a token"
             )));
         }
         let authorities = client::tls::authorities(self.ca.as_deref());
@@ -67,10 +69,9 @@ impl ApiArgs {
         let Some(token) = std::env::var_os(TOKEN_VARIABLE).filter(|token| !token.is_empty()) else {
             return Ok(None);
         };
-        // It is not shown: whatever it is, somebody means it to be a secret.
+        // Never printed: even an invalid token may be a secret.
         let token = token.into_string().ok().filter(|token| admin::is_token(token));
-        let due =
-            || ApiError::Usage(format!("{TOKEN_VARIABLE}: tg_ and 32 letters and digits are due"));
+        let due = || ApiError::Usage(format!("{TOKEN_VARIABLE}: {INVALID_TOKEN}"));
         token.map(Some).ok_or_else(due)
     }
 }
@@ -79,44 +80,44 @@ impl ApiArgs {
 fn token_in(file: &Path) -> Result<String, ApiError> {
     let text = std::fs::read_to_string(file);
     let text = text.map_err(|error| {
-        ApiError::Usage(format!("--token-file: {}: cannot be read: {error}", file.display()))
+        ApiError::Usage(format!("--token-file: cannot read {}: {error}", file.display()))
     })?;
     let token = text.trim();
     if admin::is_token(token) {
         return Ok(token.into());
     }
     let file = file.display();
-    Err(ApiError::Usage(format!(
-        "--token-file: {file}: tg_ and 32 letters and digits are due, and nothing else"
-    )))
+    Err(ApiError::Usage(format!("--token-file: {file}: {INVALID_TOKEN}")))
 }
 
-/// The URL without what follows its host and path.
+/// Checks a URL, and returns it without a trailing slash or `/api/v1`.
 fn checked(text: &str) -> Result<String, String> {
     let bad = |why: &str| format!("{text}: {why}");
-    let uri: Uri = text.parse().map_err(|_| bad("no URL"))?;
+    let uri: Uri = text.parse().map_err(|_| bad("expected a URL"))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return Err(bad("http:// or https:// is due"));
+        return Err(bad("expected http:// or https://"));
     }
     let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
     if uri.host().is_none_or(str::is_empty) || authority.contains('@') || uri.query().is_some() {
-        return Err(bad("a host is due, and neither user nor query"));
+        return Err(bad("expected a host, without user name or query"));
     }
     let base = text.trim_end_matches('/');
     Ok(base.strip_suffix("/api/v1").unwrap_or(base).into())
 }
 
-/// Where the configuration has it listen.
+/// Returns the URL of the configuration's admin listener.
 fn configured(file: Option<&Path>) -> Result<String, ApiError> {
     let (_, config) = crate::load(file).map_err(|problems| ApiError::Usage(problems.join("; ")))?;
     let Some(listen) = config.admin_listen.first() else {
-        return Err(ApiError::Usage("[admin] listen is empty, so that there is no API".into()));
+        return Err(ApiError::Usage(
+            "admin.listen is empty in the configuration, so there is no API: pass --url".into(),
+        ));
     };
     let scheme = if config.admin_tls { "https" } else { "http" };
     Ok(format!("{scheme}://{}", here(*listen)))
 }
 
-/// How an address of this machine is reached from it.
+/// Returns the address at which a listener is reached from this machine.
 fn here(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_those_of_admin_listeners() {
+    fn accepts_urls_of_admin_listeners() {
         for (text, url) in [
             ("http://127.0.0.1:6970", "http://127.0.0.1:6970"),
             ("https://[::1]:6970/", "https://[::1]:6970"),
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_listens_everywhere_is_here() {
+    fn replaces_wildcard_with_loopback() {
         let url = |listen: &str| here(listen.parse().unwrap()).to_string();
         assert_eq!(url("0.0.0.0:1"), "127.0.0.1:1");
         assert_eq!(url("[::]:1"), "[::1]:1");

@@ -1,27 +1,27 @@
-//! Server-sent events (HTML Living Standard), as the API sends them.
+//! Parses server-sent events (HTML Living Standard).
 
-/// Bytes of a line. A day of figures has some 200 kB.
+/// Maximum length of a line in bytes. A day of statistics has some 200 kB.
 const LINE_MAX: usize = 16 << 20;
 
 /// An event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SseMessage {
-    /// Which kind it is.
+    /// Its kind.
     pub(crate) name: String,
     pub(crate) data: String,
 }
 
-/// Makes events of bytes that come in pieces.
+/// Parses events from chunks of bytes.
 #[derive(Default)]
 pub(super) struct SseParser {
     bytes: Vec<u8>,
-    /// Where the bytes begin that are not read yet.
+    /// The index of the first byte that has not been parsed.
     at: usize,
     begun: SseMessage,
 }
 
 impl SseParser {
-    /// Takes the next piece. False if a line is too long.
+    /// Appends a chunk. Returns false if a line is too long.
     pub(super) fn push(&mut self, chunk: &[u8]) -> bool {
         self.bytes.drain(..self.at);
         self.at = 0;
@@ -29,6 +29,7 @@ impl SseParser {
         self.bytes.len() <= LINE_MAX + chunk.len()
     }
 
+    /// Returns the next complete event.
     pub(super) fn next(&mut self) -> Option<SseMessage> {
         loop {
             let rest = self.bytes.get(self.at..)?;
@@ -53,7 +54,7 @@ impl SseParser {
                     }
                     self.begun.data.push_str(value);
                 }
-                // A comment, which shows that somebody is there; or a number.
+                // A comment, which keeps the connection alive, or an id.
                 _ => {}
             }
         }
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_the_same_wherever_they_are_cut() {
+    fn parses_events_split_anywhere() {
         let text = ":\n\nevent: ban\nid: 7\ndata: {\"a\": 1}\n\nid: 8\n\ndata:x\r\ndata: y\r\n\r\nevent: z\n";
         let due = [message("ban", "{\"a\": 1}"), message("", "x\ny")];
         for cut in 0..=text.len() {
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_not_kept() {
+    fn refuses_endless_line() {
         let mut parser = SseParser::default();
         let chunk = vec![b'x'; 1 << 20];
         let taken = (0..100).take_while(|_| parser.push(&chunk) && parser.next().is_none());

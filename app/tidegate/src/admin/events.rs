@@ -1,4 +1,4 @@
-//! What the tracker tells by itself: events, here or posted to somebody.
+//! Events, printed or posted to webhooks.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -11,18 +11,18 @@ use crate::cli::{self, printable};
 
 #[derive(Subcommand)]
 pub(super) enum Webhooks {
-    /// All webhooks, without their secrets.
+    /// List all webhooks, without their secrets.
     List,
-    /// Have events posted to a URL, and print the secret that posts are signed with, this once.
+    /// Create a webhook, and print the secret that signs its posts. It is shown only once.
     Create {
-        /// https, or http if the network is to be trusted; [admin] webhook_ports must name its port.
+        /// The https URL to post to (http on trusted networks). admin.webhook_ports must contain its port.
         #[arg(value_name = "URL")]
         target: String,
-        /// Which kinds, as ban, reload or warning; several with commas.
+        /// Kinds of events, separated by commas, e.g. ban,reload,warning.
         #[arg(long, value_name = "KIND", required = true, value_delimiter = ',')]
         event: Vec<String>,
     },
-    /// Post no more.
+    /// Remove webhooks.
     Remove {
         #[arg(required = true)]
         ids: Vec<u32>,
@@ -44,13 +44,13 @@ impl Webhooks {
                 let body = json!({ "url": target, "events": event });
                 let made = session.api.request("POST /webhooks", Some(&body))?;
                 session.print_value(&made, |made| {
-                    let secret = printable(made["secret"].as_str().unwrap_or_default());
-                    format!("webhook {}  {secret}  (shown this once)\n", plain(&made["id"]))
+                    let secret = plain(&made["secret"]);
+                    format!("Webhook {}  {secret}  (shown once)\n", plain(&made["id"]))
                 })
             }
             Self::Remove { ids } => ids.iter().try_for_each(|id| {
                 session.api.request(&format!("DELETE /webhooks/{id}"), None)?;
-                session.print_done(format_args!("webhook {id} is removed"))
+                session.print_done(format_args!("Webhook {id} removed"))
             }),
         }
     }
@@ -58,10 +58,10 @@ impl Webhooks {
 
 #[derive(Args)]
 pub(super) struct Events {
-    /// Only these kinds, as completed, ban, key_first_used or warning; several with commas.
+    /// Print only these kinds, separated by commas, e.g. completed,ban,key_first_used,warning.
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,
-    /// End after so many.
+    /// Stop after N events.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
 }
@@ -77,16 +77,20 @@ impl Events {
         while left > 0 {
             let Some(message) = stream.next()? else {
                 return Err(ApiError::Failed(format!(
-                    "{} has ended the stream",
+                    "{} closed the stream of events",
                     session.api.url()
                 )));
             };
             if message.name == "missed" {
                 let missed = printable(&message.data);
-                cli::print_error(format_args!("{missed} events were not taken in time"));
+                cli::print_error(format_args!(
+                    "missed {missed} events: they arrived faster than they were read"
+                ));
                 continue;
             }
-            let event: Value = serde_json::from_str(&message.data).unwrap_or_default();
+            let invalid =
+                |error| ApiError::Failed(format!("{}: invalid event: {error}", session.api.url()));
+            let event: Value = serde_json::from_str(&message.data).map_err(invalid)?;
             session.print_value(&event, line)?;
             left -= 1;
         }
@@ -94,9 +98,9 @@ impl Events {
     }
 }
 
-/// An event for people: when, what, and what is to be known of it.
+/// Returns an event as text: time, kind and data.
 fn line(event: &Value) -> String {
-    let time = date(event["time"].as_u64().unwrap_or_default());
+    let time = event["time"].as_u64().map_or_else(|| "-".into(), date);
     let mut text = format!("{time}  {:<15}", plain(&event["kind"]));
     for (name, value) in event["data"].as_object().into_iter().flatten() {
         if !value.is_null() {
@@ -117,11 +121,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_a_line() {
+    fn prints_event_on_one_line() {
         let data = json!({ "network": "192.0.2.0/24", "reason": "a\nb", "expires": null });
         let event = json!({ "id": 1, "time": 0, "kind": "ban", "data": data });
-        let due = "1970-01-01 00:00:00  ban              network: 192.0.2.0/24  reason: a\\nb\n";
-        assert_eq!(line(&event), due);
+        let expected =
+            "1970-01-01 00:00:00  ban              network: 192.0.2.0/24  reason: a\\nb\n";
+        assert_eq!(line(&event), expected);
         let bare = json!({ "time": 0, "kind": "reload", "data": {} });
         assert_eq!(line(&bare), "1970-01-01 00:00:00  reload\n");
     }

@@ -1,4 +1,4 @@
-//! The process that serves: its listeners, configuration, log and certificates.
+//! Commands about the process: listeners, configuration, log and certificates.
 
 use std::thread;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use clap::{Subcommand, ValueEnum};
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::Session;
 use super::error::ApiError;
 use super::table::{Column, Format, column, date, lines, plain};
+use super::{Session, items_of};
 use crate::cli::printable;
 
 const LISTENERS: &[Column] = &[
@@ -43,7 +43,7 @@ pub(super) fn clients(session: &Session) -> Result<(), ApiError> {
     session.list("GET /clients", "clients", CLIENTS)
 }
 
-/// Fails if something is not well.
+/// Prints the health, and fails if the tracker does not serve.
 pub(super) fn health(session: &Session) -> Result<(), ApiError> {
     let is_known = |status: &StatusCode| matches!(status.as_u16(), 200 | 503);
     let (status, health) = session.api.request_with_status("GET /health", None, is_known)?;
@@ -51,34 +51,34 @@ pub(super) fn health(session: &Session) -> Result<(), ApiError> {
     if status.is_success() {
         return Ok(());
     }
-    Err(ApiError::Failed(format!("{}: not all is well", session.api.url())))
+    Err(ApiError::Failed(format!("{}: the tracker does not serve", session.api.url())))
 }
 
 #[derive(Subcommand)]
 pub(super) enum Config {
-    /// Every key with its value in force, and where that comes from.
+    /// Show every key with its value, and where the value comes from.
     Show,
-    /// Read configuration and lists again: all of it, or nothing if something is wrong.
+    /// Reload configuration and lists. If there is a mistake, nothing changes.
     Reload,
-    /// Set keys that can change while serving, as tracker.interval_s=900: before file and environment, until
-    /// they are unset.
+    /// Set reloadable keys, e.g. tracker.interval_s=900. They override file and environment until they are
+    /// unset.
     Set {
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<(String, Value)>,
     },
-    /// Take back what has been set.
+    /// Remove values that were set with `set`.
     Unset {
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<String>,
     },
 }
 
-/// Reads a setting. What is no JSON is a text.
+/// Parses a setting. Anything that is not JSON is a string.
 fn setting(text: &str) -> Result<(String, Value), String> {
-    let (key, value) = text.split_once('=').ok_or("KEY=VALUE is due")?;
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     let (key, value) = (key.trim(), value.trim());
     if key.is_empty() || value == "null" {
-        return Err("a key and its value are due (`unset` takes back what has been set)".into());
+        return Err("expected KEY=VALUE; to remove a value, use `config unset KEY`".into());
     }
     Ok((key.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }
@@ -101,12 +101,12 @@ impl Config {
 fn show(session: &Session) -> Result<(), ApiError> {
     let all = session.api.request("GET /config", None)?;
     let mut text = String::new();
-    for setting in all["settings"].as_array().map(Vec::as_slice).unwrap_or_default() {
+    for setting in items_of(&all, "settings")? {
         text += &if session.json {
             format!("{setting}\n")
         } else {
             let (name, origin) = (plain(&setting["name"]), plain(&setting["origin"]));
-            // As JSON, so that it is seen what is text.
+            // As JSON, so that strings have quotes.
             format!("{name} = {}  # {origin}\n", printable(&setting["value"].to_string()))
         };
     }
@@ -121,22 +121,22 @@ fn change(session: &Session, body: Map<String, Value>) -> Result<(), ApiError> {
 fn reloaded(outcome: &Value) -> String {
     let names = |which: &str| outcome[which].as_array().is_some_and(|names| !names.is_empty());
     let mut text = match names("changed") {
-        true => format!("changed: {}\n", plain(&outcome["changed"])),
-        false => "nothing has changed\n".into(),
+        true => format!("Changed: {}\n", plain(&outcome["changed"])),
+        false => "Nothing has changed\n".into(),
     };
     if names("needs_restart") {
-        text += &format!("needs a restart: {}\n", plain(&outcome["needs_restart"]));
+        text += &format!("Needs a restart: {}\n", plain(&outcome["needs_restart"]));
     }
     text
 }
 
 #[derive(Subcommand)]
 pub(super) enum Log {
-    /// How much is logged; or log more, or less, until the next reload.
+    /// Show the log level, or change it until the next reload.
     Level { level: Option<Level> },
-    /// The last lines.
+    /// Show the last lines.
     Show {
-        /// Go on with what is logged from now on.
+        /// Keep printing new lines.
         #[arg(long, short)]
         follow: bool,
     },
@@ -151,7 +151,7 @@ pub(super) enum Level {
     Trace,
 }
 
-/// Between looks at the log.
+/// How often the log is polled.
 const POLL_PERIOD: Duration = Duration::from_secs(1);
 
 impl Log {
@@ -174,25 +174,25 @@ impl Log {
                 };
                 session.print_value(&answer, |answer| format!("{}\n", plain(&answer["level"])))
             }
-            Self::Show { follow } => follow_log(session, *follow),
+            Self::Show { follow } => show_log(session, *follow),
         }
     }
 }
 
-fn follow_log(session: &Session, goes_on: bool) -> Result<(), ApiError> {
+fn show_log(session: &Session, follow: bool) -> Result<(), ApiError> {
     let mut after = 0;
     loop {
         let log = session.api.request(&format!("GET /log?after={after}"), None)?;
-        for line in log["lines"].as_array().map(Vec::as_slice).unwrap_or_default() {
-            after = line["id"].as_u64().unwrap_or_default().max(after);
+        for line in items_of(&log, "lines")? {
+            after = line["id"].as_u64().unwrap_or(after).max(after);
             session.print_value(line, |line| {
-                let time = date(line["time"].as_u64().unwrap_or_default());
+                let time = line["time"].as_u64().map_or_else(|| "-".into(), date);
                 let [level, target, text] =
                     ["level", "target", "text"].map(|name| plain(&line[name]));
                 format!("{time}  {level:<5}  {target}: {text}\n")
             })?;
         }
-        if !goes_on {
+        if !follow {
             return Ok(());
         }
         thread::sleep(POLL_PERIOD);
@@ -201,9 +201,9 @@ fn follow_log(session: &Session, goes_on: bool) -> Result<(), ApiError> {
 
 #[derive(Subcommand)]
 pub(super) enum Certificates {
-    /// Host names, and when their certificates end.
+    /// List host names and the expiry of their certificates.
     Status,
-    /// Read certificates and lists again.
+    /// Reload certificates and lists.
     Reload,
 }
 
@@ -213,7 +213,7 @@ impl Certificates {
             Self::Status => session.list("GET /certificates", "certificates", CERTIFICATES),
             Self::Reload => {
                 session.api.request("POST /certificates/reload", None)?;
-                session.print_done("certificates and lists are read again")
+                session.print_done("Reloaded certificates and lists")
             }
         }
     }
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_json_or_texts() {
+    fn parses_values_as_json_or_string() {
         let parsed = |text: &str| setting(text).map(|(key, value)| format!("{key} {value}"));
         assert_eq!(parsed("tracker.interval_s=900"), Ok("tracker.interval_s 900".into()));
         assert_eq!(parsed("access.mode = deny"), Ok("access.mode \"deny\"".into()));
@@ -236,10 +236,10 @@ mod tests {
     }
 
     #[test]
-    fn reloads_say_what_they_have_come_to() {
+    fn prints_result_of_reload() {
         let text = reloaded(&json!({ "changed": ["a", "b"], "needs_restart": ["c"] }));
-        assert_eq!(text, "changed: a b\nneeds a restart: c\n");
+        assert_eq!(text, "Changed: a b\nNeeds a restart: c\n");
         let nothing = json!({ "changed": [], "needs_restart": [] });
-        assert_eq!(reloaded(&nothing), "nothing has changed\n");
+        assert_eq!(reloaded(&nothing), "Nothing has changed\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Who is served, and who may say so: keys, lists, bans and tokens.
+//! Commands about access: keys, lists, bans and tokens.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -14,20 +14,19 @@ use super::error::ApiError;
 use super::table::{Column, Format, column, date, lines, plain};
 use super::upload::Upload;
 use super::{Pages, Session};
-use crate::cli::printable;
 use crate::dates::Expiry;
 
-/// When something ends, on the command line.
+/// When something expires.
 #[derive(Args)]
 pub(super) struct ExpiryArg {
-    /// When it ends: a time from now as 12h, 30d or 2w, a date as 2030-12-31 (UTC), seconds since 1970, or
+    /// Expiry: a duration from now (12h, 30d, 2w), a date (2030-12-31, UTC), seconds since 1970, or
     /// never.
     #[arg(long, value_name = "WHEN")]
     expires: Option<Expiry>,
 }
 
 impl ExpiryArg {
-    /// Puts it into a wish, if it is said; `never` as null.
+    /// Adds it to a request body, if given; `never` becomes null.
     fn body(&self, body: &mut Map<String, Value>) {
         if let Some(Expiry(at)) = self.expires {
             body.insert("expires".into(), json!(at));
@@ -37,49 +36,49 @@ impl ExpiryArg {
 
 #[derive(Subcommand)]
 pub(super) enum Keys {
-    /// All keys.
+    /// List all keys.
     List,
-    /// Make a key, and print it.
+    /// Create a key, and print it.
     Create {
-        /// Take the key in this file, or from standard input if that is `-`, instead of drawing one.
+        /// Use the key in this file (`-` = standard input) instead of a random one.
         #[arg(long, value_name = "FILE")]
         key_file: Option<PathBuf>,
         #[command(flatten)]
         rules: KeyRulesArgs,
     },
-    /// A key, with what its holder has moved.
+    /// Show a key and its user's traffic.
     Show { id: u32 },
-    /// Give a key another name or other rules; what is not said stays.
+    /// Change a key's name or limits. Options that are not given stay as they are.
     Change {
         id: u32,
         #[command(flatten)]
         rules: KeyRulesArgs,
     },
-    /// Serve its holder no more.
+    /// Revoke keys: their users are no longer served.
     Revoke {
         #[arg(required = true)]
         ids: Vec<u32>,
     },
 }
 
-/// What a key allows. 0 is no bound.
+/// The name and the limits of a key.
 #[derive(Args)]
 pub(super) struct KeyRulesArgs {
-    /// What people call it.
+    /// Name, for your information.
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
     expiry: ExpiryArg,
-    /// Torrents at a time; 0 is no bound, as below.
+    /// Maximum number of torrents at a time. 0 = unlimited, here and below.
     #[arg(long, value_name = "N")]
     torrents: Option<u32>,
-    /// Peers in one torrent.
+    /// Maximum number of peers per torrent.
     #[arg(long, value_name = "N")]
     peers_per_torrent: Option<u16>,
-    /// Addresses at a time.
+    /// Maximum number of IP addresses at a time.
     #[arg(long, value_name = "N")]
     addresses: Option<u16>,
-    /// Announces in a minute.
+    /// Maximum number of announces per minute.
     #[arg(long, value_name = "N")]
     announces_per_minute: Option<u16>,
 }
@@ -118,14 +117,14 @@ impl Keys {
             }
             Self::Revoke { ids } => ids.iter().try_for_each(|id| {
                 session.api.request(&format!("DELETE /keys/{id}"), None)?;
-                session.print_done(format_args!("key {id} is revoked"))
+                session.print_done(format_args!("Key {id} revoked"))
             }),
         }
     }
 }
 
 impl KeyRulesArgs {
-    /// What is said of it.
+    /// Returns a request body with the options that are given.
     fn body(&self) -> Map<String, Value> {
         let Self { name, expiry, torrents, peers_per_torrent, addresses, announces_per_minute } =
             self;
@@ -143,7 +142,7 @@ impl KeyRulesArgs {
     }
 }
 
-/// The one word in a file.
+/// Reads the key in a file.
 fn read_key(file: &Path) -> Result<String, ApiError> {
     let mut text = String::new();
     let read = if file == Path::new("-") {
@@ -151,13 +150,13 @@ fn read_key(file: &Path) -> Result<String, ApiError> {
     } else {
         File::open(file).and_then(|mut file| file.read_to_string(&mut text))
     };
-    read.map_err(|error| ApiError::Usage(format!("{}: cannot be read: {error}", file.display())))?;
+    read.map_err(|error| ApiError::Usage(format!("cannot read {}: {error}", file.display())))?;
     Ok(text.trim().into())
 }
 
 #[derive(Args)]
 pub(super) struct Lists {
-    /// Which list.
+    /// The list.
     list: List,
     #[command(subcommand)]
     task: ListTask,
@@ -165,33 +164,34 @@ pub(super) struct Lists {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum List {
-    /// What is allowed, where only that is served.
+    /// Torrents served when access.mode is allow or both.
     Allow,
-    /// What is denied.
+    /// Torrents not served when access.mode is deny or both.
     Deny,
 }
 
 #[derive(Subcommand)]
 enum ListTask {
-    /// Add torrents: hashes of 40 or 64 digits, .torrent files, magnet links.
+    /// Add torrents: info hashes of 40 or 64 hex digits, .torrent files, magnet links.
     Add {
         #[arg(required = true, value_name = "TORRENT")]
         torrents: Vec<String>,
     },
-    /// Remove torrents. The exit code is 1 if one was not on the list.
+    /// Remove torrents. Exit code 1 if one was not on the list.
     Remove {
         #[arg(required = true, value_name = "TORRENT")]
         torrents: Vec<String>,
     },
-    /// Print all entries, one a line.
+    /// Print all entries, one per line.
     #[command(visible_alias = "export")]
     Show,
-    /// Add the entries in a file, all or none: a hash a line, with # before comments.
+    /// Add the entries of a file, one info hash per line; # starts a comment. If a line is invalid, nothing
+    /// is added.
     Import {
-        /// Standard input, if it is `-` or not given.
+        /// The file; `-` = standard input.
         #[arg(default_value = "-")]
         file: PathBuf,
-        /// Remove them instead.
+        /// Remove the entries instead.
         #[arg(long)]
         remove: bool,
     },
@@ -208,23 +208,25 @@ impl Lists {
                 let hashes = hashes(torrents)?;
                 let hashes: Vec<_> = hashes.iter().map(InfoHash::to_string).collect();
                 let outcome = session.api.request(&format!("POST {path}"), Some(&json!(hashes)))?;
-                session.print_value(&outcome, |outcome| changed(outcome, "added"))
+                session.print_value(&outcome, |outcome| changed(outcome, "Added"))
             }
             ListTask::Remove { torrents } => {
                 let hashes = hashes(torrents)?;
                 let hashes: Vec<_> = hashes.iter().map(InfoHash::to_string).collect();
                 let outcome =
                     session.api.request(&format!("DELETE {path}"), Some(&json!(hashes)))?;
-                session.print_value(&outcome, |outcome| changed(outcome, "removed"))?;
+                session.print_value(&outcome, |outcome| changed(outcome, "Removed"))?;
                 if outcome["changed"] != outcome["named"] {
-                    return Err(ApiError::Failed("not all of them were on the list".into()));
+                    return Err(ApiError::Failed(
+                        "some of the torrents were not on the list".into(),
+                    ));
                 }
                 Ok(())
             }
             ListTask::Show => show(session, path),
             ListTask::Import { file, remove } => {
                 let (method, done) =
-                    if *remove { ("DELETE", "removed") } else { ("POST", "added") };
+                    if *remove { ("DELETE", "Removed") } else { ("POST", "Added") };
                 let outcome = session.api.send(&format!("{method} {path}"), opened(file)?)?;
                 session.print_value(&outcome, |outcome| changed(outcome, done))
             }
@@ -232,7 +234,7 @@ impl Lists {
     }
 }
 
-/// The info hashes of torrents; a hybrid has two.
+/// Returns the info hashes of torrents; a hybrid torrent has two.
 pub(super) fn hashes(torrents: &[String]) -> Result<Vec<InfoHash>, ApiError> {
     let mut hashes = Vec::new();
     for text in torrents {
@@ -245,10 +247,10 @@ fn changed(outcome: &Value, done: &str) -> String {
     let Value::Object(outcome) = outcome else { return lines(outcome) };
     let figure = |name: &str| plain(outcome.get(name).unwrap_or(&Value::Null));
     let (named, changed, total) = (figure("named"), figure("changed"), figure("total"));
-    format!("{done} {changed} of {named}; {total} are on the list\n")
+    format!("{done} {changed} of {named}; the list has {total} entries\n")
 }
 
-/// Prints a list as it comes.
+/// Prints a list while it is received.
 fn show(session: &Session, path: &str) -> Result<(), ApiError> {
     let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
     let mut begun = Vec::new();
@@ -286,26 +288,25 @@ fn opened(file: &Path) -> Result<Upload, ApiError> {
     }
     let name = file.display().to_string();
     let opened = File::open(file);
-    let opened =
-        opened.map_err(|error| ApiError::Usage(format!("{name}: cannot be read: {error}")))?;
+    let opened = opened.map_err(|error| ApiError::Usage(format!("cannot read {name}: {error}")))?;
     Ok(Upload::new(name, Box::new(BufReader::new(opened))))
 }
 
 #[derive(Subcommand)]
 pub(super) enum Bans {
-    /// Bans in force.
+    /// List the current bans.
     List,
-    /// Ban a network.
+    /// Ban an address or a network.
     Add {
-        /// An address, or a network as 192.0.2.0/24.
+        /// Address, or network such as 192.0.2.0/24.
         network: IpPrefix,
-        /// Why; for people.
+        /// Reason, for your information.
         #[arg(long, default_value = "")]
         reason: String,
         #[command(flatten)]
         expiry: ExpiryArg,
     },
-    /// End the bans of networks.
+    /// Remove bans.
     Remove {
         #[arg(required = true, value_name = "NETWORK")]
         networks: Vec<IpPrefix>,
@@ -334,14 +335,16 @@ impl Bans {
                 expiry.body(&mut body);
                 let ban = session.api.request("POST /bans", Some(&body.into()))?;
                 session.print_value(&ban, |ban| {
-                    let end = ban["expires"].as_u64();
-                    let end = end.map_or_else(|| "further notice".into(), date);
-                    format!("{} is banned until {end}\n", plain(&ban["network"]))
+                    let network = plain(&ban["network"]);
+                    match ban["expires"].as_u64() {
+                        Some(expires) => format!("{network} banned until {} UTC\n", date(expires)),
+                        None => format!("{network} banned until the ban is removed\n"),
+                    }
                 })
             }
             Self::Remove { networks } => networks.iter().try_for_each(|network| {
                 session.api.request(&format!("DELETE /bans/{network}"), None)?;
-                session.print_done(format_args!("{network} is banned no more"))
+                session.print_done(format_args!("Ban on {network} removed"))
             }),
         }
     }
@@ -349,19 +352,19 @@ impl Bans {
 
 #[derive(Subcommand)]
 pub(super) enum Tokens {
-    /// All tokens, without their secrets.
+    /// List all tokens, without their secrets.
     List,
-    /// Make a token, and print it, this once.
+    /// Create a token, and print it. It is shown only once.
     Create {
-        /// What people call it.
+        /// Name, for your information.
         name: String,
-        /// What it may do, as stats:read (docs/api.md has all scopes); several with commas.
+        /// Permissions, separated by commas, e.g. stats:read,keys:read (see docs/api.md).
         #[arg(long, value_name = "SCOPE", required = true, value_delimiter = ',')]
         scope: Vec<String>,
         #[command(flatten)]
         expiry: ExpiryArg,
     },
-    /// Let nobody in with it any more.
+    /// Revoke tokens.
     Revoke {
         #[arg(required = true)]
         ids: Vec<u32>,
@@ -387,13 +390,13 @@ impl Tokens {
                 expiry.body(&mut body);
                 let token = session.api.request("POST /tokens", Some(&body.into()))?;
                 session.print_value(&token, |token| {
-                    let secret = printable(token["secret"].as_str().unwrap_or_default());
-                    format!("token {}  {secret}  (shown this once)\n", plain(&token["id"]))
+                    let secret = plain(&token["secret"]);
+                    format!("Token {}  {secret}  (shown once)\n", plain(&token["id"]))
                 })
             }
             Self::Revoke { ids } => ids.iter().try_for_each(|id| {
                 session.api.request(&format!("DELETE /tokens/{id}"), None)?;
-                session.print_done(format_args!("token {id} is revoked"))
+                session.print_done(format_args!("Token {id} revoked"))
             }),
         }
     }

@@ -1,4 +1,4 @@
-//! What the API gives, for people: tables of things, and one thing line by line.
+//! Prints the API's objects as text: tables, and single objects line by line.
 
 use std::fmt::Write as _;
 
@@ -7,21 +7,21 @@ use serde_json::Value;
 use crate::cli::printable;
 use crate::dates;
 
-/// A column, and where its figure is in each thing.
+/// A column, and where its value is in each object.
 pub(super) struct Column {
     head: &'static str,
     /// A JSON pointer (RFC 6901).
-    place: &'static str,
+    pointer: &'static str,
     kind: Format,
 }
 
-/// How a figure is written.
+/// How a value is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Text,
-    /// A number, on the right; of an object, the sum of what is in it.
+    /// A number, aligned right. For an object, the sum of its values.
     Count,
-    /// A bound, of which 0 is none.
+    /// A limit; 0 = unlimited.
     Limit,
     /// Seconds since 1970.
     Date,
@@ -30,12 +30,12 @@ pub(super) enum Format {
     Bytes,
 }
 
-pub(super) const fn column(head: &'static str, place: &'static str, kind: Format) -> Column {
-    Column { head, place, kind }
+pub(super) const fn column(head: &'static str, pointer: &'static str, kind: Format) -> Column {
+    Column { head, pointer, kind }
 }
 
-/// Rows in columns, which are as wide as what is in them. What is drained may be printed already; the
-/// columns never become narrower.
+/// Rows in columns as wide as their content. Rows can be drained while others follow; columns never
+/// become narrower.
 pub(super) struct Table {
     columns: &'static [Column],
     widths: Vec<usize>,
@@ -52,7 +52,7 @@ impl Table {
         self.rows.push(self.columns.iter().map(|column| column.of(thing)).collect());
     }
 
-    /// The rows since the last time, the head with the first ones.
+    /// Returns the rows added since the last call; the first time, with the head.
     pub(super) fn drain(&mut self) -> String {
         for row in &self.rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
@@ -78,7 +78,7 @@ impl Table {
 
 impl Column {
     fn of(&self, thing: &Value) -> String {
-        let value = thing.pointer(self.place).unwrap_or(&Value::Null);
+        let value = thing.pointer(self.pointer).unwrap_or(&Value::Null);
         match (self.kind, value.as_u64()) {
             (Format::Limit, Some(0)) => "-".into(),
             (Format::Date, Some(seconds)) => date(seconds),
@@ -90,7 +90,7 @@ impl Column {
     }
 }
 
-/// A thing, a figure a line, by the names that the API has for them.
+/// Returns an object, one value per line, with the API's names.
 pub(super) fn lines(thing: &Value) -> String {
     let mut all = Vec::new();
     flatten("", thing, &mut all);
@@ -108,13 +108,14 @@ fn flatten(name: &str, value: &Value, into: &mut Vec<(String, String)>) {
             }
         }
         Value::Number(seconds) if matches!(name, "created" | "expires" | "first_used") => {
-            into.push((name.into(), date(seconds.as_u64().unwrap_or_default())));
+            let date = seconds.as_u64().map_or_else(|| "-".into(), date);
+            into.push((name.into(), date));
         }
         value => into.push((name.into(), plain(value))),
     }
 }
 
-/// A value as people write it.
+/// Returns a value as text.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
@@ -133,12 +134,12 @@ fn sum(value: &Value) -> u64 {
     }
 }
 
-/// Seconds since 1970, without what nobody reads.
+/// Returns seconds since 1970 as a date and a time (UTC).
 pub(crate) fn date(seconds: u64) -> String {
     dates::utc(seconds).replace('T', " ").replace('Z', "")
 }
 
-/// Seconds in the largest unit that fits.
+/// Returns seconds in the largest unit that fits.
 pub(crate) fn span(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -148,10 +149,10 @@ pub(crate) fn span(seconds: u64) -> String {
     }
 }
 
-/// Bytes with three digits.
+/// Returns bytes in the largest unit that fits.
 pub(crate) fn bytes(count: f64) -> String {
-    let (mut size, mut units) = (count, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].into_iter());
-    let mut unit = units.next().unwrap_or_default();
+    let (mut size, mut unit) = (count, "B");
+    let mut units = ["KiB", "MiB", "GiB", "TiB", "PiB"].into_iter();
     while size >= 1024.0
         && let Some(next) = units.next()
     {
@@ -176,29 +177,29 @@ mod tests {
     ];
 
     #[test]
-    fn columns_are_as_wide_as_what_is_in_them() {
+    fn columns_fit_their_content() {
         let mut table = Table::new(COLUMNS);
         table.add(
             &json!({ "id": 1, "name": "a\nb", "bound": 0, "totals": { "sent": 2048, "x": 2 } }),
         );
         table.add(&json!({ "id": 20, "name": "", "bound": 7, "ends": 0, "totals": { "sent": 1 } }));
-        let due = "id  name  bound  ends                    sent   all\n \
+        let expected = "id  name  bound  ends                    sent   all\n \
                    1  a\\nb      -  -                    2.0 KiB  2050\n\
                    20            7  1970-01-01 00:00:00      1 B     1\n";
-        assert_eq!(table.drain(), due);
+        assert_eq!(table.drain(), expected);
         table.add(&json!({ "id": 3 }));
         assert_eq!(table.drain(), " 3  -         -  -                          -     -\n");
     }
 
     #[test]
-    fn a_thing_has_a_line_for_each_figure() {
+    fn prints_object_one_value_per_line() {
         let thing = json!({ "name": "x", "of": { "a": 1, "b": [true, "y"] }, "expires": 0 });
-        let due = "expires  1970-01-01 00:00:00\nname     x\nof.a     1\nof.b     yes y\n";
-        assert_eq!(lines(&thing), due);
+        let expected = "expires  1970-01-01 00:00:00\nname     x\nof.a     1\nof.b     yes y\n";
+        assert_eq!(lines(&thing), expected);
     }
 
     #[test]
-    fn figures_have_units() {
+    fn prints_units() {
         assert_eq!([59, 60, 7199, 86_400].map(span), ["59 s", "1 min", "1 h", "1 d"]);
         let sizes = [0.0, 1023.0, 1024.0, 102_400.0, 1e18].map(bytes);
         assert_eq!(sizes, ["0 B", "1023 B", "1.0 KiB", "100 KiB", "888 PiB"]);

@@ -1,4 +1,4 @@
-//! Torrents and peers.
+//! Commands about torrents and peers.
 
 use std::net::IpAddr;
 
@@ -13,47 +13,47 @@ use super::{Pages, Session};
 
 #[derive(Subcommand)]
 pub(super) enum Torrents {
-    /// Torrents in an order, most first.
+    /// List torrents, the largest first.
     List {
-        /// By what they are sorted.
+        /// Sort by this column.
         #[arg(long, value_enum, default_value_t = Sort::Seeders)]
         sort: Sort,
-        /// Least first.
+        /// Reverse the order.
         #[arg(long)]
         ascending: bool,
-        /// Only those whose hexadecimal info hash begins so.
+        /// Only torrents whose info hash begins with these hex digits.
         #[arg(long, value_name = "DIGITS")]
         filter: Option<String>,
-        /// How many are printed at most; 0 is all there are.
+        /// Maximum number to print. 0 = all.
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },
-    /// A torrent with its peers.
+    /// Show a torrent and its peers.
     Show {
-        /// A hash of 40 or 64 digits, a .torrent file or a magnet link, as below.
+        /// An info hash of 40 or 64 hex digits, a .torrent file or a magnet link.
         torrent: String,
-        /// Peers that are printed at most.
+        /// Maximum number of peers to print.
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = value_parser!(u32).range(1..=1000))]
         peers: u32,
     },
-    /// Forget torrents with their peers, who may announce again.
+    /// Remove torrents and their peers, until they announce again.
     Remove {
         #[arg(required = true, value_name = "TORRENT")]
         torrents: Vec<String>,
     },
-    /// Refuse the announces of torrents.
+    /// Refuse announces of torrents.
     Freeze {
         #[arg(required = true, value_name = "TORRENT")]
         torrents: Vec<String>,
     },
-    /// Take them again.
+    /// Accept announces of frozen torrents again.
     Unfreeze {
         #[arg(required = true, value_name = "TORRENT")]
         torrents: Vec<String>,
     },
 }
 
-/// Orders that the API knows.
+/// The columns that the API can sort by.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     Seeders,
@@ -64,7 +64,7 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// Its name in the API.
+    /// Returns its name in the API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Seeders => "seeders",
@@ -118,18 +118,16 @@ impl Torrents {
                 }
                 Ok(())
             }
-            Self::Remove { torrents } => change_each(session, torrents, "DELETE", "", "is removed"),
-            Self::Freeze { torrents } => {
-                change_each(session, torrents, "PUT", "/freeze", "is frozen")
-            }
+            Self::Remove { torrents } => change_each(session, torrents, "DELETE", "", "removed"),
+            Self::Freeze { torrents } => change_each(session, torrents, "PUT", "/freeze", "frozen"),
             Self::Unfreeze { torrents } => {
-                change_each(session, torrents, "DELETE", "/freeze", "is frozen no more")
+                change_each(session, torrents, "DELETE", "/freeze", "unfrozen")
             }
         }
     }
 }
 
-/// Does the same to all of them.
+/// Sends a request for each torrent, and prints what was done.
 fn change_each(
     session: &Session,
     torrents: &[String],
@@ -143,7 +141,7 @@ fn change_each(
     })
 }
 
-/// Figures a line, and then peers a row.
+/// Returns the statistics of a torrent, one per line, and a table of its peers.
 fn detail(torrent: &Value) -> String {
     let mut figures = torrent.clone();
     let peers = figures.as_object_mut().and_then(|figures| figures.remove("peers"));
@@ -159,14 +157,14 @@ fn detail(torrent: &Value) -> String {
 
 #[derive(Subcommand)]
 pub(super) enum Peers {
-    /// The peers at an address, with their torrents.
+    /// List the peers at an IP address, with their torrents.
     Find {
-        /// Without a port.
+        /// IP address, without a port.
         address: IpAddr,
     },
-    /// Forget the peers at an address, who may announce again.
+    /// Remove the peers at an IP address, until they announce again.
     Remove {
-        /// Without a port.
+        /// IP address, without a port.
         address: IpAddr,
     },
 }
@@ -181,7 +179,7 @@ impl Peers {
             Self::Remove { address } => {
                 let request = format!("DELETE /peers?address={}", query(address));
                 session.print_value(&session.api.request(&request, None)?, |removed| {
-                    format!("{} peers at {address} are removed\n", plain(&removed["removed"]))
+                    format!("Removed {} peers at {address}\n", plain(&removed["removed"]))
                 })
             }
         }

@@ -1,4 +1,4 @@
-//! A list of info hashes, checked line by line while it is sent.
+//! A request body with a list of info hashes, validated line by line while it is sent.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -14,26 +14,26 @@ use types::InfoHash;
 
 use super::error::ApiError;
 
-/// How long a server is waited for to say that it wants the list. Some never say so.
+/// How long to wait for the server's `100 Continue`, which some never send.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of a line, with its comment.
+/// Maximum length of a line in bytes, including its comment.
 const LINE_MAX: u64 = 4096;
-/// Bytes that are sent at a time, at least.
+/// Minimum size of a chunk in bytes.
 const CHUNK_MIN: usize = 64 * 1024;
 
-/// The list as a request's body. It breaks off at the first line that is wrong, and then the API, which
-/// has not seen its end, changes nothing.
+/// The list as the body of a request. It breaks off at the first invalid line; then the API, which has
+/// not received the end, changes nothing.
 pub(super) struct Upload {
     source: Box<dyn BufRead + Send>,
     name: String,
     line: usize,
     error: UploadError,
     continue_signal: Arc<Notify>,
-    /// Until it may begin.
+    /// Waits until sending may start.
     wait: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-/// What is wrong with a list, once that is known.
+/// What is wrong with a list, if anything. Shared with the body that finds it.
 #[derive(Clone, Default)]
 pub(super) struct UploadError(Arc<Mutex<Option<String>>>);
 
@@ -44,12 +44,12 @@ impl UploadError {
 }
 
 impl Upload {
-    /// Sends what `source` holds: a hash a line, with `#` before comments. `name` is for people.
+    /// Sends the contents of `source`: one hash per line; `#` starts a comment. `name` is for messages.
     pub(super) fn new(name: String, source: Box<dyn BufRead + Send>) -> Self {
         let continue_signal = Arc::new(Notify::new());
-        let told = Arc::clone(&continue_signal);
+        let signal = Arc::clone(&continue_signal);
         let wait = async move {
-            let _ = tokio::time::timeout(CONTINUE_TIMEOUT, told.notified()).await;
+            let _ = tokio::time::timeout(CONTINUE_TIMEOUT, signal.notified()).await;
         };
         let wait: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(wait);
         Self {
@@ -66,12 +66,12 @@ impl Upload {
         self.error.clone()
     }
 
-    /// What is told when the server wants the list.
+    /// Returns what to notify when the server wants the list.
     pub(super) fn continue_signal(&self) -> Arc<Notify> {
         Arc::clone(&self.continue_signal)
     }
 
-    /// The next lines; none at the end.
+    /// Returns the next lines; nothing at the end.
     fn chunk(&mut self) -> Result<String, String> {
         let (mut chunk, mut line) = (String::with_capacity(CHUNK_MIN + 41), Vec::new());
         while chunk.len() < CHUNK_MIN {
@@ -79,13 +79,14 @@ impl Upload {
             let read = (&mut self.source).take(LINE_MAX).read_until(b'\n', &mut line);
             self.line += 1;
             let bad = |why: &dyn std::fmt::Display| format!("{}:{}: {why}", self.name, self.line);
-            if read.map_err(|error| bad(&format_args!("cannot be read: {error}")))? == 0 {
+            if read.map_err(|error| bad(&format_args!("cannot read the line: {error}")))? == 0 {
                 break;
             }
             if line.len() as u64 == LINE_MAX && !line.ends_with(b"\n") {
-                return Err(bad(&"the line is too long"));
+                return Err(bad(&"line too long: expected at most 4096 bytes"));
             }
-            let hash = line.split(|byte| *byte == b'#').next().unwrap_or_default().trim_ascii();
+            let comment = line.iter().position(|byte| *byte == b'#').unwrap_or(line.len());
+            let hash = line[..comment].trim_ascii();
             if !hash.is_empty() {
                 let hash = InfoHash::from_hex(hash).map_err(|error| bad(&error))?;
                 // Writing to a string cannot fail.
@@ -100,7 +101,7 @@ impl Body for Upload {
     type Data = Bytes;
     type Error = Box<dyn StdError + Send + Sync>;
 
-    /// Reads while the runtime waits: there is nothing else that it could do.
+    /// Reads the source, which blocks the runtime: it has nothing else to do.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -113,7 +114,7 @@ impl Body for Upload {
             Ok(chunk) if chunk.is_empty() => None,
             Ok(chunk) => Some(Ok(Frame::data(Bytes::from(chunk)))),
             Err(error) => {
-                let text = format!("{error}: nothing was changed");
+                let text = format!("{error} (nothing was changed)");
                 *self.error.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
                 Some(Err(error.into()))
             }
@@ -150,11 +151,11 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_named() {
+    fn reports_invalid_lines() {
         let bad = sent("\n# x\n0123\n").unwrap_err();
         assert!(bad.starts_with("x:3: "), "{bad}");
         let long = sent(Box::leak("f".repeat(5000).into_boxed_str())).unwrap_err();
-        assert_eq!(long, "x:1: the line is too long");
+        assert_eq!(long, "x:1: line too long: expected at most 4096 bytes");
         assert!(sent(Box::leak(format!("{A} {A}").into_boxed_str())).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! What a key of the configuration is, where its value comes from, and what can be wrong with it.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 /// A key of the configuration. All of them are in [`super::keys`].
 #[derive(Debug)]
@@ -87,19 +87,50 @@ impl fmt::Display for Origin {
 /// A mistake in the configuration, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// `FILE:LINE`, an environment variable, `api` or `default`.
+    /// The line of a file, or 0.
+    line: usize,
+    /// `FILE:LINE: `, an environment variable, or nothing for a default.
     place: String,
     text: String,
 }
 
 impl Problem {
-    pub(super) fn new(place: impl fmt::Display, text: String) -> Self {
-        Self { place: place.to_string(), text }
+    pub(super) fn new(origin: &Origin, text: String) -> Self {
+        let (line, place) = match origin {
+            Origin::Default => (0, String::new()),
+            Origin::File { line, .. } => (*line, format!("{origin}: ")),
+            Origin::Environment(_) | Origin::Api => (0, format!("{origin}: ")),
+        };
+        Self { line, place, text }
     }
+
+    /// Returns the problem that a file cannot be read.
+    pub(super) fn unreadable(path: &Path, error: &io::Error) -> Self {
+        let text = format!("cannot read the configuration file: {error}");
+        Self { line: 0, place: format!("{}: ", path.display()), text }
+    }
+
+    /// Returns each problem once, in the order of their lines.
+    pub(super) fn sorted(problems: Vec<Self>) -> Vec<Self> {
+        let mut problems = unique(problems);
+        problems.sort_by_key(|problem| problem.line);
+        problems
+    }
+}
+
+/// Returns each item once, in order.
+pub(super) fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
+    let mut unique = Vec::new();
+    for one in all {
+        if !unique.contains(&one) {
+            unique.push(one);
+        }
+    }
+    unique
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.text)
+        write!(f, "{}{}", self.place, self.text)
     }
 }

@@ -158,7 +158,7 @@ settings! {
         ca: Text, reloadable = "";
     }
 
-    /// What clients are told, over every protocol.
+    /// Intervals, lifetimes and peer counts, for every protocol.
     ["tracker"] tracker: TrackerSection {
         /// Seconds between the announces of a client.
         interval_s: Int(1, DAY_S), reloadable = 1800;

@@ -31,14 +31,11 @@ pub(crate) fn load(
     if let Some(path) = file {
         match fs::read_to_string(path) {
             Ok(text) => settings.read_file(&File { path, text: &text }, &mut problems),
-            Err(error) => {
-                let text = format!("cannot read the configuration file: {error}");
-                problems.push(Problem::new(path.display(), text));
-            }
+            Err(error) => problems.push(Problem::unreadable(path, &error)),
         }
     }
     settings.read_environment(environment, &mut problems);
-    if problems.is_empty() { Ok(settings) } else { Err(problems) }
+    if problems.is_empty() { Ok(settings) } else { Err(Problem::sorted(problems)) }
 }
 
 impl Settings {
@@ -64,7 +61,7 @@ impl Settings {
                 )),
                 Some(setting) => setting.set(value, Origin::Api),
             };
-            problems.extend(applied.err().map(|text| Problem::new(Origin::Api, text)));
+            problems.extend(applied.err().map(|text| Problem::new(&Origin::Api, text)));
         }
         problems
     }
@@ -144,7 +141,7 @@ impl Settings {
                 Some(setting) => setting.set(&variable_json(setting.key(), &text), origin.clone()),
                 None => Err(unknown_key(&name)),
             };
-            problems.extend(read.err().map(|text| Problem::new(origin, text)));
+            problems.extend(read.err().map(|text| Problem::new(&origin, text)));
         }
     }
 }

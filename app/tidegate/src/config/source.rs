@@ -22,7 +22,7 @@ impl File<'_> {
     }
 
     pub(super) fn problem(&self, at: usize, text: String) -> Problem {
-        Problem::new(self.origin(at), text)
+        Problem::new(&self.origin(at), text)
     }
 }
 
@@ -56,23 +56,21 @@ pub(super) fn is_section(name: &str) -> bool {
 /// Says that there is no such section, and which one may be meant.
 pub(super) fn unknown_section(name: &str) -> String {
     let known = SECTIONS.iter().map(|section| section.name);
-    format!("unknown section [{name}]{}", suggestion(name, known))
+    let suggestion = nearest(name, known).map(|near| format!(": did you mean [{near}]?"));
+    format!("unknown section [{name}]{}", suggestion.unwrap_or_default())
 }
 
 /// Says that there is no such key, and which one may be meant.
 pub(super) fn unknown_key(name: &str) -> String {
     let sections = Sections::default();
     let known = sections.all().into_iter().map(|setting| setting.key().name);
-    format!("unknown key `{name}`{}", suggestion(name, known))
+    let suggestion = nearest(name, known).map(|near| format!(": did you mean `{near}`?"));
+    format!("unknown key `{name}`{}", suggestion.unwrap_or_default())
 }
 
-/// Returns a question if one of `known` is similar.
-fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+/// Returns the most similar of `known`, if any is similar enough to be meant.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.map(|known| (strsim::damerau_levenshtein(name, known), known));
-    match scored.min() {
-        Some((distance, known)) if distance <= 1 + name.len() / 4 => {
-            format!(": did you mean `{known}`?")
-        }
-        _ => String::new(),
-    }
+    let (distance, known) = scored.min()?;
+    (distance <= 1 + name.len() / 4).then_some(known)
 }

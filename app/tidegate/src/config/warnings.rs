@@ -1,6 +1,7 @@
 //! Warnings about a valid configuration that is probably not what the operator wants.
 
-use super::{AcmeConfig, Challenge, Config, ListenerGroup, Transport, unique};
+use super::key::unique;
+use super::{AcmeConfig, Challenge, Config, ListenerGroup, Transport};
 
 impl Config {
     /// Returns warnings for the log, one sentence each.

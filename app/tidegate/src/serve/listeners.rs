@@ -166,7 +166,8 @@ impl BoundListeners {
             let workers = sockets.len();
             let _ = writeln!(
                 text,
-                "  udp    {address}  ({workers} workers, {engine}, {granted} KiB receive buffer per socket)"
+                "  udp    {address}  ({}, {engine}, {granted} KiB receive buffer per socket)",
+                plural(workers)
             );
             for host in hosts.of(address) {
                 let _ = writeln!(urls, "  announce URL  udp://{host}/announce");
@@ -178,7 +179,7 @@ impl BoundListeners {
                 Transport::Tls => ["https", "https", "wss"],
                 Transport::Http | Transport::Udp => ["http ", "http", "ws"],
             };
-            let _ = writeln!(text, "  {name}  {address}  ({} workers)", sockets.len());
+            let _ = writeln!(text, "  {name}  {address}  ({})", plural(sockets.len()));
             for host in hosts.of(address) {
                 let _ = writeln!(urls, "  announce URL  {http}://{host}/announce");
                 if let Some(web) = &group.http.web {
@@ -204,6 +205,10 @@ impl BoundListeners {
         }
         text + &urls
     }
+}
+
+fn plural(workers: usize) -> String {
+    format!("{workers} worker{}", if workers == 1 { "" } else { "s" })
 }
 
 impl BoundListeners {

@@ -1,6 +1,5 @@
 //! Posts webhooks and traces to other machines, over TLS for https URLs.
 
-use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 
 use crate::config::Config;
+use crate::errors;
 
 /// How long a response may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,7 +64,9 @@ fn send_post(pool: Pool) -> SendPost {
                 let answer = answer
                     .map_err(|_| format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()))?;
                 // Only the status matters.
-                answer.map(|answer| answer.status().as_u16()).map_err(|error| reason(&error))
+                answer
+                    .map(|answer| answer.status().as_u16())
+                    .map_err(|error| errors::describe(&error))
             });
         sent
     })
@@ -78,15 +80,4 @@ fn request(post: PostRequest) -> Result<Request<Full<Bytes>>> {
         request = request.header("tidegate-signature", signature);
     }
     request.body(Full::from(post.body)).map_err(|error| anyhow!(error))
-}
-
-/// An error with what it comes from.
-fn reason(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(": {error}");
-        source = error.source();
-    }
-    text
 }

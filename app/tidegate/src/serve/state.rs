@@ -90,8 +90,7 @@ pub(super) fn start(
             // If the process is going down, the reply's channel closes, which the requester sees.
             let _ = events.send(Event::Command(command));
         }),
-        clock: Box::new(move || clock.now()),
-        time: Box::new(move || moment(clock).time),
+        time: Arc::new(move || moment(clock).time),
         send_post,
         traces,
     };

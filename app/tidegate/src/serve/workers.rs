@@ -3,10 +3,10 @@
 use std::io;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status};
 use anyhow::{Context, Result};
@@ -72,7 +72,7 @@ impl Workers {
             version: env!("CARGO_PKG_VERSION"),
         };
         // Uptime counts from here: after an upgrade the tracker's own clock continues the old one.
-        START.get_or_init(Clock::start);
+        let _ = start();
         Self {
             tracker: Arc::clone(tracker),
             registry: Arc::clone(registry),
@@ -295,12 +295,18 @@ impl Workers {
     }
 }
 
-static START: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
+/// Returns when this process started, by the wall clock and a monotonic one.
+fn start() -> (SystemTime, Instant) {
+    static START: OnceLock<(SystemTime, Instant)> = OnceLock::new();
+    *START.get_or_init(|| (SystemTime::now(), Instant::now()))
+}
 
 fn process() -> ProcessStats {
     let usage = usage();
+    let (started, since) = start();
     ProcessStats {
-        uptime_s: f64::from(START.get_or_init(Clock::start).now().0),
+        started,
+        uptime_s: since.elapsed().as_secs_f64(),
         cpu_s: usage.user_s + usage.system_s,
         resident_bytes: usage.resident_bytes,
         open_fds: usage.descriptors,

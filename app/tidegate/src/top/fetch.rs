@@ -1,4 +1,4 @@
-//! Where the figures come from: a stream of them, and pages of torrents, each on a thread of its own.
+//! Fetches statistics as a stream, and pages of torrents, each on its own thread.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use super::snapshot::{Snapshot, Update};
 use crate::admin::{Api, ApiError, Endpoint, Sort};
 
-/// Torrents that are fetched: more than a terminal has lines.
+/// How many torrents are fetched: more than a terminal has lines.
 const TORRENTS: usize = 200;
-/// Between looks at the torrents. The tracker sorts them anew every few seconds.
+/// How often torrents are fetched. The tracker sorts them every few seconds.
 const TORRENTS_PERIOD: Duration = Duration::from_secs(3);
-/// Before a stream that has ended is asked for again.
+/// The pause before a stream that has ended is opened again.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks until nobody takes its news.
+/// Sends updates until the receiver is dropped.
 pub(super) struct Fetcher {
     sorts: Sender<Sort>,
 }
@@ -26,18 +26,23 @@ impl Fetcher {
         updates: Sender<Update>,
     ) -> Result<Self, ApiError> {
         let (sorts, sort_changes) = mpsc::channel();
-        let (snapshot, torrents) = (Api::new(endpoint.clone())?, Api::new(endpoint)?);
-        let told = updates.clone();
+        let (stream_api, torrents_api) = (Api::new(endpoint.clone())?, Api::new(endpoint)?);
+        let stream_updates = updates.clone();
         let failed = |error| ApiError::Failed(format!("cannot start a thread: {error}"));
         let stream = move || {
-            while told.send(Update::Disconnected(ended(stream_events(&snapshot, &told)))).is_ok() {
+            loop {
+                let ended = send_statistics(&stream_api, &stream_updates);
+                let update = Update::Disconnected(reason(ended));
+                if stream_updates.send(update).is_err() {
+                    break;
+                }
                 thread::sleep(RECONNECT_PAUSE);
             }
         };
         thread::Builder::new().name("figures".into()).spawn(stream).map_err(failed)?;
         let pages = move || {
             let mut sort = sort;
-            while updates.send(page(&torrents, sort)).is_ok() {
+            while updates.send(page(&torrents_api, sort)).is_ok() {
                 sort = match sort_changes.recv_timeout(TORRENTS_PERIOD) {
                     Ok(sort) => sort,
                     Err(RecvTimeoutError::Timeout) => sort,
@@ -49,24 +54,24 @@ impl Fetcher {
         Ok(Self { sorts })
     }
 
-    /// Has torrents sorted by something else.
+    /// Changes the order of torrents.
     pub(super) fn sort(&self, sort: Sort) {
-        // A thread that has ended has told why.
+        // Fails only if the thread has ended, which it has reported.
         let _ = self.sorts.send(sort);
     }
 }
 
-/// All figures, as they are now.
+/// Fetches a complete snapshot.
 pub(super) fn once(endpoint: Endpoint, sort: Sort) -> Result<Snapshot, ApiError> {
     let api = Api::new(endpoint)?;
     let mut snapshot = Snapshot::default();
     snapshot.apply(version(&api)?);
-    // The tracker makes the list anew when somebody asks, and gives the one that it has meanwhile.
+    // The first request makes the tracker sort its torrents anew; it returns the previous list.
     page(&api, sort);
-    let mut stream = api.stream_events("GET /figures")?;
+    let mut stream = api.stream_events("GET /stats/stream")?;
     while !snapshot.is_complete() {
         let Some(message) = stream.next()? else {
-            return Err(ApiError::Failed(ended(Ok(()))));
+            return Err(ApiError::Failed(reason(Ok(()))));
         };
         snapshot.apply(Update::Snapshot(message));
     }
@@ -74,30 +79,33 @@ pub(super) fn once(endpoint: Endpoint, sort: Sort) -> Result<Snapshot, ApiError>
     Ok(snapshot)
 }
 
-/// Tells figures until there are no more, or nobody listens.
-fn stream_events(api: &Api, updates: &Sender<Update>) -> Result<(), ApiError> {
-    let tell = |told| updates.send(told).map_err(|_| ApiError::OutputClosed);
-    tell(version(api)?)?;
-    let mut stream = api.stream_events("GET /figures")?;
+/// Sends statistics until the stream ends or the receiver is dropped.
+fn send_statistics(api: &Api, updates: &Sender<Update>) -> Result<(), ApiError> {
+    let send = |update| updates.send(update).map_err(|_| ApiError::OutputClosed);
+    send(version(api)?)?;
+    let mut stream = api.stream_events("GET /stats/stream")?;
     while let Some(message) = stream.next()? {
-        tell(Update::Snapshot(message))?;
+        send(Update::Snapshot(message))?;
     }
     Ok(())
 }
 
-fn ended(followed: Result<(), ApiError>) -> String {
-    match followed {
+/// Returns why a stream has ended.
+fn reason(ended: Result<(), ApiError>) -> String {
+    match ended {
         Err(ApiError::Usage(why) | ApiError::Failed(why)) => why,
-        Ok(()) | Err(ApiError::OutputClosed) => "the tracker has ended the stream".into(),
+        Ok(()) | Err(ApiError::OutputClosed) => {
+            "the tracker closed the stream of statistics".into()
+        }
     }
 }
 
 fn version(api: &Api) -> Result<Update, ApiError> {
     let stats = api.request("GET /stats", None)?;
-    Ok(Update::Version(stats["version"].as_str().unwrap_or_default().into()))
+    Ok(Update::Version(stats["version"].as_str().unwrap_or("?").into()))
 }
 
 fn page(api: &Api, sort: Sort) -> Update {
     let page = api.request(&format!("GET /torrents?sort={}&limit={TORRENTS}", sort.name()), None);
-    Update::Torrents(page.map_err(|stop| ended(Err(stop))))
+    Update::Torrents(page.map_err(|error| reason(Err(error))))
 }

@@ -1,4 +1,4 @@
-//! A frame: lines of words, made of figures for a terminal of some size.
+//! Lays out a snapshot as lines of styled text for a terminal.
 
 use std::iter::repeat_n;
 
@@ -7,45 +7,45 @@ use crate::admin::{Sort, bytes, date, span};
 use crate::cli::printable;
 use crate::dates;
 
-/// What a frame is made for.
+/// What the user sees.
 pub(super) struct View {
-    /// Where the figures come from.
+    /// The URL of the API.
     pub(super) url: String,
     pub(super) width: usize,
     pub(super) height: usize,
     pub(super) sort: Sort,
 }
 
-/// A line: words, and how they look.
+/// A line of words with their styles.
 #[derive(Debug, Default)]
 pub(super) struct StyledLine(pub(super) Vec<(Style, String)>);
 
-/// How a word looks.
+/// The style of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
     Bold,
-    /// What names something.
+    /// For labels.
     Dim,
     Chart,
-    /// What should not be.
+    /// For values that should be 0, and errors.
     Warning,
 }
 
 use Style::{Bold, Chart, Dim, Plain, Warning};
 
-/// Columns of what stands before figures.
+/// Width of the labels before values.
 const LABEL: usize = 10;
-/// Columns of a count.
+/// Width of a count.
 const COUNT: usize = 11;
-/// Lines of a table of reasons or clients.
+/// Maximum rows of the tables of reasons and clients.
 const RANKS: usize = 8;
-/// Lines above the tables, and below them.
+/// Lines above and below the tables.
 const ABOVE: usize = 9;
 const BELOW: usize = 3;
 
 impl StyledLine {
-    /// A line of figures, with what they are before them.
+    /// Returns a line that begins with a label.
     fn labelled(label: &str) -> Self {
         Self(vec![(Dim, format!("{label:<LABEL$}"))])
     }
@@ -55,18 +55,18 @@ impl StyledLine {
         self
     }
 
-    /// A figure behind its name.
+    /// Appends a name and its value.
     fn figure(self, name: &str, value: impl Into<String>) -> Self {
         self.and(Dim, format!("{name} ")).and(Plain, value).and(Plain, "   ")
     }
 
-    /// The same, which should be nothing.
+    /// Appends a name and a rate that should be 0.
     fn bad_rate(self, name: &str, value: f64) -> Self {
         let style = if value > 0.0 { Warning } else { Plain };
         self.and(Dim, format!("{name} ")).and(style, rate(value)).and(Plain, "   ")
     }
 
-    /// As plain text.
+    /// Returns it as plain text.
     pub(super) fn text(&self) -> String {
         let text: String = self.0.iter().map(|(_, text)| text.as_str()).collect();
         text.trim_end().into()
@@ -76,7 +76,7 @@ impl StyledLine {
         self.0.iter().map(|(_, text)| text.chars().count()).sum()
     }
 
-    /// Cut to so many columns.
+    /// Truncates it to `width` columns.
     fn cut(mut self, width: usize) -> Self {
         let mut left = width;
         for (_, text) in &mut self.0 {
@@ -89,7 +89,7 @@ impl StyledLine {
     }
 }
 
-/// The frame, which fills the view if there is enough to show.
+/// Returns the lines of a frame, at most as many as the view has.
 pub(super) fn lines(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
     let mut lines = above(snapshot, view);
     let room = view.height.saturating_sub(lines.len() + BELOW);
@@ -141,7 +141,7 @@ fn above(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
             .figure("denied", si(table("denied"))),
         StyledLine::default(),
     ];
-    debug_assert_eq!(lines.len(), ABOVE, "what is below reckons with it");
+    debug_assert_eq!(lines.len(), ABOVE, "the layout below depends on it");
     lines
 }
 
@@ -149,7 +149,7 @@ fn head(snapshot: &Snapshot, view: &View) -> StyledLine {
     let left = format!("tidegate {}", printable(&snapshot.version));
     let line = StyledLine(vec![(Bold, left), (Dim, format!("  {}  ", view.url))]);
     if let Some(why) = &snapshot.stream_error {
-        return line.and(Warning, format!("no figures: {}", printable(why)));
+        return line.and(Warning, format!("no data: {}", printable(why)));
     }
     let up = span(snapshot.tables["uptime_s"].as_f64().unwrap_or_default() as u64);
     let right = format!("up {up}  {} UTC", date(dates::now()));
@@ -157,7 +157,7 @@ fn head(snapshot: &Snapshot, view: &View) -> StyledLine {
     line.and(Plain, " ".repeat(gap)).and(Dim, right)
 }
 
-/// The requests of the last seconds, the latest on the right.
+/// Returns a bar chart of the requests of the last seconds, the latest on the right.
 fn request_history(snapshot: &Snapshot, view: &View) -> StyledLine {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let width = view.width.saturating_sub(LABEL).min(snapshot.request_history.len());
@@ -170,7 +170,7 @@ fn request_history(snapshot: &Snapshot, view: &View) -> StyledLine {
     StyledLine::labelled("").and(Chart, seconds.map(bar).collect::<String>())
 }
 
-/// What was refused and dropped, and which clients ask, side by side.
+/// Returns the tables of refusals, drops and client software, side by side.
 fn tables(snapshot: &Snapshot, view: &View, room: usize) -> Vec<StyledLine> {
     let ranking = |table: &str, write: fn(f64) -> String| -> Vec<(String, String)> {
         let ranks = snapshot.ranking(table).into_iter().take(RANKS);
@@ -216,7 +216,7 @@ fn torrents(snapshot: &Snapshot, view: &View, room: usize) -> Vec<StyledLine> {
         sort => sort.name(),
     };
     let mut lines = Vec::new();
-    // Where there is no room, hashes are cut.
+    // If there is no room, info hashes are truncated.
     let width = view.width.saturating_sub(4 * COUNT).clamp(LABEL, 40);
     let title = format!("{:<width$.width$}", format!("torrents by {by}"));
     let heads = ["seeders", "leechers", "downloads", "age"].map(|head| format!("{head:>COUNT$}"));
@@ -238,9 +238,9 @@ fn torrents(snapshot: &Snapshot, view: &View, room: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// A number with three digits, at most.
+/// Returns a number with at most three digits, and an SI prefix.
 fn si(value: f64) -> String {
-    // What rounds to a thousand has the next unit.
+    // A value that rounds to a thousand gets the next prefix.
     let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     let Some((unit, name)) = units.into_iter().find(|(unit, _)| value >= unit * 0.9995) else {
         return if value > 0.0 && value < 9.95 { trimmed(value, 1) } else { format!("{value:.0}") };
@@ -250,7 +250,7 @@ fn si(value: f64) -> String {
     trimmed(value, decimals) + name
 }
 
-/// Without zeros at the end that say nothing.
+/// Removes trailing zeros.
 fn trimmed(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
@@ -282,7 +282,7 @@ fn micros(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::top::snapshot::Update;
-    use crate::top::snapshot::tests::told;
+    use crate::top::snapshot::tests::update;
     use serde_json::json;
 
     fn snapshot() -> Snapshot {
@@ -302,12 +302,12 @@ mod tests {
             json!([0, 0, 0, 0, 0, 0, 0, 0, 0]),
             json!([1200, 34, 12.4, 1500, 3, 7, 8, 9, 1 << 30]),
         ];
-        snapshot.apply(told("history", &json!({ "fields": fields, "seconds": seconds })));
+        snapshot.apply(update("history", &json!({ "fields": fields, "seconds": seconds })));
         let tables = json!({
             "refusals": { "not_listed": 3.0 }, "drops": {}, "clients": { "qBittorrent": 0.75, "other": 0.25 },
             "uptime_s": 3700.5, "memory_used": 1024, "memory_budget": 2048,
         });
-        snapshot.apply(told("tables", &tables));
+        snapshot.apply(update("details", &tables));
         let torrents: Vec<_> =
             (0..50).map(|at| json!({ "info_hash": format!("{at:040x}"), "seeders": at })).collect();
         snapshot.apply(Update::Torrents(Ok(json!({ "torrents": torrents }))));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_says_what_is_known() {
+    fn shows_all_values() {
         let text = text(&snapshot(), 100, 40);
         let all = text.join("\n");
         for due in [
@@ -332,7 +332,7 @@ mod tests {
         ] {
             assert!(all.contains(due), "{due}\n{all}");
         }
-        assert_eq!(text[3], "           █", "a second of nothing, and one of the most");
+        assert_eq!(text[3], "           █", "an idle second, then a busy one");
         assert!(text[9].starts_with("refused") && text[9].ends_with("clients"));
         let row: Vec<_> = text[10].split_whitespace().collect();
         assert_eq!(row, ["not_listed", "3/s", "none", "qBittorrent", "75", "%"]);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_fits_its_view() {
+    fn frame_fits_its_view() {
         let mut snapshot = snapshot();
         for width in [0, 1, 20, 79, 80, 300] {
             for height in [0, 1, 9, 10, 14, 24, 60] {
@@ -350,18 +350,15 @@ mod tests {
                 assert!(text.iter().all(|line| line.chars().count() <= width), "{width}×{height}");
             }
         }
-        assert_eq!(text(&snapshot, 80, 24).len(), 24, "torrents fill it");
+        assert_eq!(text(&snapshot, 80, 24).len(), 24, "torrents fill the view");
         snapshot.apply(Update::Disconnected("gone".into()));
         snapshot.apply(Update::Torrents(Err("This is not allowed: x".into())));
         let all = text(&snapshot, 80, 24).join("\n");
-        assert!(
-            all.contains("no figures: gone") && all.contains("This is not allowed: x"),
-            "{all}"
-        );
+        assert!(all.contains("no data: gone") && all.contains("This is not allowed: x"), "{all}");
     }
 
     #[test]
-    fn numbers_have_three_digits() {
+    fn shortens_numbers() {
         let numbers =
             [0.0, 0.04, 1.26, 9.96, 999.4, 999.6, 1234.0, 12_340.0, 123_456.0, 1e6, 2.5e9];
         let due = ["0", "0", "1.3", "10", "999", "1k", "1.23k", "12.3k", "123k", "1M", "2.5G"];

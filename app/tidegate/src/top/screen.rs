@@ -1,4 +1,4 @@
-//! The terminal: taken over while figures are shown, and given back as it was.
+//! The terminal, which is restored at the end.
 
 use std::io::{self, Stdout, Write};
 use std::time::Duration;
@@ -15,27 +15,27 @@ use crossterm::{execute, queue};
 use super::frame::{Style, StyledLine};
 use crate::admin::{ApiError, Sort};
 
-/// The terminal, until it is dropped.
+/// The terminal in raw mode. Dropping it restores the terminal.
 pub(super) struct Screen {
     out: Stdout,
     is_coloured: bool,
 }
 
-/// What the user wants.
+/// What the user asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     None,
-    /// The terminal has another size.
+    /// The size of the terminal has changed.
     Redraw,
     Sort(Sort),
     Quit,
 }
 
 impl Screen {
-    /// Takes the terminal over.
+    /// Switches to the alternate screen.
     pub(super) fn enter() -> Result<Self, ApiError> {
         enable_raw_mode().map_err(|error| failed(&error))?;
-        // Made before anything else can fail, so that whatever fails, it is given back.
+        // Constructed before anything else can fail, so that dropping it restores the terminal.
         let is_coloured = std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty());
         let mut screen = Self { out: io::stdout(), is_coloured };
         let entered = execute!(screen.out, EnterAlternateScreen, Hide);
@@ -43,13 +43,13 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Columns and lines.
+    /// Returns columns and lines.
     pub(super) fn size(&self) -> (usize, usize) {
         let (width, height) = size().unwrap_or((80, 24));
         (width.into(), height.into())
     }
 
-    /// Shows a frame, all at once.
+    /// Draws a frame without flicker.
     pub(super) fn draw(&mut self, lines: &[StyledLine]) -> Result<(), ApiError> {
         self.put(lines).map_err(|error| failed(&error))
     }
@@ -93,11 +93,11 @@ impl Screen {
         queue!(self.out, SetForegroundColor(colour), Print(text), ResetColor)
     }
 
-    /// What the user wants within that time.
+    /// Waits up to `wait` for a key or a change of size.
     pub(super) fn next_action(&mut self, wait: Duration) -> Result<Action, ApiError> {
         let is_there = match event::poll(wait) {
             Ok(is_there) => is_there,
-            // By a signal, which is looked at elsewhere.
+            // Interrupted by a signal, which is handled elsewhere.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => false,
             Err(error) => return Err(failed(&error)),
         };
@@ -125,12 +125,12 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
+        // Fails only if the terminal is gone.
         let _ = execute!(self.out, Show, LeaveAlternateScreen);
         let _ = disable_raw_mode();
     }
 }
 
 fn failed(error: &io::Error) -> ApiError {
-    ApiError::Failed(format!("the terminal cannot be used: {error}"))
+    ApiError::Failed(format!("cannot use the terminal: {error}"))
 }

@@ -1,4 +1,4 @@
-//! What is known of a tracker, kept as news come in.
+//! The latest state of a tracker, from the updates received.
 
 use std::collections::VecDeque;
 
@@ -6,37 +6,37 @@ use serde_json::Value;
 
 use crate::admin::SseMessage;
 
-/// Seconds that are kept for the course of requests: more than a terminal has columns.
+/// How many seconds of requests are kept: more than a terminal has columns.
 const HISTORY_MAX: usize = 600;
 
-/// What requests come over.
+/// The protocols of requests.
 pub(super) const PROTOCOLS: [&str; 5] = ["udp", "http", "https", "ws", "wss"];
 
 /// Something new from the tracker.
 pub(super) enum Update {
     Version(String),
     Snapshot(SseMessage),
-    /// Torrents, or why there are none.
+    /// A page of torrents, or why there is none.
     Torrents(Result<Value, String>),
-    /// The stream of figures has ended, and why.
+    /// The stream of statistics has ended, for this reason.
     Disconnected(String),
 }
 
-/// The latest figures.
+/// The latest statistics.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) version: String,
-    /// The names of the figures in a sample.
+    /// The names of the values in a sample.
     fields: Vec<String>,
     sample: Vec<f64>,
-    /// All requests of each second, the latest last.
+    /// Total requests of each second, the latest last.
     pub(super) request_history: VecDeque<f64>,
-    /// What is told every five seconds, by name.
+    /// Values sent every five seconds, by name.
     pub(super) tables: Value,
     pub(super) torrents: Vec<Torrent>,
-    /// Why there are no torrents.
+    /// Why torrents are missing.
     pub(super) torrents_error: Option<String>,
-    /// Why there are no new figures.
+    /// Why there are no new statistics.
     pub(super) stream_error: Option<String>,
 }
 
@@ -62,33 +62,33 @@ impl Snapshot {
             }
             Update::Torrents(Err(why)) => self.torrents_error = Some(why),
             Update::Snapshot(message) => {
-                self.stream_error = None;
-                let data = serde_json::from_str(&message.data).unwrap_or_default();
-                self.put(&message.name, data);
+                self.stream_error = serde_json::from_str(&message.data)
+                    .and_then(|data| self.put(&message.name, data))
+                    .err()
+                    .map(|error| format!("invalid `{}` from the API: {error}", message.name));
             }
         }
     }
 
-    fn put(&mut self, name: &str, mut data: Value) {
+    fn put(&mut self, name: &str, mut data: Value) -> serde_json::Result<()> {
         match name {
             "history" => {
-                let fields = serde_json::from_value(data["fields"].take());
-                self.fields = fields.unwrap_or_default();
+                self.fields = serde_json::from_value(data["fields"].take())?;
                 self.request_history.clear();
-                let rows = data["seconds"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let rows: Vec<Vec<Option<f64>>> = serde_json::from_value(data["seconds"].take())?;
                 rows.iter().for_each(|row| self.add(row));
             }
-            "sample" => self.add(&data),
-            "tables" => self.tables = data,
-            // Of a later version.
+            "sample" => self.add(&serde_json::from_value::<Vec<_>>(data)?),
+            "details" => self.tables = data,
+            // From a later version.
             _ => {}
         }
+        Ok(())
     }
 
-    /// Takes the figures of another second.
-    fn add(&mut self, row: &Value) {
-        let numbers = row.as_array().map(Vec::as_slice).unwrap_or_default();
-        self.sample = numbers.iter().map(|number| number.as_f64().unwrap_or_default()).collect();
+    /// Adds the values of another second. Unknown ones (null) count as 0.
+    fn add(&mut self, row: &[Option<f64>]) {
+        self.sample = row.iter().map(|value| value.unwrap_or(0.0)).collect();
         if self.request_history.len() >= HISTORY_MAX {
             self.request_history.pop_front();
         }
@@ -100,23 +100,23 @@ impl Snapshot {
         !self.sample.is_empty()
     }
 
-    /// Whether there is nothing more to wait for.
+    /// Whether all statistics have been received.
     pub(super) fn is_complete(&self) -> bool {
         self.has_sample() && self.tables.is_object()
     }
 
-    /// A figure of the latest sample; 0 if it is not known.
+    /// Returns a value of the latest sample; 0 if the tracker does not send it.
     pub(super) fn of(&self, name: &str) -> f64 {
         let at = self.fields.iter().position(|field| field == name);
         at.and_then(|at| self.sample.get(at)).copied().unwrap_or_default()
     }
 
-    /// Requests in the latest second, over all protocols.
+    /// Returns the requests in the latest second, over all protocols.
     pub(super) fn requests(&self) -> f64 {
         PROTOCOLS.iter().map(|protocol| self.of(&format!("{protocol}_s"))).sum()
     }
 
-    /// A table's pairs, the largest first.
+    /// Returns the entries of a table, the largest first.
     pub(super) fn ranking(&self, table: &str) -> Vec<(&str, f64)> {
         let pairs = self.tables[table].as_object().into_iter().flatten();
         let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_f64().unwrap_or_default()));
@@ -142,32 +142,32 @@ pub(super) mod tests {
     use super::*;
     use serde_json::json;
 
-    pub(in crate::top) fn told(name: &str, data: &Value) -> Update {
+    pub(in crate::top) fn update(name: &str, data: &Value) -> Update {
         Update::Snapshot(SseMessage { name: name.into(), data: data.to_string() })
     }
 
     #[test]
-    fn figures_are_the_latest() {
+    fn keeps_the_latest_values() {
         let mut snapshot = Snapshot::default();
         assert!(!snapshot.has_sample());
         let history =
             json!({ "fields": ["time", "udp_s", "ws_s"], "seconds": [[1, 2, 3], [2, 4.5, 0]] });
-        snapshot.apply(told("history", &history));
+        snapshot.apply(update("history", &history));
         assert!(snapshot.has_sample() && !snapshot.is_complete());
         assert_eq!(
             (snapshot.of("udp_s"), snapshot.of("nonsense"), snapshot.requests()),
             (4.5, 0.0, 4.5)
         );
         snapshot.apply(Update::Disconnected("x".into()));
-        snapshot.apply(told("sample", &json!([3, 1, 1])));
+        snapshot.apply(update("sample", &json!([3, 1, 1])));
         assert_eq!(snapshot.request_history, [5.0, 4.5, 2.0]);
         assert_eq!(snapshot.stream_error, None);
-        snapshot.apply(told("tables", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
+        snapshot.apply(update("details", &json!({ "drops": { "a": 1.0, "b": 2, "c": 0 } })));
         assert!(snapshot.is_complete());
         assert_eq!(snapshot.ranking("drops"), [("b", 2.0), ("a", 1.0)]);
         assert_eq!(snapshot.ranking("refusals"), []);
         for _ in 0..HISTORY_MAX {
-            snapshot.apply(told("sample", &json!([3, 0, 7])));
+            snapshot.apply(update("sample", &json!([3, 0, 7])));
         }
         assert_eq!(
             (snapshot.request_history.len(), snapshot.request_history[0]),

@@ -36,7 +36,7 @@ fn changes_rate_limits_on_sighup() {
     // Loopback addresses are exempt by default.
     reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\n");
     assert!(!is_limited(&tracker));
-    assert_eq!(tracker.metric("tidegate_limit_buckets{kind=\"announce\"}"), 65536.0);
+    assert_eq!(tracker.metric("tidegate_rate_limit_buckets{kind=\"announce\"}"), 65536.0);
     reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\nexempt = []\n");
     assert!(is_limited(&tracker));
     // All protocols share one bucket, and UDP drops without a reply.

@@ -91,7 +91,7 @@ fn limits_repeated_log_lines_and_counts_the_rest() {
     let dropped = "127.0.0.1: dropped, bad_http\"}";
     tracker.wait_until("all told or counted", |it| lines(it, dropped) as u64 + left_out(it) == 300);
     assert!(left_out(&tracker) > 0);
-    assert_eq!(tracker.metric("tidegate_log_lines_left_out_total") as u64, left_out(&tracker));
+    assert_eq!(tracker.metric("tidegate_log_lines_suppressed_total") as u64, left_out(&tracker));
     assert!(lines(&tracker, "more lines like this in") > 0);
     let all = tracker.log();
     let line = all.lines().find(|line| line.contains(dropped)).unwrap();
@@ -111,7 +111,7 @@ fn limits_repeated_log_lines_and_counts_the_rest() {
         let _ = try_http(tracker.http4(), NOT_BITTORRENT);
     }
     tracker.wait_until("counted", |it| {
-        it.metric("tidegate_log_lines_left_out_total") as u64 >= before + 290
+        it.metric("tidegate_log_lines_suppressed_total") as u64 >= before + 290
     });
     tracker.stop();
     tracker.wait_for_end();

@@ -161,7 +161,7 @@ fn refuses_client_software_by_peer_id() {
 
 #[test]
 fn bans_clients_that_guess_keys_or_send_garbage() {
-    let bans = "[limits]\nexempt = []\n[bans]\nduration_s = 5\n";
+    let bans = "[limits]\nexempt = []\n[bans]\nduration_s = 10\n";
     let guesses = start(&format!("{bans}wrong_keys_per_min = 5\n"));
     let is_banned = |tracker: &Tracker| try_http(tracker.http4(), "/none").is_err();
     // A new minute may begin meanwhile, and the count with it.

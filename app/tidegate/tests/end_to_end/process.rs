@@ -153,6 +153,11 @@ impl Tracker {
         value.unwrap_or_else(|| panic!("no {series} in\n{page}"))
     }
 
+    /// What it has written to standard output.
+    pub(crate) fn output(&self) -> String {
+        self.tracker.stdout()
+    }
+
     /// What it has written to standard error.
     pub(crate) fn log(&self) -> String {
         self.tracker.stderr()

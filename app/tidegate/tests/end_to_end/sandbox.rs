@@ -20,8 +20,8 @@ fn confines_file_access_while_serving_and_reloading() {
     tracker.wait_for_log("sandbox: files: ");
     Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     // It can still read its own state in /proc.
-    assert!(tracker.metric("tidegate_process_open_fds") > 5.0);
-    assert!(tracker.metric("tidegate_process_resident_memory_bytes") > 100_000.0);
+    assert!(tracker.metric("process_open_fds") > 5.0);
+    assert!(tracker.metric("process_resident_memory_bytes") > 100_000.0);
     // Its files are followed and reread.
     tracker.directory.write("deny.txt", &"aa".repeat(20));
     tracker.wait_until("followed", |it| has(&http_announce(it.http4(), 0xaa, 1), "deny list"));

@@ -1,4 +1,4 @@
-// Who may announce (keys), who may not (bans), and who may use the API (tokens).
+// User keys, bans and API tokens.
 
 import { api } from '../client.js'
 import { confirm, field, h, put, table, toast } from '../dom.js'
@@ -16,40 +16,40 @@ async function records (main, { title, form, load }) {
   return { again, fresh }
 }
 
-/** A form that makes something: fields by name, and what becomes of them. */
-function maker (act, fields, make) {
+/** A form with `fields` and a button; calls `create` with the values. */
+function creator (action, fields, create) {
   return h('form', {
     class: 'inline',
     onsubmit: async event => {
       event.preventDefault()
       const form = event.currentTarget
-      try { await make(Object.fromEntries(new FormData(form)), form); form.reset() } catch (problem) { toast(problem.message, true) }
+      try { await create(Object.fromEntries(new FormData(form)), form); form.reset() } catch (problem) { toast(problem.message, true) }
     }
-  }, ...fields, h('button', { class: 'primary' }, act))
+  }, ...fields, h('button', { class: 'primary' }, action))
 }
 
-const ends = () => field('Ends after', h('select', { name: 'ends' },
-  [['', 'never'], ['3600', 'an hour'], ['86400', 'a day'], ['604800', 'a week'], ['2592000', '30 days'], ['31536000', 'a year']]
+const expiry = () => field('Expires', h('select', { name: 'lifetime' },
+  [['', 'never'], ['3600', 'in 1 hour'], ['86400', 'in 1 day'], ['604800', 'in 1 week'], ['2592000', 'in 30 days'], ['31536000', 'in 1 year']]
     .map(([value, text]) => h('option', { value }, text))))
-const end = seconds => seconds ? { expires: Math.floor(Date.now() / 1000) + Number(seconds) } : {}
+const expires = seconds => seconds ? { expires: Math.floor(Date.now() / 1000) + Number(seconds) } : {}
 
-const remover = (question, act, path, again) => h('button', {
+const remover = (question, action, path, again) => h('button', {
   class: 'small danger',
   onclick: async () => {
-    if (!await confirm(question, act)) return
+    if (!await confirm(question, action)) return
     try { await api.delete(path); await again() } catch (problem) { toast(problem.message, true) }
   }
-}, act)
+}, action)
 
 export async function keys (main, { may }) {
-  const form = may('keys:write') && maker('Make a key', [
+  const form = may('keys:write') && creator('Create key', [
     field('Name', h('input', { name: 'name', maxlength: 100, required: true })),
-    field('Torrents, at most', h('input', { name: 'torrents', type: 'number', min: 0, value: 0 })),
-    field('Addresses, at most', h('input', { name: 'addresses', type: 'number', min: 0, max: 65535, value: 0 })),
-    ends()
-  ], async ({ name, torrents, addresses, ends }) => {
-    const key = await api.post('/keys', { name, torrents: Number(torrents), addresses: Number(addresses), ...end(ends) })
-    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `The key of ${key.name}, for announce URLs as /announce/KEY:`), h('code', { class: 'secret' }, key.key)))
+    field('Max torrents (0 = unlimited)', h('input', { name: 'torrents', type: 'number', min: 0, value: 0 })),
+    field('Max addresses (0 = unlimited)', h('input', { name: 'addresses', type: 'number', min: 0, max: 65535, value: 0 })),
+    expiry()
+  ], async ({ name, torrents, addresses, lifetime }) => {
+    const key = await api.post('/keys', { name, torrents: Number(torrents), addresses: Number(addresses), ...expires(lifetime) })
+    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `Key created for ${key.name}. Announce URLs with it end in /announce/KEY:`), h('code', { class: 'secret' }, key.key)))
     await page.again()
   })
   const page = await records(main, {
@@ -57,30 +57,30 @@ export async function keys (main, { may }) {
     form,
     load: async again => {
       const { keys, total } = await api.get('/keys?limit=200')
-      return [h('div', { class: 'top' }, h('h2', {}, 'User keys'), h('span', { class: 'soft' }, `${count(total)} in force`)),
+      return [h('div', { class: 'top' }, h('h2', {}, 'User keys'), h('span', { class: 'soft' }, `${count(total)} active`)),
         keys.length === 0
-          ? h('p', { class: 'empty' }, 'There are none. Listeners with [access] private = true serve nobody without one.')
+          ? h('p', { class: 'empty' }, 'No keys. Listeners with [access] private = true refuse clients without a key.')
           : table([
             ['Name', key => key.name || '–'],
             ['Key', key => h('span', { class: 'mono' }, `${key.key.slice(0, 4)}…`), 'wide'],
             ['Uploaded', key => bytes(key.totals.uploaded), 'num'],
             ['Downloaded', key => bytes(key.totals.downloaded), 'num'],
-            ['Seeding', key => span(key.totals.seeding_s), 'num wide'],
-            ['Ends', key => time(key.expires), 'wide'],
-            ['', key => may('keys:write') && remover(`Revoke the key of ${key.name || 'nobody'}?`, 'Revoke', `/keys/${key.id}`, again), 'actions']
+            ['Seeding time', key => span(key.totals.seeding_s), 'num wide'],
+            ['Expires', key => time(key.expires), 'wide'],
+            ['', key => may('keys:write') && remover(`Revoke the key ${key.name || key.id}? Clients that use it will be refused.`, 'Revoke', `/keys/${key.id}`, again), 'actions']
           ], keys, 'Keys')]
     }
   })
 }
 
 export async function bans (main, { may }) {
-  const form = may('bans:write') && maker('Ban', [
+  const form = may('bans:write') && creator('Ban', [
     field('Address or network', h('input', { name: 'network', required: true, placeholder: '192.0.2.0/24', spellcheck: 'false' })),
     field('Reason', h('input', { name: 'reason', maxlength: 100 })),
-    ends()
-  ], async ({ network, reason, ends }) => {
-    const ban = await api.post('/bans', { network: network.trim(), reason, ...end(ends) })
-    toast(`${ban.network} is banned.`)
+    expiry()
+  ], async ({ network, reason, lifetime }) => {
+    const ban = await api.post('/bans', { network: network.trim(), reason, ...expires(lifetime) })
+    toast(`${ban.network} banned.`)
     await page.again()
   })
   const page = await records(main, {
@@ -88,15 +88,15 @@ export async function bans (main, { may }) {
     form,
     load: async again => {
       const { bans, total } = await api.get('/bans?limit=200')
-      return [h('div', { class: 'top' }, h('h2', {}, 'Networks that are not served'), h('span', { class: 'soft' }, `${count(total)} in force`)),
+      return [h('div', { class: 'top' }, h('h2', {}, 'Banned networks'), h('span', { class: 'soft' }, `${count(total)} active`)),
         bans.length === 0
-          ? h('p', { class: 'empty' }, 'There are none.')
+          ? h('p', { class: 'empty' }, 'No bans.')
           : table([
             ['Network', ban => h('span', { class: 'mono' }, ban.network)],
             ['Reason', ban => [ban.reason || '–', ban.automatic && h('span', { class: 'tag' }, 'automatic')]],
-            ['Since', ban => time(ban.created), 'wide'],
-            ['Ends', ban => time(ban.expires)],
-            ['', ban => may('bans:write') && remover(`End the ban of ${ban.network}?`, 'End', `/bans/${ban.network}`, again), 'actions']
+            ['Banned', ban => time(ban.created), 'wide'],
+            ['Expires', ban => time(ban.expires)],
+            ['', ban => may('bans:write') && remover(`Remove the ban of ${ban.network}?`, 'Remove', `/bans/${ban.network}`, again), 'actions']
           ], bans, 'Bans')]
     }
   })
@@ -106,14 +106,14 @@ const SCOPES = ['*', 'stats:read', 'torrents:read', 'torrents:write', 'peers:rea
   'keys:read', 'keys:write', 'bans:read', 'bans:write', 'tokens:read', 'tokens:write', 'config:read', 'config:write', 'certificates:write', 'events:read']
 
 export async function tokens (main, { may }) {
-  const form = may('tokens:write') && maker('Make a token', [
+  const form = may('tokens:write') && creator('Create token', [
     field('Name', h('input', { name: 'name', maxlength: 100, required: true })),
-    field('May', h('select', { name: 'scopes', multiple: true, required: true, size: 5 }, SCOPES.map(scope => h('option', {}, scope)))),
-    ends()
-  ], async ({ name, ends }, form) => {
+    field('Permissions (scopes)', h('select', { name: 'scopes', multiple: true, required: true, size: 5 }, SCOPES.map(scope => h('option', {}, scope)))),
+    expiry()
+  ], async ({ name, lifetime }, form) => {
     const scopes = [...form.elements.scopes.selectedOptions].map(option => option.value)
-    const token = await api.post('/tokens', { name, scopes, ...end(ends) })
-    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `The token ${token.name}, shown this once:`), h('code', { class: 'secret' }, token.secret)))
+    const token = await api.post('/tokens', { name, scopes, ...expires(lifetime) })
+    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `Token ${token.name} created. Copy it now, it cannot be shown again:`), h('code', { class: 'secret' }, token.secret)))
     await page.again()
   })
   const page = await records(main, {
@@ -121,13 +121,13 @@ export async function tokens (main, { may }) {
     form,
     load: async again => {
       const { tokens } = await api.get('/tokens')
-      return [h('div', { class: 'top' }, h('h2', {}, 'Who may use the API')),
+      return [h('div', { class: 'top' }, h('h2', {}, 'API tokens')),
         table([
           ['Name', token => token.name || '–'],
-          ['May', token => token.scopes.map(scope => h('span', { class: 'tag' }, scope))],
-          ['Made', token => token.created ? time(token.created) : '–', 'wide'],
-          ['Ends', token => time(token.expires)],
-          ['', token => may('tokens:write') && token.id > 0 && remover(`Revoke the token ${token.name}? Whoever uses it is locked out.`, 'Revoke', `/tokens/${token.id}`, again), 'actions']
+          ['Permissions', token => token.scopes.map(scope => h('span', { class: 'tag' }, scope))],
+          ['Created', token => token.created ? time(token.created) : '–', 'wide'],
+          ['Expires', token => time(token.expires)],
+          ['', token => may('tokens:write') && token.id > 0 && remover(`Revoke the token ${token.name}? Programs that use it lose access at once.`, 'Revoke', `/tokens/${token.id}`, again), 'actions']
         ], tokens, 'Tokens')]
     }
   })

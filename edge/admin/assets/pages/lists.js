@@ -1,4 +1,4 @@
-// Which torrents are served: what was put on the lists by the API.
+// The access lists: info hashes added through the API.
 
 import { api } from '../client.js'
 import { field, h, put, table, toast } from '../dom.js'
@@ -8,7 +8,7 @@ export default async function lists (main, { may, isHere }) {
   let [list, cursor] = ['deny', null]
   const before = []
   const body = h('section', { class: 'card' })
-  const entries = h('textarea', { 'aria-label': 'Info hashes', placeholder: 'info hashes, one a line', spellcheck: 'false' })
+  const entries = h('textarea', { 'aria-label': 'Info hashes', placeholder: '0123456789abcdef0123456789abcdef01234567', spellcheck: 'false' })
   const tabs = h('div', { class: 'choice', role: 'group', 'aria-label': 'List' }, ['deny', 'allow'].map(name => h('button', {
     'aria-pressed': String(name === list),
     onclick: event => {
@@ -23,14 +23,14 @@ export default async function lists (main, { may, isHere }) {
     try {
       const outcome = await api[method](`/lists/${list}`, `${entries.value.trim()}\n`)
       entries.value = ''
-      toast(`${count(outcome.changed)} of ${count(outcome.named)} entries ${method === 'post' ? 'added' : 'removed'}.`)
+      toast(`${count(outcome.changed)} of ${count(outcome.requested)} entries ${method === 'post' ? 'added' : 'removed'}.`)
       await load()
     } catch (problem) { toast(problem.message, true) }
   }
   put(main, h('div', { class: 'head' }, h('h1', {}, 'Access lists'), tabs),
-    may('lists:write') && h('section', { class: 'card' }, field('Info hashes, one a line', entries),
+    may('lists:write') && h('section', { class: 'card' }, field('Info hashes, one per line', entries),
       h('div', { class: 'row' }, h('button', { class: 'primary', onclick: change('post') }, 'Add'), h('button', { class: 'danger', onclick: change('delete') }, 'Remove'))),
-    h('p', { class: 'soft' }, 'These count beside the files of [access], at listeners whose mode asks for lists.'),
+    h('p', { class: 'soft' }, 'Deny list: these torrents are refused where [access] mode is "deny" or "both". Allow list: only these are served where it is "allow" or "both". Entries of list files also count but are not shown here.'),
     body)
 
   async function load () {
@@ -49,10 +49,10 @@ export default async function lists (main, { may, isHere }) {
             onclick: async () => { try { await api.delete(`/lists/${list}/${entry}`); await load() } catch (problem) { toast(problem.message, true) } }
           }, 'Remove'), 'actions']
         ], page.entries, 'Entries')
-        : h('p', { class: 'empty' }, 'There are none.'),
+        : h('p', { class: 'empty' }, 'No entries.'),
       (before.length > 0 || next !== null) && h('div', { class: 'row turn' },
-        h('button', { disabled: before.length === 0, onclick: () => { cursor = before.pop(); load() } }, '← Back'),
-        h('button', { disabled: next === null, onclick: () => { before.push(cursor); cursor = next; load() } }, 'On →')))
+        h('button', { disabled: before.length === 0, onclick: () => { cursor = before.pop(); load() } }, '← Previous'),
+        h('button', { disabled: next === null, onclick: () => { before.push(cursor); cursor = next; load() } }, 'Next →')))
   }
   await load()
 }

@@ -1,4 +1,4 @@
-// How it goes: figures and their course, live.
+// Live statistics with charts.
 
 import { api, follow } from '../client.js'
 import { bars, chart } from '../charts.js'
@@ -9,24 +9,24 @@ const SECONDS = 600
 const MINUTES = 1440
 
 export default async function overview (main, { may, isHere }) {
-  const figure = (label) => {
+  const stat = (label) => {
     const value = h('div', { class: 'value' }, '–')
     const note = h('div', { class: 'note' })
     const element = h('div', { class: 'card stat' }, h('div', { class: 'label' }, label), value, note)
     return { element, set (text, more = '') { value.textContent = text; note.textContent = more; note.title = more } }
   }
-  const stats = Object.fromEntries(['Requests', 'Torrents', 'Peers', 'Downloads', 'Latency', 'Memory'].map(label => [label, figure(label)]))
+  const stats = Object.fromEntries(['Requests', 'Torrents', 'Peers', 'Downloads', 'Latency', 'Memory'].map(label => [label, stat(label)]))
   const charts = [
     chart('Requests by protocol', ['udp', 'http', 'https', 'ws', 'wss'].map(name => [name, sample => sample[`${name}_s`]]), rate, { stacked: true }),
-    chart('Latency of the server', [['median', sample => sample.p50_us], ['99 of 100 below', sample => sample.p99_us]], micros),
+    chart('Server latency', [['p50', sample => sample.p50_us], ['p99', sample => sample.p99_us]], micros),
     chart('Peers', [['seeders', sample => sample.seeders], ['leechers', sample => sample.leechers]], short, { stacked: true }),
     chart('Torrents', [['torrents', sample => sample.torrents]], short),
-    chart('Refused and dropped', [['refused', sample => sample.refusals_s], ['dropped', sample => sample.drops_s]], rate),
-    chart('Payload', [['sent', sample => sample.bytes_out_s], ['received', sample => sample.bytes_in_s]], bits)
+    chart('Refused and dropped requests', [['refused', sample => sample.refusals_s], ['dropped', sample => sample.drops_s]], rate),
+    chart('Payload traffic', [['sent', sample => sample.bytes_out_s], ['received', sample => sample.bytes_in_s]], bits)
   ]
-  const panels = Object.fromEntries(['Top torrents', 'Client software', 'Dropped in silence', 'Refused'].map(title => [title, h('div', {})]))
+  const panels = Object.fromEntries(['Top torrents', 'Client software', 'Dropped', 'Refused'].map(title => [title, h('div', {})]))
   const panel = title => h('section', { class: 'card span6' }, h('div', { class: 'top' }, h('h2', {}, title)), panels[title])
-  const state = h('span', { class: 'offline', role: 'status', hidden: true }, 'no connection')
+  const state = h('span', { class: 'offline', role: 'status', hidden: true }, 'Connection lost. Reconnecting…')
   const since = h('span', { class: 'soft' })
   let isDay = false
   const choose = (label, day) => h('button', {
@@ -39,7 +39,7 @@ export default async function overview (main, { may, isHere }) {
   }, label)
   put(main,
     h('div', { class: 'head' }, h('h1', {}, 'Overview'),
-      h('div', { class: 'row' }, state, since, h('div', { class: 'choice', role: 'group', 'aria-label': 'How far back' }, choose('10 min', false), choose('24 h', true)))),
+      h('div', { class: 'row' }, state, since, h('div', { class: 'choice', role: 'group', 'aria-label': 'Time range' }, choose('10 min', false), choose('24 h', true)))),
     h('div', { class: 'stats' }, Object.values(stats).map(one => one.element)),
     h('div', { class: 'grid' },
       ...charts.map(({ element }) => { element.classList.add('span6'); return element }),
@@ -51,14 +51,14 @@ export default async function overview (main, { may, isHere }) {
 
   function latest (sample) {
     const requests = sample.udp_s + sample.http_s + sample.https_s + sample.ws_s + sample.wss_s
-    stats.Requests.set(rate(requests), `${short(sample.connections)} connections`)
+    stats.Requests.set(rate(requests), `${short(sample.connections)} open connections`)
     stats.Torrents.set(count(sample.torrents))
     stats.Peers.set(count(sample.seeders + sample.leechers), `${short(sample.seeders)} seeders, ${short(sample.leechers)} leechers`)
-    stats.Latency.set(micros(sample.p99_us), '99 of 100 below')
-    stats.Memory.set(bytes(sample.memory), `CPU ${part(sample.cpu)} of a core`)
+    stats.Latency.set(micros(sample.p99_us), 'p99 of responses')
+    stats.Memory.set(bytes(sample.memory), `CPU: ${part(sample.cpu)} of a core`)
   }
 
-  const stop = follow('/figures', ['history', 'sample', 'tables'], (name, data) => {
+  const stop = follow('/stats/stream', ['history', 'sample', 'details'], (name, data) => {
     if (name === 'history') {
       fields = data.fields
       seconds = data.seconds.map(named)
@@ -71,18 +71,18 @@ export default async function overview (main, { may, isHere }) {
       latest(sample)
     } else {
       const sorted = pairs => Object.entries(pairs).sort((a, b) => b[1] - a[1]).slice(0, 8)
-      stats.Downloads.set(count(data.downloads), 'since the start')
+      stats.Downloads.set(count(data.downloads), 'completed since the start')
       since.textContent = `up for ${span(data.uptime_s)} · ${count(data.keys)} keys · ${count(data.bans)} bans`
-      put(panels['Dropped in silence'], bars(sorted(data.drops), rate, 'Nothing.'))
-      put(panels.Refused, bars(sorted(data.refusals), rate, 'Nobody.'))
-      put(panels['Client software'], bars(sorted(data.clients).filter(([, share]) => share > 0), part, 'Nobody has announced yet.'))
+      put(panels['Dropped'], bars(sorted(data.drops), rate, 'None.'))
+      put(panels.Refused, bars(sorted(data.refusals), rate, 'None.'))
+      put(panels['Client software'], bars(sorted(data.clients).filter(([, share]) => share > 0), part, 'No announces yet.'))
       return
     }
     draw()
   }, isConnected => { state.hidden = isConnected })
 
   async function top () {
-    if (!may('torrents:read')) return put(panels['Top torrents'], h('p', { class: 'empty' }, 'This token may not see them.'))
+    if (!may('torrents:read')) return put(panels['Top torrents'], h('p', { class: 'empty' }, 'This token lacks the scope torrents:read.'))
     const page = await api.get('/torrents?sort=seeders&limit=8').catch(() => null)
     if (!page || !isHere()) return
     const row = torrent => h('div', { class: 'bar' },
@@ -90,7 +90,7 @@ export default async function overview (main, { may, isHere }) {
       h('span', { class: 'num' }, `${short(torrent.seeders)} ↑ ${short(torrent.leechers)} ↓`))
     put(panels['Top torrents'], page.torrents.length > 0
       ? h('div', { class: 'bars' }, page.torrents.map(row))
-      : h('p', { class: 'empty' }, 'There are none yet.'))
+      : h('p', { class: 'empty' }, 'No torrents yet.'))
   }
   top()
   const timer = setInterval(top, 10_000)

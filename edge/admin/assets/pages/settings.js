@@ -1,4 +1,4 @@
-// What is configured, and where that comes from; listeners and certificates.
+// Settings with their origins, listeners and certificates.
 
 import { api } from '../client.js'
 import { h, put, table, toast } from '../dom.js'
@@ -10,26 +10,26 @@ export default async function settings (main, { may, isHere }) {
     onclick: async () => {
       try {
         const { changed, needs_restart: later } = await api.post('/config/reload')
-        toast(`Read again. ${changed.length > 0 ? `In force: ${changed.join(', ')}.` : 'Nothing has changed.'}${later.length > 0 ? ` A restart is due for ${later.join(', ')}.` : ''}`)
+        toast(`Reloaded. ${changed.length > 0 ? `Applied: ${changed.join(', ')}.` : 'No setting changed.'}${later.length > 0 ? ` Restart to apply ${later.join(', ')}.` : ''}`)
         await load()
       } catch (problem) { toast(problem.message, true) }
     }
-  }, 'Read files again')
+  }, 'Reload files')
   put(main, h('div', { class: 'head' }, h('h1', {}, 'Configuration'), may('config:write') && reload), body)
 
   async function edit (setting) {
     const input = h('input', { value: JSON.stringify(setting.value), 'aria-label': setting.name, spellcheck: 'false' })
     const dialog = h('dialog', {}, h('form', { method: 'dialog' },
       h('h2', {}, setting.name), input,
-      h('p', { class: 'soft' }, 'As JSON. It goes before file and environment, and is kept with the records.'),
-      h('div', { class: 'row' }, h('button', { class: 'primary', value: 'set' }, 'Put in force'),
-        setting.origin === 'api' && h('button', { value: 'back' }, 'Take back'), h('button', { value: '' }, 'Leave it'))))
+      h('p', { class: 'soft' }, 'A JSON value. It overrides the configuration file and the environment, and is stored in the records.'),
+      h('div', { class: 'row' }, h('button', { class: 'primary', value: 'set' }, 'Apply'),
+        setting.origin === 'api' && h('button', { value: 'reset' }, 'Remove override'), h('button', { value: '' }, 'Cancel'))))
     dialog.addEventListener('close', async () => {
       dialog.remove()
       if (!dialog.returnValue) return
       try {
-        await api.patch('/config', { [setting.name]: dialog.returnValue === 'back' ? null : JSON.parse(input.value) })
-        toast(`${setting.name} is in force.`)
+        await api.patch('/config', { [setting.name]: dialog.returnValue === 'reset' ? null : JSON.parse(input.value) })
+        toast(`${setting.name} applied.`)
         await load()
       } catch (problem) { toast(problem.message, true) }
     })
@@ -49,17 +49,17 @@ export default async function settings (main, { may, isHere }) {
       h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, 'Listeners')), table([
         ['Protocol', one => one.protocol],
         ['Address', one => h('span', { class: 'mono' }, one.address)],
-        ['Torrents', one => one.mode],
+        ['Access mode', one => one.mode],
         ['Requests', one => short(sum(one.traffic.requests)), 'num'],
-        ['Open', one => short(one.traffic.connections_open), 'num']
+        ['Open connections', one => short(one.traffic.connections_open), 'num']
       ], listeners, 'Listeners')),
       certificates.length > 0 && h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, 'Certificates')), table([
-        ['Host', one => one.name || '–'], ['Ends', one => time(one.expires)]
+        ['Host name', one => one.name || '–'], ['Expires', one => time(one.expires)]
       ], certificates, 'Certificates')),
-      h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, 'Keys of the configuration'), h('span', { class: 'soft' }, 'Those with a button can change while serving.')), table([
-        ['Key', one => h('span', { class: 'mono' }, one.name)],
+      h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, 'Settings'), h('span', { class: 'soft' }, 'Settings with a Change button need no restart.')), table([
+        ['Setting', one => h('span', { class: 'mono' }, one.name)],
         ['Value', one => h('span', { class: 'mono' }, JSON.stringify(one.value))],
-        ['From', one => h('span', { class: one.origin === 'default' ? 'soft' : 'tag' }, one.origin), 'wide'],
+        ['Origin', one => h('span', { class: one.origin === 'default' ? 'soft' : 'tag' }, one.origin), 'wide'],
         ['', one => one.reloadable && may('config:write') && h('button', { class: 'small', onclick: () => edit(one) }, 'Change'), 'actions']
       ], settings, 'Settings')))
   }

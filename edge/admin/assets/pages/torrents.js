@@ -1,4 +1,4 @@
-// The list of torrents, and one of them.
+// The list of torrents, and the page of one torrent.
 
 import { api } from '../client.js'
 import { confirm, h, put, table, toast } from '../dom.js'
@@ -12,7 +12,7 @@ export async function torrents (main, { isHere }) {
   let cursor = null
   const body = h('div', {})
   const about = h('span', { class: 'soft' })
-  const search = h('input', { type: 'search', placeholder: 'info hash or its beginning', 'aria-label': 'Info hash or its beginning', maxlength: 64, size: 34, spellcheck: 'false' })
+  const search = h('input', { type: 'search', placeholder: 'Info hash or prefix', 'aria-label': 'Info hash or prefix', maxlength: 64, size: 34, spellcheck: 'false' })
   const find = h('form', {
     class: 'row',
     onsubmit: event => {
@@ -34,7 +34,7 @@ export async function torrents (main, { isHere }) {
     let page
     try { page = await api.get(`/torrents?${query}`) } catch (problem) { return toast(problem.message, true) }
     if (!isHere()) return
-    about.textContent = `${count(page.total)} torrents${filter ? ` whose hash begins with ${filter}` : ''}, ${span(page.age_s ?? 0)} ago`
+    about.textContent = `${count(page.total)} torrents${filter ? ` with info hashes that begin with ${filter}` : ''}, as of ${span(page.age_s ?? 0)} ago`
     const columns = [
       ['Info hash', torrent => h('a', { class: 'hash', href: `#/torrent/${torrent.info_hash}` }, torrent.info_hash)],
       ['Seeders', torrent => count(torrent.seeders), 'num'],
@@ -50,13 +50,13 @@ export async function torrents (main, { isHere }) {
       put(head, h('button', { onclick: () => turnTo(by) }, head.textContent, by === sort ? (order === 'asc' ? ' ▴' : ' ▾') : ''))
     })
     const next = page.next ?? null
-    put(body, page.torrents.length > 0 ? listed : h('p', { class: 'empty' }, 'There are none.'),
+    put(body, page.torrents.length > 0 ? listed : h('p', { class: 'empty' }, 'No torrents.'),
       h('div', { class: 'row turn' },
-        h('button', { disabled: before.length === 0, onclick: () => { cursor = before.pop(); load() } }, '← Back'),
-        h('button', { disabled: next === null, onclick: () => { before.push(cursor); cursor = next; load() } }, 'On →')))
+        h('button', { disabled: before.length === 0, onclick: () => { cursor = before.pop(); load() } }, '← Previous'),
+        h('button', { disabled: next === null, onclick: () => { before.push(cursor); cursor = next; load() } }, 'Next →')))
   }
   await load()
-  // The list is made anew while somebody looks.
+  // The server refreshes the list every few seconds.
   const timer = setInterval(() => { if (!document.hidden) load() }, 5000)
   return () => clearInterval(timer)
 }
@@ -79,14 +79,14 @@ export async function torrent (main, { rest: [hash], may, isHere }) {
     const actions = may('torrents:write')
       ? h('div', { class: 'row' },
         one.frozen
-          ? h('button', { onclick: change(() => api.delete(`${path}/freeze`), 'Announces are taken again.') }, 'Thaw')
-          : h('button', { onclick: change(() => api.put(`${path}/freeze`), 'Announces are refused now.') }, 'Freeze'),
-        may('lists:write') && h('button', { onclick: change(() => api.put(`/lists/deny/${one.info_hash}`), 'It is on the deny list.') }, 'Deny'),
+          ? h('button', { onclick: change(() => api.delete(`${path}/freeze`), 'Unfrozen: announces are accepted again.') }, 'Unfreeze')
+          : h('button', { onclick: change(() => api.put(`${path}/freeze`), 'Frozen: announces are refused.') }, 'Freeze'),
+        may('lists:write') && h('button', { onclick: change(() => api.put(`/lists/deny/${one.info_hash}`), 'Added to the deny list.') }, 'Add to deny list'),
         h('button', {
           class: 'danger',
           onclick: async () => {
-            if (await confirm('Remove this torrent with all its peers? Clients that announce it bring it back.', 'Remove')) {
-              await change(() => api.delete(path), 'Removed.')()
+            if (await confirm('Remove this torrent and its peers? It comes back when a client announces it again. To keep it away, add it to the deny list.', 'Remove')) {
+              await change(() => api.delete(path), 'Torrent removed.')()
             }
           }
         }, 'Remove'))
@@ -99,8 +99,8 @@ export async function torrent (main, { rest: [hash], may, isHere }) {
           h('dt', {}, 'Seeders'), h('dd', {}, count(one.seeders)),
           h('dt', {}, 'Leechers'), h('dd', {}, count(one.leechers)),
           h('dt', {}, 'Downloads'), h('dd', {}, count(one.downloads)),
-          h('dt', {}, 'Here for'), h('dd', {}, span(one.age_s)),
-          counts.map(family => [h('dt', {}, family), h('dd', {}, `${count(one[family].seeders)} seeders, ${count(one[family].leechers)} leechers`)]).flat()),
+          h('dt', {}, 'First seen'), h('dd', {}, `${span(one.age_s)} ago`),
+          counts.map(family => [h('dt', {}, { v4: 'IPv4', v6: 'IPv6', web: 'WebTorrent' }[family]), h('dd', {}, `${count(one[family].seeders)} seeders, ${count(one[family].leechers)} leechers`)]).flat()),
         actions),
       h('section', { class: 'card span12' },
         h('div', { class: 'top' }, h('h2', {}, 'Peers'), h('span', { class: 'soft' }, `${count(one.peers.length)} shown`)),
@@ -109,9 +109,9 @@ export async function torrent (main, { rest: [hash], may, isHere }) {
             ['Address', peer => h('span', { class: 'mono' }, peer.address ?? 'WebTorrent')],
             ['Role', peer => String(peer.role).replace('_', ' ')],
             ['Last announce', peer => `${span(peer.age_s)} ago`, 'num'],
-            ['Id', peer => h('span', { class: 'mono' }, peer.id ?? peer.peer_id ?? ''), 'wide']
+            ['Peer id', peer => h('span', { class: 'mono' }, peer.id ?? peer.peer_id ?? ''), 'wide']
           ], one.peers, 'Peers')
-          : h('p', { class: 'empty' }, 'Nobody.')))
+          : h('p', { class: 'empty' }, 'No peers.')))
   }
   await load()
 }

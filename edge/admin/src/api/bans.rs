@@ -1,4 +1,4 @@
-//! `/bans`: networks that are not served.
+//! `/bans`: banned networks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,61 +14,62 @@ use utoipa::openapi::schema::{
 };
 use utoipa::{IntoParams, ToSchema};
 
-use super::Shared;
 use super::auth::Caller;
 use super::input::{
     Body, Created, Json, NoContent, PathParam, PathSegment, Query, check_expiry, check_name,
+    page_limit,
 };
-use super::keys::limit;
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
+use super::state::Shared;
 use crate::events::EventKind;
+use crate::json::json_value;
 use crate::records::tables::bans::{self, BanRow};
 
-/// Bans on a page.
+/// Bans on one page.
 const PAGE_MAX: u32 = 1000;
-/// Bans in one request.
+/// Networks in one request.
 const MANY_MAX: usize = 1000;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{BansRead, BansWrite};
     vec![
-        route("GET /bans", BansRead, "Bans in force, page by page", list),
+        route("GET /bans", BansRead, "List bans", list),
         route("POST /bans", BansWrite, "Ban a network", create),
-        route("POST /bans/bulk", BansWrite, "Ban up to a thousand networks at once", create_many),
-        route("DELETE /bans/{*network}", BansWrite, "End the ban of a network", remove),
+        route("POST /bans/bulk", BansWrite, "Ban up to 1000 networks", create_many),
+        route("DELETE /bans/{*network}", BansWrite, "Remove the ban of a network", remove),
     ]
 }
 
-/// A network that is not served.
+/// A banned network.
 #[derive(Serialize, ToSchema)]
 struct Ban {
     /// In CIDR notation.
     network: String,
-    /// Why: a person's words, or those for what it did.
+    /// Free text; of an automatic ban, the offence.
     reason: String,
-    /// Whether it was banned by itself.
+    /// Whether the tracker banned it automatically.
     automatic: bool,
-    /// Seconds since 1970.
+    /// Unix time, seconds.
     created: i64,
-    /// Seconds since 1970 at which it ends; absent: never.
+    /// Unix time in seconds; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<i64>,
 }
 
-/// Some bans.
+/// A page of bans.
 #[derive(Serialize, ToSchema)]
 struct BanPage {
     bans: Vec<Ban>,
-    /// The next page's cursor; absent: this is the last.
+    /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-    /// How many there are in all.
+    /// The number of all entries.
     total: u64,
 }
 
-/// What shall be banned.
+/// A network to ban.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewBan {
@@ -78,12 +79,12 @@ struct NewBan {
     #[schema(max_length = 100)]
     #[serde(default)]
     reason: String,
-    /// Seconds since 1970 at which it ends; absent: never.
+    /// Unix time in seconds; absent: never.
     #[schema(minimum = 0, maximum = 253402300799i64)]
     expires: Option<i64>,
 }
 
-/// What shall be banned, all of it or nothing.
+/// Networks to ban; if one is malformed, none is banned.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewBans {
@@ -93,24 +94,24 @@ struct NewBans {
     #[schema(max_length = 100)]
     #[serde(default)]
     reason: String,
-    /// Seconds since 1970 at which they end; absent: never.
+    /// Unix time in seconds; absent: never.
     #[schema(minimum = 0, maximum = 253402300799i64)]
     expires: Option<i64>,
 }
 
-/// What has come of it.
+/// The outcome of a bulk ban.
 #[derive(Serialize, ToSchema)]
 struct BulkBanOutcome {
-    /// Networks that were named, repeats counted once.
-    named: u64,
-    /// Bans that there are in all.
+    /// Distinct networks in the request.
+    requested: u64,
+    /// The number of all bans.
     total: u64,
 }
 
-/// Which page.
+/// Which page to return.
 #[derive(Deserialize, IntoParams)]
 struct BanPageQuery {
-    /// What the page before gave as `next`.
+    /// The `next` of the previous page.
     #[param(nullable = false)]
     cursor: Option<String>,
     #[param(minimum = 1, maximum = 1000, nullable = false)]
@@ -128,31 +129,32 @@ impl PathSegment for IpPrefix {
     const NAME: &'static str = "network";
 
     fn parse(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| "an address, or a network as 192.0.2.0/24, is due".into())
+        text.parse().map_err(|_| "expected an address or a network as in 192.0.2.0/24".into())
     }
 
     fn schema() -> Value {
-        serde_json::to_value(network_schema()).unwrap_or_default()
+        json_value(network_schema())
     }
 }
 
-/// What texts are networks, nearly.
+/// Returns the schema of a network: an address, or CIDR notation.
+///
+/// It is one pattern with an example that holds a slash. Request generators such as schemathesis
+/// discard path values with a slash (sent as `%2F`) unless an example has one; with most values
+/// discarded they give up.
 fn network_schema() -> Schema {
-    let text = || ObjectBuilder::new().schema_type(Type::String);
-    let pattern = |pattern: String| text().pattern(Some(pattern));
-    let format = |name: &str| text().format(Some(SchemaFormat::Custom(name.into())));
-    let byte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
-    let group = "[0-9a-f]{1,4}";
-    AnyOfBuilder::new()
-        .item(pattern(format!("^{byte}(\\.{byte}){{3}}/(3[0-2]|[12]?[0-9])$")))
-        .item(pattern(format!("^{group}(:{group}){{7}}/(12[0-8]|1[01][0-9]|[1-9]?[0-9])$")))
-        .item(format("ipv4"))
-        .item(format("ipv6"))
+    let v4_bits = "(3[0-2]|[12]?[0-9])";
+    let v6_bits = "(12[0-8]|1[01][0-9]|[1-9]?[0-9])";
+    let (v4, v6) = (v4_pattern(), v6_pattern());
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some(format!("^({v4}(/{v4_bits})?|({v6})(/{v6_bits})?)$")))
         .description(Some("An address, or a network in CIDR notation"))
+        .examples(["192.0.2.0/24", "2001:db8::/32"])
         .into()
 }
 
-/// Some of them.
+/// Returns the schema of several networks.
 fn networks_schema() -> Schema {
     ArrayBuilder::new()
         .items(RefOr::T(network_schema()))
@@ -161,7 +163,7 @@ fn networks_schema() -> Schema {
         .into()
 }
 
-/// What texts are addresses.
+/// Returns the schema of IP addresses.
 pub(super) fn address_schema() -> Schema {
     let format = |name: &str| {
         let format = Some(SchemaFormat::Custom(name.into()));
@@ -170,11 +172,40 @@ pub(super) fn address_schema() -> Schema {
     AnyOfBuilder::new().item(format("ipv4")).item(format("ipv6")).into()
 }
 
+/// Returns a pattern for v4 addresses.
+fn v4_pattern() -> String {
+    let byte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+    format!("{byte}(\\.{byte}){{3}}")
+}
+
+/// Returns a pattern for v6 addresses in all forms of RFC 4291, section 2.2, as alternatives.
+fn v6_pattern() -> String {
+    let group = "[0-9a-fA-F]{1,4}";
+    // With groups on both sides of `::`, at most `groups` in all. A pattern cannot count both sides
+    // together, so there is an alternative for each bound on the second side.
+    let both_sides = |groups: usize, end: &str| {
+        let alternative = |after: usize| {
+            let before = groups - after;
+            format!("|({group}:){{1,{before}}}(:{group}){{1,{after}}}{end}")
+        };
+        (1..groups).map(alternative).collect::<String>()
+    };
+    let hex = format!("({group}:){{7}}{group}|({group}:){{1,7}}:|::|:(:{group}){{1,7}}");
+    // What stands before a v4 address, which is the last two groups.
+    let start = format!("({group}:){{6}}|({group}:){{1,5}}:|::({group}:){{0,5}}");
+    let (hex_both, start_both) = (both_sides(7, ""), both_sides(5, ":"));
+    format!("{hex}{hex_both}|({start}{start_both}){}", v4_pattern())
+}
+
+fn ban_limit() -> Problem {
+    Problem::conflict(format!("the limit of {BANS_MAX} bans is reached: remove some first"))
+}
+
 async fn list(
     State(api): State<Shared>,
     Query(query): Query<BanPageQuery>,
 ) -> Result<Json<BanPage>, Problem> {
-    let limit = limit(query.limit, 100, PAGE_MAX)?;
+    let limit = page_limit(query.limit, 100, PAGE_MAX)?;
     let (after, now) = (query.cursor.unwrap_or_default(), api.now());
     let rows = api.records().read(move |db| bans::page(db, now, &after, limit)).await?;
     let next = rows.last().filter(|_| rows.len() == limit as usize);
@@ -191,14 +222,14 @@ async fn create(
     check_name("reason", &new.reason)?;
     check_expiry(new.expires)?;
     let network = IpPrefix::parse(&new.network)
-        .map_err(|due| Problem::bad_request(format!("network: {due}")))?;
+        .map_err(|error| Problem::bad_request(format!("network: {error}")))?;
     if api.tracker().bans().len() >= BANS_MAX {
-        return Err(Problem::conflict(format!("{BANS_MAX} bans are the most")));
+        return Err(ban_limit());
     }
     let (reason, created, expires) = (new.reason, api.now(), new.expires);
     let row = BanRow { network: network.to_string(), reason, automatic: false, created, expires };
     let shared = Arc::clone(&api);
-    let put = move |row: &BanRow| {
+    let apply = move |row: &BanRow| {
         let until = row.expires.map(|time| shared.clock_reading().tick_at(time));
         shared.tracker().bans().put(&[(network, until)]);
     };
@@ -206,14 +237,14 @@ async fn create(
         bans::put(db, std::slice::from_ref(&row))?;
         Ok(row)
     };
-    let row = api.records().change(insert, put).await?;
+    let row = api.records().change(insert, apply).await?;
     api.audit(&caller, format_args!("banned {}", row.network));
     let data = json!({ "network": row.network, "reason": row.reason, "automatic": false, "expires": row.expires });
-    api.hub.publish(EventKind::Ban, data);
+    api.hub().publish(EventKind::Ban, data);
     Ok(Created(row.into()))
 }
 
-/// For lists that others keep. They are no events: nobody wants a thousand of them.
+/// For published block lists. Publishes no events: a thousand at once would drown the others.
 async fn create_many(
     State(api): State<Shared>,
     caller: Caller,
@@ -222,17 +253,20 @@ async fn create_many(
     check_name("reason", &new.reason)?;
     check_expiry(new.expires)?;
     if new.networks.is_empty() || new.networks.len() > MANY_MAX {
-        return Err(Problem::bad_request(format!("networks: 1 to {MANY_MAX} are due")));
+        let found = new.networks.len();
+        return Err(Problem::bad_request(format!(
+            "networks: expected 1 to {MANY_MAX} networks, found {found}"
+        )));
     }
     let parse = |text: &String| {
         IpPrefix::parse(text)
-            .map_err(|due| Problem::bad_request(format!("networks: {text}: {due}")))
+            .map_err(|error| Problem::bad_request(format!("networks: `{text}`: {error}")))
     };
     let networks: BTreeSet<IpPrefix> = new.networks.iter().map(parse).collect::<Result<_, _>>()?;
     if api.tracker().bans().len() + networks.len() > BANS_MAX {
-        return Err(Problem::conflict(format!("{BANS_MAX} bans are the most")));
+        return Err(ban_limit());
     }
-    let (named, created) = (networks.len() as u64, api.now());
+    let (requested, created) = (networks.len() as u64, api.now());
     let row = |network: &IpPrefix| BanRow {
         network: network.to_string(),
         reason: new.reason.clone(),
@@ -242,14 +276,14 @@ async fn create_many(
     };
     let rows: Vec<BanRow> = networks.iter().map(row).collect();
     let (shared, expires) = (Arc::clone(&api), new.expires);
-    let put = move |(): &()| {
+    let apply = move |(): &()| {
         let until = expires.map(|time| shared.clock_reading().tick_at(time));
         let bans: Vec<_> = networks.into_iter().map(|network| (network, until)).collect();
         shared.tracker().bans().put(&bans);
     };
-    api.records().change(move |db| bans::put(db, &rows), put).await?;
-    api.audit(&caller, format_args!("banned {named} networks"));
-    Ok(Json(BulkBanOutcome { named, total: api.tracker().bans().len() as u64 }))
+    api.records().change(move |db| bans::put(db, &rows), apply).await?;
+    api.audit(&caller, format_args!("banned {requested} networks"));
+    Ok(Json(BulkBanOutcome { requested, total: api.tracker().bans().len() as u64 }))
 }
 
 async fn remove(
@@ -259,12 +293,12 @@ async fn remove(
 ) -> Result<NoContent, Problem> {
     let shared = Arc::clone(&api);
     let text = network.to_string();
-    let forget = move |_: &bool| {
+    let apply = move |_: &bool| {
         shared.tracker().bans().remove(&[network]);
     };
-    if !api.records().change(move |db| bans::remove(db, &text), forget).await? {
-        return Err(Problem::not_found("just this network is not banned"));
+    if !api.records().change(move |db| bans::remove(db, &text), apply).await? {
+        return Err(Problem::not_found(format!("no ban of exactly {network}")));
     }
-    api.audit(&caller, format_args!("ended the ban of {network}"));
+    api.audit(&caller, format_args!("removed the ban of {network}"));
     Ok(NoContent)
 }

@@ -1,4 +1,4 @@
-//! `/config`, `/log_lines/level`, `/certificates`: what the application decides.
+//! `/config`, `/log`, `/certificates`: what the application manages.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -8,39 +8,45 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::Shared;
 use super::auth::Caller;
 use super::input::{Body, Json, NoContent, Query};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
+use super::state::Shared;
+use crate::clock::since_epoch;
 use crate::control::{Command, ReloadOutcome, Setting};
 use crate::log_levels::LogLevels;
 use crate::log_tail::{LOG_TAIL, LogLine};
 use crate::records::tables::settings;
 
-/// Keys that one request may set.
+/// Keys in one request.
 const KEYS_MAX: usize = 100;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{CertificatesWrite, ConfigRead, ConfigWrite, StatsRead};
     vec![
-        route("GET /config", ConfigRead, "What is configured, and where that comes from", list),
-        route("PATCH /config", ConfigWrite, "Set keys that can change while serving", change),
-        route("POST /config/reload", ConfigWrite, "Read configuration and lists again", reload),
-        route("GET /log", ConfigRead, "The last lines of the log", log_lines),
-        route("GET /log/level", ConfigRead, "How much is logged", level),
-        route("PUT /log/level", ConfigWrite, "Log more, or less, until the next reload", set_level),
+        route("GET /config", ConfigRead, "List settings and where their values come from", list),
+        route("PATCH /config", ConfigWrite, "Change settings that need no restart", change),
+        route(
+            "POST /config/reload",
+            ConfigWrite,
+            "Reload configuration, lists and certificates",
+            reload,
+        ),
+        route("GET /log", ConfigRead, "Show the last lines of the log", log_lines),
+        route("GET /log/level", ConfigRead, "Show the log levels", level),
+        route("PUT /log/level", ConfigWrite, "Set the log levels until the next reload", set_level),
         route(
             "GET /certificates",
             StatsRead,
-            "Host names, and when their certificates end",
+            "List host names and when their certificates expire",
             certificates,
         ),
         route(
             "POST /certificates/reload",
             CertificatesWrite,
-            "Read certificates and lists again",
+            "Reload certificates and lists",
             reload_files,
         ),
     ]
@@ -52,13 +58,13 @@ struct Settings {
     settings: Vec<Setting>,
 }
 
-/// New values, by the names of keys, as `tracker.interval_s`; null takes back what the API has set.
+/// New values by setting name, as `tracker.interval_s`; null removes the override that the API has set.
 #[derive(Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(example = json!({ "tracker.interval_s": 900 }))]
 struct SettingChanges(BTreeMap<String, Value>);
 
-/// How much is logged: a level, and others for some areas, as in `info,front=debug`.
+/// Log levels: a default, and others for some areas, as in `info,front=debug`.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct LogLevel {
@@ -70,35 +76,35 @@ struct LogLevel {
     level: String,
 }
 
-/// Characters of a level: more than naming each area takes.
+/// Characters of log levels: more than it takes to name each area.
 const LEVEL_MAX: usize = 1000;
-/// The largest number of a line: what every language's numbers hold.
+/// The largest line id: the largest integer that a JSON number holds in every language.
 const LINE_MAX: u64 = (1 << 53) - 1;
 
-/// From where on.
+/// Which lines to return.
 #[derive(Deserialize, IntoParams)]
 struct LogQuery {
-    /// Lines with larger numbers than this; absent: all that are kept.
+    /// Lines with ids above this; absent: all that are kept.
     #[param(minimum = 0, maximum = 9007199254740991u64, nullable = false)]
     after: Option<u64>,
 }
 
-/// The last lines of the log, the oldest first.
+/// The last lines of the log, oldest first.
 #[derive(Serialize, ToSchema)]
 struct Log {
     lines: Vec<LogLine>,
 }
 
-/// A host name with its certificate.
+/// The certificate of a host name.
 #[derive(Serialize, ToSchema)]
 struct Certificate {
-    /// Empty for a certificate without a name.
+    /// The host name; empty for a certificate without one.
     name: String,
-    /// Seconds since 1970.
+    /// Unix time, seconds.
     expires: u64,
 }
 
-/// Every host name.
+/// The certificates of all host names.
 #[derive(Serialize, ToSchema)]
 struct Certificates {
     certificates: Vec<Certificate>,
@@ -111,7 +117,7 @@ async fn list(State(api): State<Shared>) -> Result<Json<Settings>, Problem> {
 
 async fn reload(State(api): State<Shared>, caller: Caller) -> Result<Json<ReloadOutcome>, Problem> {
     let outcome = api.send_command(Command::Reload).await?;
-    let reloaded = outcome.map_err(|sentences| Problem::settings(&sentences))?;
+    let reloaded = outcome.map_err(|sentences| Problem::invalid_settings(&sentences))?;
     api.audit(&caller, format_args!("reloaded the configuration"));
     Ok(Json(reloaded))
 }
@@ -122,9 +128,12 @@ async fn change(
     Body(SettingChanges(changes)): Body<SettingChanges>,
 ) -> Result<Json<ReloadOutcome>, Problem> {
     if changes.len() > KEYS_MAX {
-        return Err(Problem::conflict(format!("{KEYS_MAX} keys at a time are the most")));
+        let found = changes.len();
+        return Err(Problem::conflict(format!(
+            "expected at most {KEYS_MAX} settings in one request, found {found}"
+        )));
     }
-    let _alone = api.settings.lock().await;
+    let _guard = api.settings_lock.lock().await;
     let recorded = api.records().read(settings::all).await?;
     let parse = |(name, text): (String, String)| Some((name, serde_json::from_str(&text).ok()?));
     let mut all: BTreeMap<String, Value> = recorded.into_iter().filter_map(parse).collect();
@@ -139,15 +148,16 @@ async fn change(
         }
     }
     let values: Vec<_> = all.into_iter().collect();
-    let with = |dry_run| {
+    let command = |dry_run| {
         let values = values.clone();
         move |reply| Command::SetOverrides { values, dry_run, reply }
     };
-    let tried = api.send_command(with(true)).await?;
-    tried.map_err(|sentences| Problem::settings(&sentences))?;
+    // Validate first: an invalid change is not recorded.
+    let validated = api.send_command(command(true)).await?;
+    validated.map_err(|sentences| Problem::invalid_settings(&sentences))?;
     api.records().change(move |db| settings::put(db, &rows), |()| ()).await?;
-    let done = api.send_command(with(false)).await?;
-    let reloaded = done.map_err(|sentences| Problem::settings(&sentences))?;
+    let applied = api.send_command(command(false)).await?;
+    let reloaded = applied.map_err(|sentences| Problem::invalid_settings(&sentences))?;
     api.audit(&caller, format_args!("set {}", names.join(", ")));
     Ok(Json(reloaded))
 }
@@ -155,7 +165,9 @@ async fn change(
 async fn log_lines(Query(LogQuery { after }): Query<LogQuery>) -> Result<Json<Log>, Problem> {
     let after = after.unwrap_or(0);
     if after > LINE_MAX {
-        return Err(Problem::bad_request(format!("after: {LINE_MAX} is the most")));
+        return Err(Problem::bad_request(format!(
+            "after: expected at most {LINE_MAX}, found {after}"
+        )));
     }
     Ok(Json(Log { lines: LOG_TAIL.after(after) }))
 }
@@ -171,27 +183,30 @@ async fn set_level(
     Body(LogLevel { level }): Body<LogLevel>,
 ) -> Result<Json<LogLevel>, Problem> {
     if level.len() > LEVEL_MAX {
-        return Err(Problem::bad_request(format!("level: {LEVEL_MAX} characters are the most")));
+        let found = level.len();
+        return Err(Problem::bad_request(format!(
+            "level: expected at most {LEVEL_MAX} characters, found {found}"
+        )));
     }
     let levels: LogLevels =
         level.parse().map_err(|text| Problem::bad_request(format!("level: {text}")))?;
     let levels = api.send_command(|reply| Command::LogLevels(Some(levels), reply)).await?;
-    api.audit(&caller, format_args!("set the level of the log to {levels}"));
+    api.audit(&caller, format_args!("set the log levels to {levels}"));
     Ok(Json(LogLevel { level: levels.to_string() }))
 }
 
 async fn certificates(State(api): State<Shared>) -> Result<Json<Certificates>, Problem> {
     let certificate = |(name, expires): (String, SystemTime)| {
-        let expires = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let expires = since_epoch(expires).as_secs();
         Certificate { name, expires }
     };
-    let all = (api.deps.sources.certificates)().into_iter().map(certificate);
+    let all = (api.sources().certificates)().into_iter().map(certificate);
     Ok(Json(Certificates { certificates: all.collect() }))
 }
 
 async fn reload_files(State(api): State<Shared>, caller: Caller) -> Result<NoContent, Problem> {
     let outcome = api.send_command(Command::ReloadFiles).await?;
-    outcome.map_err(|sentences| Problem::settings(&sentences))?;
+    outcome.map_err(|sentences| Problem::invalid_settings(&sentences))?;
     api.audit(&caller, format_args!("reloaded lists and certificates"));
     Ok(NoContent)
 }

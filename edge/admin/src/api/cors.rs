@@ -1,4 +1,4 @@
-//! Which web sites' pages may use the API: none, unless configured (the Fetch standard's CORS).
+//! CORS (Fetch standard): which web origins may use the API. None, unless configured.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Answers for pages of `origins` so that browsers let them see it; for others as if there were no
-/// such thing, whereupon browsers do not. There are no credentials but tokens, which pages bring.
+/// Middleware: adds CORS headers for pages of `origins` and answers their preflight requests. Other origins
+/// get no such headers, so browsers withhold the response. No credentials are allowed: pages send a token.
 pub(super) async fn allow_origins(
     origins: Arc<[String]>,
     request: Request,
     next: Next,
 ) -> Response {
     let origin = request.headers().get(ORIGIN).cloned();
-    let known =
+    let allowed_origin =
         origin.filter(|origin| origins.iter().any(|known| known.as_bytes() == origin.as_bytes()));
     let is_preflight = request.method() == Method::OPTIONS
         && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-    let mut response = match &known {
+    let mut response = match &allowed_origin {
         Some(_) if is_preflight => {
             let allowed = [
                 (ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE"),
@@ -34,7 +34,7 @@ pub(super) async fn allow_origins(
         }
         _ => next.run(request).await,
     };
-    if let Some(origin) = known {
+    if let Some(origin) = allowed_origin {
         response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     }
     if !origins.is_empty() {

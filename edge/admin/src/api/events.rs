@@ -1,4 +1,4 @@
-//! `/events`: what happens, as it happens (server-sent events, HTML Living Standard).
+//! `/events`: a live stream of events (server-sent events, HTML Living Standard).
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -18,29 +18,29 @@ use tokio::time::MissedTickBehavior;
 use tracker::events::Event as TorrentEvent;
 use utoipa::IntoParams;
 
-use super::describe::{Operation, Output};
 use super::input::Query;
+use super::operation::{Operation, Output};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use super::{Api, Shared};
+use super::state::{Api, Shared};
 use crate::events::{Event, EventKind};
 
-/// Streams at once: they hold connections that others may need.
+/// Concurrent streams: each holds a connection that other clients may need.
 const STREAMS_MAX: usize = 16;
-/// How long a stream is silent at most. Shorter than a silent connection lives.
+/// Interval of keep-alive comments. Shorter than the idle timeout of connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 static STREAM_PERMITS: Semaphore = Semaphore::const_new(STREAMS_MAX);
 
 pub(super) fn routes() -> Vec<Route> {
-    vec![route("GET /events", Scope::EventsRead, "What happens, as it happens", listen)]
+    vec![route("GET /events", Scope::EventsRead, "Stream events as they happen", listen)]
 }
 
-/// Which events.
+/// Which events to stream.
 #[derive(Deserialize, IntoParams)]
 struct EventsQuery {
-    /// Kinds with commas between them; without it all.
+    /// Kinds, separated by commas; absent: all.
     #[param(pattern = "^[a-z_]+(,[a-z_]+)*$", example = "completed,ban", nullable = false)]
     kinds: Option<String>,
 }
@@ -59,26 +59,27 @@ impl Output for EventStream {
         let event = operation.schema::<Event>();
         let text = json!({
             "type": "string",
-            "description": "Lines `id:`, `event:` and `data:`. The data is an Event in JSON. An event \
-                `missed` says how many were not taken in time.",
+            "description": "Lines `id:`, `event:` and `data:`. The data is an Event in JSON. After the \
+                client read too slowly, an event `missed` has the number of events dropped.",
             "contentSchema": event,
         });
-        operation.response(200, "Events, until the client leaves.", &[("text/event-stream", text)]);
+        operation.response(
+            200,
+            "Events, until the client disconnects.",
+            &[("text/event-stream", text)],
+        );
     }
 }
 
-/// Reads names of kinds.
-pub(super) fn kinds<'a>(
-    names: impl Iterator<Item = &'a str>,
-) -> Result<HashSet<EventKind>, Problem> {
-    let one = |name: &str| {
-        let found = EventKind::ALL.into_iter().find(|kind| kind.label() == name);
-        found.ok_or_else(|| {
-            let known: Vec<_> = EventKind::ALL.iter().map(|kind| kind.label()).collect();
-            Problem::bad_request(format!("kinds: one of {} is due", known.join(", ")))
+/// Parses kinds separated by commas.
+fn parse_kinds(names: &str) -> Result<HashSet<EventKind>, Problem> {
+    let parse = |name: &str| {
+        EventKind::from_label(name).ok_or_else(|| {
+            let known = EventKind::ALL.map(EventKind::label).join(", ");
+            Problem::bad_request(format!("kinds: expected some of {known}, found `{name}`"))
         })
     };
-    names.map(one).collect()
+    names.split(',').map(parse).collect()
 }
 
 async fn listen(
@@ -86,38 +87,38 @@ async fn listen(
     Query(EventsQuery { kinds: names }): Query<EventsQuery>,
 ) -> Result<EventStream, Problem> {
     let wanted = match names {
-        Some(names) => kinds(names.split(','))?,
+        Some(names) => parse_kinds(&names)?,
         None => EventKind::ALL.into(),
     };
-    // It is given back with the stream.
-    let permit = STREAM_PERMITS
-        .try_acquire()
-        .map_err(|_| Problem::too_many(format!("{STREAMS_MAX} streams are the most"), 10))?;
-    let listener = api.hub.listen();
-    let lines = unfold((listener, wanted, permit), |(mut listener, wanted, permit)| async move {
-        let line = next(&mut listener, &wanted).await?;
-        Some((Ok::<_, Infallible>(line), (listener, wanted, permit)))
+    // Held until the stream is dropped.
+    let permit =
+        STREAM_PERMITS.try_acquire().map_err(|_| Problem::too_many_streams(STREAMS_MAX))?;
+    let events = api.hub().subscribe();
+    let lines = unfold((events, wanted, permit), |(mut events, wanted, permit)| async move {
+        let line = next_line(&mut events, &wanted).await?;
+        Some((Ok::<_, Infallible>(line), (events, wanted, permit)))
     });
     Ok(EventStream(
         Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response(),
     ))
 }
 
-/// How often what happened to torrents is fetched.
+/// How often events of torrents are fetched from the tracker.
 const FETCH_PERIOD: Duration = Duration::from_millis(200);
 
-/// Tells what happens to torrents while somebody listens, and of trouble with the records; for ever.
+/// Publishes events of torrents, and failures of the records, for ever. Both only while there are
+/// subscribers.
 pub(super) async fn forward_tracker_events(api: &Api) {
-    let mut turns = tokio::time::interval(FETCH_PERIOD);
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut is_listening, mut failures) = (false, 0);
+    let mut ticks = tokio::time::interval(FETCH_PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut is_enabled, mut failures) = (false, 0);
     let mut events = Vec::new();
     loop {
-        turns.tick().await;
+        ticks.tick().await;
         let feed = api.tracker().feed();
-        let wanted = api.hub.has_subscribers();
-        if wanted != is_listening {
-            is_listening = wanted;
+        let wanted = api.hub().has_subscribers();
+        if wanted != is_enabled {
+            is_enabled = wanted;
             if wanted { feed.listen() } else { feed.stop() }
         }
         if !wanted {
@@ -130,26 +131,26 @@ pub(super) async fn forward_tracker_events(api: &Api) {
                 TorrentEvent::Removed(hash) => (EventKind::TorrentRemoved, hash),
                 TorrentEvent::Completed(hash) => (EventKind::Completed, hash),
             };
-            api.hub.publish(kind, json!({ "info_hash": hash.to_string() }));
+            api.hub().publish(kind, json!({ "info_hash": hash.to_string() }));
         }
         if missed > 0 {
-            let text = "more happened to torrents than could be told";
-            api.hub.publish(EventKind::Warning, json!({ "text": text, "missed": missed }));
+            let message = "events of torrents were dropped: too many at once";
+            api.hub().publish(EventKind::Warning, json!({ "message": message, "missed": missed }));
         }
         let now = api.records().health().serious_failures();
         if std::mem::replace(&mut failures, now) < now {
-            let text = "the records cannot be written";
-            api.hub.publish(EventKind::Warning, json!({ "text": text, "failures": now }));
+            let message = "the records cannot be written";
+            api.hub().publish(EventKind::Warning, json!({ "message": message, "failures": now }));
         }
     }
 }
 
-/// The next line of a stream; `None` at its end.
-async fn next(listener: &mut Receiver<Arc<Event>>, wanted: &HashSet<EventKind>) -> Option<Line> {
+/// Waits for the next event of a wanted kind; `None` at the end.
+async fn next_line(events: &mut Receiver<Arc<Event>>, wanted: &HashSet<EventKind>) -> Option<Line> {
     loop {
-        match listener.recv().await {
+        match events.recv().await {
             Ok(event) if wanted.contains(&event.kind) => {
-                let data = serde_json::to_string(&*event).unwrap_or_default();
+                let data = event.to_json();
                 let line = Line::default().event(event.kind.label()).id(event.id.to_string());
                 return Some(line.data(data));
             }

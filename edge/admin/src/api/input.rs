@@ -1,4 +1,4 @@
-//! What handlers take from requests. What does not fit is answered with a problem that says why.
+//! Arguments and results of handlers. A request that does not fit is answered with a [`Problem`].
 
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request, State};
 use axum::http::header::CONTENT_TYPE;
@@ -12,14 +12,14 @@ use types::InfoHash;
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
-use super::Shared;
-use super::describe::{Input, Operation, Output};
+use super::operation::{Input, Operation, Output};
 use super::problem::Problem;
+use super::state::Shared;
+use crate::json::{json_text, json_value};
 
-/// The most that a body may have, but for lists of entries.
+/// Bytes of a request body, except for lists of entries.
 pub(super) const BODY_MAX: usize = 64 * 1024;
 
-/// The API itself.
 impl Input for State<Shared> {}
 
 /// A JSON body.
@@ -38,11 +38,12 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
             floats_to_integers(&mut value);
             serde_json::from_value(value)
         });
-        read.map(Self).map_err(|error| Problem::bad_request(format!("the body: {error}")))
+        read.map(Self).map_err(|error| Problem::bad_request(format!("body: {error}")))
     }
 }
 
-/// To JSON Schema 2.0 is a whole number, and some languages have no others.
+/// Converts floats without a fraction to integers: `2.0` is an integer in JSON Schema, and some languages
+/// write no other.
 fn floats_to_integers(value: &mut Value) {
     match value {
         Value::Number(number) => {
@@ -64,13 +65,13 @@ impl<T: ToSchema> Input for Body<T> {
     }
 }
 
-/// What a body is said to be, without parameters, in lower case; empty if nothing is said.
+/// Returns the `Content-Type` without parameters, in lower case; empty if there is none.
 pub(super) fn media_type(headers: &HeaderMap) -> String {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The query of the URL.
+/// The query of the URL, parsed.
 pub(super) struct Query<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Shared> for Query<T> {
@@ -79,7 +80,7 @@ impl<T: DeserializeOwned> FromRequestParts<Shared> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, Problem> {
         let query = axum::extract::Query::try_from_uri(&parts.uri);
         let fault = |error: axum::extract::rejection::QueryRejection| {
-            Problem::bad_request(format!("the query: {}", error.body_text()))
+            Problem::bad_request(format!("query: {}", error.body_text()))
         };
         query.map(|axum::extract::Query(query)| Self(query)).map_err(fault)
     }
@@ -88,22 +89,22 @@ impl<T: DeserializeOwned> FromRequestParts<Shared> for Query<T> {
 impl<T: IntoParams> Input for Query<T> {
     fn describe(operation: &mut Operation) {
         for parameter in T::into_params(|| Some(ParameterIn::Query)) {
-            operation.parameter(serde_json::to_value(parameter).unwrap_or_default());
+            operation.parameter(json_value(parameter));
         }
     }
 }
 
-/// A part of a path that varies.
+/// A type of path parameter.
 pub(super) trait PathSegment: Sized {
-    /// What it is called in the route.
+    /// The name of the parameter in routes.
     const NAME: &'static str;
-    /// Reads it, or says what is due.
+    /// Parses the parameter. The error says what was expected.
     fn parse(text: &str) -> Result<Self, String>;
-    /// What it looks like.
+    /// Returns the JSON Schema.
     fn schema() -> Value;
 }
 
-/// That part.
+/// A path parameter.
 pub(super) struct PathParam<T>(pub(super) T);
 
 impl<T: PathSegment> FromRequestParts<Shared> for PathParam<T> {
@@ -111,10 +112,11 @@ impl<T: PathSegment> FromRequestParts<Shared> for PathParam<T> {
 
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Problem> {
         let all = RawPathParams::from_request_parts(parts, shared).await;
-        let all = all.map_err(|_| Problem::bad_request("the path is no UTF-8"))?;
+        let all = all.map_err(|_| Problem::bad_request("path: expected UTF-8"))?;
         let found = all.iter().find(|(name, _)| *name == T::NAME);
-        let text = found.map(|(_, text)| text).unwrap_or_default();
-        T::parse(text).map(Self).map_err(|due| Problem::bad_request(format!("the path: {due}")))
+        debug_assert!(found.is_some(), "the route has no parameter {}", T::NAME);
+        let text = found.map_or("", |(_, text)| text);
+        T::parse(text).map(Self).map_err(|error| Problem::bad_request(format!("path: {error}")))
     }
 }
 
@@ -135,11 +137,11 @@ impl PathSegment for InfoHash {
 
     fn schema() -> Value {
         let pattern = "^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$";
-        json!({ "type": "string", "pattern": pattern, "description": "40 hex digits, or 64 of a v2 hash" })
+        json!({ "type": "string", "pattern": pattern, "description": "40 hex digits; or 64, of a v2 hash" })
     }
 }
 
-/// The number of a key, token or webhook.
+/// The id of a key, token or webhook.
 #[derive(Clone, Copy)]
 pub(super) struct Id(pub(super) u32);
 
@@ -147,9 +149,12 @@ impl PathSegment for Id {
     const NAME: &'static str = "id";
 
     fn parse(text: &str) -> Result<Self, String> {
-        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text.parse().ok().filter(|_| is_plain);
-        number.map(Self).ok_or_else(|| format!("a number up to {} is due", u32::MAX))
+        // `parse` alone accepts a sign.
+        let has_only_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let id = text.parse().ok().filter(|_| has_only_digits);
+        id.map(Self).ok_or_else(|| {
+            format!("expected an id from 0 to {}, found `{}`", u32::MAX, text.escape_default())
+        })
     }
 
     fn schema() -> Value {
@@ -157,7 +162,7 @@ impl PathSegment for Id {
     }
 }
 
-/// 200, with JSON.
+/// 200 with a JSON body.
 pub(super) struct Json<T>(pub(super) T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
@@ -169,11 +174,11 @@ impl<T: Serialize> IntoResponse for Json<T> {
 impl<T: ToSchema> Output for Json<T> {
     fn describe(operation: &mut Operation) {
         let schema = operation.schema::<T>();
-        operation.response(200, "Here it is.", &[("application/json", schema)]);
+        operation.response(200, "OK.", &[("application/json", schema)]);
     }
 }
 
-/// 201, with JSON of what was made.
+/// 201 with what was created, as JSON.
 pub(super) struct Created<T>(pub(super) T);
 
 impl<T: Serialize> IntoResponse for Created<T> {
@@ -185,17 +190,15 @@ impl<T: Serialize> IntoResponse for Created<T> {
 impl<T: ToSchema> Output for Created<T> {
     fn describe(operation: &mut Operation) {
         let schema = operation.schema::<T>();
-        operation.response(201, "It is made, and in force.", &[("application/json", schema)]);
+        operation.response(201, "Created and applied.", &[("application/json", schema)]);
     }
 }
 
 fn json_response(status: StatusCode, value: &impl Serialize) -> Response {
-    // What the API gives always has a form in JSON.
-    let body = serde_json::to_vec(value).unwrap_or_default();
-    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+    (status, [(CONTENT_TYPE, "application/json")], json_text(value)).into_response()
 }
 
-/// 204: it is so now.
+/// 204: the change was applied.
 pub(super) struct NoContent;
 
 impl IntoResponse for NoContent {
@@ -206,30 +209,41 @@ impl IntoResponse for NoContent {
 
 impl Output for NoContent {
     fn describe(operation: &mut Operation) {
-        operation.response(204, "It is so now.", &[]);
+        operation.response(204, "Applied.", &[]);
     }
 }
 
-/// Characters of a name, or of another text that is shown in lists and logs.
+/// Characters of a name or another text shown in lists and logs.
 const NAME_MAX: usize = 100;
 
-/// Whether what a field says is short enough to be shown.
+/// Checks the length of a name or another text shown in lists and logs.
 pub(super) fn check_name(field: &str, text: &str) -> Result<(), Problem> {
-    if text.chars().count() > NAME_MAX {
-        return Err(Problem::bad_request(format!("{field}: {NAME_MAX} characters are the most")));
-    }
-    Ok(())
-}
-
-/// The end of the year 9999: more seconds are nobody's intention.
-const EXPIRES_MAX: i64 = 253_402_300_799;
-
-/// Whether something may end then.
-pub(super) fn check_expiry(expires: Option<i64>) -> Result<(), Problem> {
-    if expires.is_some_and(|at| !(0..=EXPIRES_MAX).contains(&at)) {
+    let found = text.chars().count();
+    if found > NAME_MAX {
         return Err(Problem::bad_request(format!(
-            "expires: seconds from 0 to {EXPIRES_MAX} are due"
+            "{field}: expected at most {NAME_MAX} characters, found {found}"
         )));
     }
     Ok(())
+}
+
+/// The end of the year 9999: a larger value is a mistake, such as milliseconds.
+const EXPIRES_MAX: i64 = 253_402_300_799;
+
+/// Checks an expiry.
+pub(super) fn check_expiry(expires: Option<i64>) -> Result<(), Problem> {
+    match expires {
+        Some(found) if !(0..=EXPIRES_MAX).contains(&found) => Err(Problem::bad_request(format!(
+            "expires: expected a Unix time in seconds from 0 to {EXPIRES_MAX}, found {found}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the size of a page, checked against `max`.
+pub(super) fn page_limit(requested: Option<u32>, default: u32, max: u32) -> Result<u32, Problem> {
+    match requested.unwrap_or(default) {
+        limit if (1..=max).contains(&limit) => Ok(limit),
+        found => Err(Problem::bad_request(format!("limit: expected 1 to {max}, found {found}"))),
+    }
 }

@@ -1,4 +1,4 @@
-//! `/lists/allow`, `/lists/deny`: which torrents are served, beside the lists of files.
+//! `/lists/allow`, `/lists/deny`: info hashes on the access lists, in addition to the lists in files.
 
 use std::sync::Arc;
 
@@ -18,43 +18,32 @@ use types::limits::ACCESS_ENTRIES_MAX;
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Caller;
-use super::describe::{Input, Operation, Output};
-use super::input::{Json, NoContent, PathParam, PathSegment, Query, media_type};
-use super::keys::limit;
+use super::input::{Json, NoContent, PathParam, PathSegment, Query, media_type, page_limit};
+use super::operation::{Input, Operation, Output};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use super::{Api, Shared};
+use super::state::{Api, Shared};
 use crate::records::tables::lists::{self, List};
 use reader::Reader;
 
 mod reader;
 
-/// Entries on a page.
+/// Entries on one page.
 const PAGE_MAX: u32 = 10_000;
-/// Entries in one commit: others' changes wait no longer than these take.
+/// Entries in one commit. Other changes wait for at most one commit.
 const CHUNK: usize = 50_000;
 /// Entries in one request: 100 MB.
 const ENTRIES_MAX: usize = 5_000_000;
-/// Bytes in one request: so many entries of the longest kind.
+/// Bytes in one request: that many entries of the longest form.
 const BYTES_MAX: usize = ENTRIES_MAX * 68;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{ListsRead, ListsWrite};
     vec![
-        route(
-            "GET /lists/{list}",
-            ListsRead,
-            "Entries, page by page, or all of them as text",
-            read,
-        ),
-        route("POST /lists/{list}", ListsWrite, "Add entries, as many as there are", add_many),
-        route(
-            "DELETE /lists/{list}",
-            ListsWrite,
-            "Remove the entries that the body names",
-            remove_many,
-        ),
+        route("GET /lists/{list}", ListsRead, "List entries: a page as JSON, or all as text", read),
+        route("POST /lists/{list}", ListsWrite, "Add entries", add_many),
+        route("DELETE /lists/{list}", ListsWrite, "Remove the entries in the body", remove_many),
         route("PUT /lists/{list}/{hash}", ListsWrite, "Add an entry", put),
         route("DELETE /lists/{list}/{hash}", ListsWrite, "Remove an entry", remove),
     ]
@@ -67,7 +56,7 @@ impl PathSegment for List {
         match text {
             "allow" => Ok(Self::Allow),
             "deny" => Ok(Self::Deny),
-            _ => Err("allow or deny is due".into()),
+            _ => Err("expected `allow` or `deny`".into()),
         }
     }
 
@@ -77,7 +66,7 @@ impl PathSegment for List {
 }
 
 impl List {
-    /// Its image.
+    /// Returns the list in the tracker's memory.
     fn live_list(self, tracker: &Tracker) -> &LiveList {
         match self {
             Self::Allow => tracker.allowed(),
@@ -93,33 +82,33 @@ impl List {
     }
 }
 
-/// Some entries.
+/// A page of entries.
 #[derive(Serialize, ToSchema)]
 struct EntryPage {
-    /// 40 hex digits each.
+    /// Info hashes, 40 hex digits each.
     entries: Vec<String>,
-    /// The next page's cursor; absent: this is the last.
+    /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-    /// How many there are in all.
+    /// The number of all entries.
     total: u64,
 }
 
-/// What a change has come to.
+/// The outcome of a change.
 #[derive(Serialize, ToSchema)]
 struct ListChange {
-    /// Entries that were named.
-    named: u64,
-    /// Entries that were added, or removed.
+    /// Distinct entries in the request.
+    requested: u64,
+    /// Entries that were added or removed.
     changed: u64,
-    /// How many there are now.
+    /// The number of all entries now.
     total: u64,
 }
 
-/// Which page.
+/// Which page to return.
 #[derive(Deserialize, IntoParams)]
 struct EntryPageQuery {
-    /// What the page before gave as `next`.
+    /// The `next` of the previous page.
     #[param(pattern = "^[0-9a-f]{40}$", nullable = false)]
     cursor: Option<String>,
     #[param(minimum = 1, maximum = 10000, nullable = false)]
@@ -143,7 +132,7 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for WantsText {
 
 impl Input for WantsText {}
 
-/// A page in JSON, or all as text.
+/// A page as JSON, or all entries as text.
 enum Entries {
     Page(EntryPage),
     Text(Response),
@@ -161,9 +150,9 @@ impl IntoResponse for Entries {
 impl Output for Entries {
     fn describe(operation: &mut Operation) {
         let page = operation.schema::<EntryPage>();
-        let text = json!({ "type": "string", "description": "All entries, one on a line" });
+        let text = json!({ "type": "string", "description": "All entries, one per line" });
         let content = [("application/json", page), ("text/plain", text)];
-        operation.response(200, "A page; with `Accept: text/plain` everything.", &content);
+        operation.response(200, "A page; with `Accept: text/plain`, all entries.", &content);
     }
 }
 
@@ -173,9 +162,9 @@ async fn read(
     WantsText(wants_text): WantsText,
     Query(query): Query<EntryPageQuery>,
 ) -> Result<Entries, Problem> {
-    let limit = limit(query.limit, 1000, PAGE_MAX)?;
+    let limit = page_limit(query.limit, 1000, PAGE_MAX)?;
     let after = query.cursor.map(|hash| InfoHash::parse(&hash)).transpose();
-    let after = after.map_err(|due| Problem::bad_request(format!("cursor: {due}")))?;
+    let after = after.map_err(|error| Problem::bad_request(format!("cursor: {error}")))?;
     if wants_text {
         return Ok(Entries::Text(export(api, list, after)));
     }
@@ -190,13 +179,13 @@ async fn read(
     }))
 }
 
-/// All entries behind `after`, a page at a time: no look holds up what the writer tidies away.
+/// Streams all entries after `after`, one page per read, so that no read delays the checkpoints of the writer.
 fn export(api: Shared, list: List, after: Option<InfoHash>) -> Response {
     let pages = try_unfold((api, Some(after)), move |(api, after)| async move {
         let Some(after) = after else { return Ok(None) };
         let page = api.records().read(move |db| lists::page(db, list, after, PAGE_MAX)).await;
-        // The client sees a body that ends too soon.
-        let page = page.map_err(|failure| std::io::Error::other(failure.to_string()))?;
+        // The client sees a truncated body.
+        let page = page.map_err(|error| std::io::Error::other(error.to_string()))?;
         let mut text = String::with_capacity(page.len() * 41);
         page.iter().for_each(|hash| text += &format!("{hash}\n"));
         let next = page.last().filter(|_| page.len() == PAGE_MAX as usize).map(|hash| Some(*hash));
@@ -205,32 +194,32 @@ fn export(api: Shared, list: List, after: Option<InfoHash>) -> Response {
     ([(CONTENT_TYPE, "text/plain; charset=utf-8")], Bytes::from_stream(pages)).into_response()
 }
 
-/// The hashes of a body, read as they come.
-struct Hashes(Vec<InfoHash>);
+/// The info hashes of a body, parsed while it arrives.
+struct InfoHashes(Vec<InfoHash>);
 
-impl FromRequest<Shared> for Hashes {
+impl FromRequest<Shared> for InfoHashes {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &Shared) -> Result<Self, Problem> {
         let mut reader = reader(request.headers())?;
         let mut pieces = request.into_body().into_data_stream();
         let mut bytes = 0;
-        let fault = |fault: String| Problem::bad_request(format!("the body: {fault}"));
+        let bad = |reason: String| Problem::bad_request(format!("body: {reason}"));
         loop {
             let piece = pieces.try_next().await;
-            let piece = piece.map_err(|_| fault("the connection broke".into()))?;
+            let piece = piece.map_err(|_| bad("the connection was closed early".into()))?;
             let Some(piece) = piece else { break };
             bytes += piece.len();
-            reader.read(&piece).map_err(fault)?;
+            reader.read(&piece).map_err(bad)?;
             if reader.len() > ENTRIES_MAX || bytes > BYTES_MAX {
                 return Err(Problem::too_large(BYTES_MAX));
             }
         }
-        let mut hashes = reader.end().map_err(fault)?;
+        let mut hashes = reader.end().map_err(bad)?;
         if hashes.is_empty() {
-            return Err(fault("at least one info hash is due".into()));
+            return Err(bad("expected at least one info hash".into()));
         }
-        // Sorted ones are written fastest.
+        // Sorted hashes are inserted fastest.
         hashes.sort_unstable();
         hashes.dedup();
         Ok(Self(hashes))
@@ -245,51 +234,53 @@ fn reader(headers: &HeaderMap) -> Result<Reader, Problem> {
     }
 }
 
-impl Input for Hashes {
+impl Input for InfoHashes {
     fn describe(operation: &mut Operation) {
         let hash = InfoHash::schema();
         let array = json!({ "type": "array", "minItems": 1, "items": hash });
         let text = json!({
             "type": "string",
-            "description": "Info hashes, one on a line; # begins a comment",
+            "description": "Info hashes, one per line; # begins a comment",
             "pattern": "^([0-9a-f]{40}\\n)+$",
         });
         operation.body(&[("application/json", array), ("text/plain", text)]);
     }
 }
 
-/// Adds or removes entries, chunk by chunk. Each chunk is acknowledged, and in force, by itself: who
-/// is told of a failure may do it all again.
+/// Adds or removes entries in chunks. Each chunk is committed and applied by itself; after an error the client
+/// may repeat the whole request.
 async fn edit(
     api: &Shared,
     list: List,
     hashes: Vec<InfoHash>,
     adds: bool,
 ) -> Result<ListChange, Problem> {
-    let named = hashes.len() as u64;
+    let requested = hashes.len() as u64;
     let mut changed = 0;
     for chunk in hashes.chunks(CHUNK) {
-        let (hashes, image, shared) = (chunk.to_vec(), chunk.to_vec(), Arc::clone(api));
+        let (hashes, applied, shared) = (chunk.to_vec(), chunk.to_vec(), Arc::clone(api));
         let change = move |db: &rusqlite::Connection| {
             if adds { lists::insert(db, list, &hashes) } else { lists::remove(db, list, &hashes) }
         };
-        let put = move |_: &usize| {
+        let apply = move |_: &usize| {
             let entries = list.live_list(shared.tracker());
-            let _ = if adds { entries.insert(&image) } else { entries.remove(&image) };
+            let _ = if adds { entries.insert(&applied) } else { entries.remove(&applied) };
         };
-        let made = api.records().change(change, put).await;
-        changed += made.map_err(|failure| {
-            Problem::unavailable(format!("{failure}; {changed} entries were changed before that"))
+        let made = api.records().change(change, apply).await;
+        changed += made.map_err(|error| {
+            Problem::unavailable(format!(
+                "{error}; {changed} entries were changed before the error"
+            ))
         })? as u64;
     }
-    Ok(ListChange { named, changed, total: list.live_list(api.tracker()).len() as u64 })
+    Ok(ListChange { requested, changed, total: list.live_list(api.tracker()).len() as u64 })
 }
 
 async fn add_many(
     State(api): State<Shared>,
     caller: Caller,
     PathParam(list): PathParam<List>,
-    Hashes(hashes): Hashes,
+    InfoHashes(hashes): InfoHashes,
 ) -> Result<Json<ListChange>, Problem> {
     check_room(&api, list, hashes.len())?;
     let outcome = edit(&api, list, hashes, true).await?;
@@ -301,7 +292,7 @@ async fn remove_many(
     State(api): State<Shared>,
     caller: Caller,
     PathParam(list): PathParam<List>,
-    Hashes(hashes): Hashes,
+    InfoHashes(hashes): InfoHashes,
 ) -> Result<Json<ListChange>, Problem> {
     let outcome = edit(&api, list, hashes, false).await?;
     audit(&api, &caller, list, "removed", outcome.changed);
@@ -327,7 +318,7 @@ async fn remove(
     PathParam(hash): PathParam<InfoHash>,
 ) -> Result<NoContent, Problem> {
     if edit(&api, list, vec![hash], false).await?.changed == 0 {
-        return Err(Problem::not_found("the API has not put this hash on the list"));
+        return Err(Problem::not_found(format!("{hash} is not on the list, or only in its file")));
     }
     api.audit(&caller, format_args!("removed {hash} from the {} list", list.label()));
     Ok(NoContent)
@@ -335,7 +326,9 @@ async fn remove(
 
 fn check_room(api: &Api, list: List, more: usize) -> Result<(), Problem> {
     if list.live_list(api.tracker()).len() + more > ACCESS_ENTRIES_MAX {
-        return Err(Problem::conflict(format!("{ACCESS_ENTRIES_MAX} entries are the most")));
+        return Err(Problem::conflict(format!(
+            "the limit of {ACCESS_ENTRIES_MAX} entries is reached: remove some first"
+        )));
     }
     Ok(())
 }

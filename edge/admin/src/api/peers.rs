@@ -1,4 +1,4 @@
-//! `/peers`, `/clients`: who is where, and with what.
+//! `/peers`, `/clients`: peers by address, and client software.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,23 +18,23 @@ use super::input::{Json, Query};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
+use super::state::{Api, Shared};
 use super::torrents::Peer;
-use super::{Api, Shared};
 use crate::clients::name;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{PeersRead, PeersWrite, StatsRead};
     vec![
-        route("GET /peers", PeersRead, "The peers at an address, with their torrents", find),
-        route("DELETE /peers", PeersWrite, "Remove the peers at an address", remove),
-        route("GET /clients", StatsRead, "Which software announces, sampled", clients),
+        route("GET /peers", PeersRead, "List the peers of an address with their torrents", find),
+        route("DELETE /peers", PeersWrite, "Remove the peers of an address", remove),
+        route("GET /clients", StatsRead, "Sample which client software announces", clients),
     ]
 }
 
-/// Where to look.
+/// The address of the peers.
 #[derive(Deserialize)]
 struct AddressQuery {
-    /// An address, without a port.
+    /// An IP address without a port.
     address: String,
 }
 
@@ -44,7 +44,7 @@ impl IntoParams for AddressQuery {
             .name("address")
             .parameter_in(place().unwrap_or_default())
             .required(Required::True)
-            .description(Some("An address, without a port."))
+            .description(Some("An IP address without a port."))
             .schema(Some(address_schema()));
         vec![address.build()]
     }
@@ -58,24 +58,24 @@ struct TorrentPeer {
     peer: Peer,
 }
 
-/// Peers at an address.
+/// Peers of an address.
 #[derive(Serialize, ToSchema)]
 struct Peers {
     /// At most 1000.
     peers: Vec<TorrentPeer>,
 }
 
-/// What was removed.
+/// The number of removed peers.
 #[derive(Serialize, ToSchema)]
 struct RemovedPeers {
     removed: u64,
 }
 
-/// Client software among the latest samples: one announce of 64.
+/// Client software among the latest samples; one of 64 announces is sampled.
 #[derive(Serialize, ToSchema)]
 struct ClientSoftware {
     clients: Vec<Client>,
-    /// Samples whose peer ids say nothing.
+    /// Samples with unrecognised peer ids.
     others: u64,
 }
 
@@ -83,34 +83,34 @@ struct ClientSoftware {
 struct Client {
     /// The first 8 bytes of peer ids.
     prefix: String,
-    /// Absent: not known.
+    /// The software; absent: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// As peer ids have it.
+    /// The version characters of the peer id.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
     samples: u64,
 }
 
 fn address(text: &str) -> Result<IpAddr, Problem> {
-    text.parse().map_err(|_| Problem::bad_request("address: an IP address is due"))
+    text.parse().map_err(|_| Problem::bad_request("address: expected an IP address"))
 }
 
-/// Walks over all peers, where nobody waits for it.
+/// Runs a walk over all peers on a blocking thread.
 async fn walk<T: Send + 'static>(
     api: &Shared,
     walk: impl FnOnce(&Api) -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let shared = Arc::clone(api);
     let walked = tokio::task::spawn_blocking(move || walk(&shared)).await;
-    walked.map_err(|_| Problem::unavailable("the tracker is stopping"))
+    walked.map_err(|_| Problem::unavailable("the tracker is shutting down"))
 }
 
 async fn find(
     State(api): State<Shared>,
-    Query(place): Query<AddressQuery>,
+    Query(query): Query<AddressQuery>,
 ) -> Result<Json<Peers>, Problem> {
-    let ip = address(&place.address)?;
+    let ip = address(&query.address)?;
     let found =
         walk(&api, move |api| api.tracker().peers_at(api.tick(), ip, LOOK_PEERS_MAX)).await?;
     let found = found
@@ -122,21 +122,21 @@ async fn find(
 async fn remove(
     State(api): State<Shared>,
     caller: Caller,
-    Query(place): Query<AddressQuery>,
+    Query(query): Query<AddressQuery>,
 ) -> Result<Json<RemovedPeers>, Problem> {
-    let ip = address(&place.address)?;
+    let ip = address(&query.address)?;
     let removed = walk(&api, move |api| api.tracker().remove_peers_at(api.tick(), ip)).await?;
-    api.audit(&caller, format_args!("removed {removed} peers at {ip}"));
+    api.audit(&caller, format_args!("removed {removed} peers of {ip}"));
     Ok(Json(RemovedPeers { removed }))
 }
 
 async fn clients(State(api): State<Shared>) -> Result<Json<ClientSoftware>, Problem> {
     let mut all = Clients::default();
-    for (_, counters) in api.deps.sources.registry.read() {
+    for (_, counters) in api.sources().registry.read() {
         all.add(&counters.clients);
     }
     let (known, others) = all.counts();
-    // By prefix, in a fixed order.
+    // Sorted by prefix first, so that the order of equal counts is fixed.
     let known: BTreeMap<_, _> = known.iter().copied().collect();
     let client = |(prefix, samples): ([u8; 8], u32)| {
         let (name, version) = name(&prefix).unzip();

@@ -1,108 +1,115 @@
-//! What is said of requests that fail: problem documents (RFC 9457).
+//! Error responses: problem documents (RFC 9457).
 
 use std::borrow::Cow;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
+use crate::json::json_text;
 use crate::records::RecordsError;
 
-/// Why a request was not carried out.
+/// Why a request failed.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
-    /// What kind of problem: a name that stays the same.
+    /// Identifies the kind of problem; stable.
     #[serde(rename = "type")]
     #[schema(example = "urn:tidegate:problem:not-found")]
     kind: String,
-    /// The kind in words.
+    /// The reason phrase of the HTTP status.
     title: Cow<'static, str>,
-    /// The HTTP status, once more.
-    #[schema(minimum = 400, maximum = 599)]
-    status: u16,
-    /// What is wrong with this request.
+    /// The HTTP status.
+    #[serde(serialize_with = "as_number")]
+    #[schema(value_type = u16, minimum = 400, maximum = 599)]
+    pub(super) status: StatusCode,
+    /// What is wrong with this request, and what to do.
     detail: String,
     #[serde(skip)]
     retry_s: Option<u32>,
 }
 
 impl Problem {
-    fn new(status: StatusCode, kind: &str, title: &'static str, detail: impl Into<String>) -> Self {
+    fn new(status: StatusCode, kind: &str, detail: impl Into<String>) -> Self {
         let kind = format!("urn:tidegate:problem:{kind}");
-        let (title, detail) = (title.into(), detail.into());
-        Self { kind, title, status: status.as_u16(), detail, retry_s: None }
+        let title = status.canonical_reason().unwrap_or("Error");
+        Self { kind, title: title.into(), status, detail: detail.into(), retry_s: None }
     }
 
-    /// What was sent is not what is due.
+    /// 400: a part of the request is malformed or out of range.
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "bad-request", "The request makes no sense", detail)
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
     }
 
-    /// It may be what is due, but not here and now.
+    /// 409: the request contradicts the present state, such as a full list or a name in use.
     pub(crate) fn conflict(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, "conflict", "This contradicts what is there", detail)
+        Self::new(StatusCode::CONFLICT, "conflict", detail)
     }
 
-    /// There is no such thing.
+    /// 409: the new configuration is invalid; each sentence names a mistake.
+    pub(crate) fn invalid_settings(sentences: &[String]) -> Self {
+        Self::new(StatusCode::CONFLICT, "configuration", sentences.join("; "))
+    }
+
+    /// 404.
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not-found", "There is no such thing", detail)
+        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
-    /// Another method is due.
-    pub(crate) fn method() -> Self {
-        let detail = "this path takes other methods, which the header Allow names";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", "The path has no such method", detail)
+    /// 405.
+    pub(crate) fn method_not_allowed() -> Self {
+        let detail =
+            "this path does not support the method; the Allow header lists those it supports";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", detail)
     }
 
-    /// More was sent than is taken.
+    /// 413: the body is larger than `bytes_max`.
     pub(crate) fn too_large(bytes_max: usize) -> Self {
-        let detail = format!("{bytes_max} bytes are the most");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large", detail)
+        let detail = format!("body: expected at most {bytes_max} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
     }
 
-    /// It is of a type that is not taken.
-    pub(crate) fn media_type(due: &str) -> Self {
-        let detail = format!("the body must be {due}");
-        let title = "The body is of a type that is not taken";
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", title, detail)
+    /// 415: the body has another type than the `expected` ones.
+    pub(crate) fn media_type(expected: &str) -> Self {
+        let detail = format!("Content-Type: expected {expected}");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", detail)
     }
 
-    /// Nobody has said who asks, or somebody who is not known.
+    /// 401: no token, or an invalid one.
     pub(crate) fn unauthorized(detail: &str) -> Self {
-        let title = "A valid token is due";
-        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", title, detail)
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
     }
 
-    /// Whoever asks may not.
+    /// 403: the client may not do this.
     pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "forbidden", "This is not allowed", detail)
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
 
-    /// Too much was asked.
+    /// 429: a limit was exceeded; the client may retry after `retry_s` seconds.
     pub(crate) fn too_many(detail: impl Into<String>, retry_s: u32) -> Self {
-        let title = "Too many requests";
-        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", title, detail);
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", detail);
         Self { retry_s: Some(retry_s), ..problem }
     }
 
-    /// It would be right, but cannot be done at the moment.
+    /// 429: all streams of this kind are in use.
+    pub(crate) fn too_many_streams(streams_max: usize) -> Self {
+        Self::too_many(format!("all {streams_max} streams are in use: retry later"), 10)
+    }
+
+    /// 503: the request cannot be carried out now; the client may retry after a second.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
-        let title = "This cannot be done at the moment";
-        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", title, detail);
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail);
         Self { retry_s: Some(1), ..problem }
     }
 
-    /// A setting does not fit; each sentence says which, and why.
-    pub(crate) fn settings(sentences: &[String]) -> Self {
-        let title = "The configuration would not be good";
-        Self::new(StatusCode::CONFLICT, "configuration", title, sentences.join("; "))
+    /// 503: a secret cannot be generated.
+    pub(crate) fn no_random() -> Self {
+        Self::unavailable("the system returns no random numbers")
     }
+}
 
-    /// The number of the answer.
-    pub(crate) fn status(&self) -> StatusCode {
-        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-    }
+fn as_number<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
 }
 
 impl From<RecordsError> for Problem {
@@ -116,17 +123,15 @@ impl From<RecordsError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        // A structure of texts and numbers always has a form in JSON.
-        let body = serde_json::to_vec(&self).unwrap_or_default();
-        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (self.status(), kind, body).into_response();
+        let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
+        let mut response = (self.status, content_type, json_text(&self)).into_response();
         let headers = response.headers_mut();
         if let Some(retry_s) = self.retry_s {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_s));
         }
-        if self.status == StatusCode::UNAUTHORIZED.as_u16() {
-            let due = HeaderValue::from_static("Bearer realm=\"tidegate\"");
-            headers.insert(header::WWW_AUTHENTICATE, due);
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Bearer realm=\"tidegate\"");
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
         }
         response
     }

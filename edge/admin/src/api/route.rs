@@ -1,29 +1,29 @@
-//! One operation of the API: where it is, who may, what it does, and what the document says of it.
+//! A route of the API: method and path, scope, summary, handler and description.
 
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
-use super::Shared;
-use super::describe::{DescribeHandler, Operation};
+use super::operation::{DescribeHandler, Operation};
 use super::scope::Scope;
+use super::state::Shared;
 
-/// A handler in its place.
+/// A route.
 pub(super) struct Route {
     pub(super) method: Method,
-    /// Below the prefix, with `{names}` for what varies.
+    /// The path below the prefix, with `{names}` of parameters.
     pub(super) path: &'static str,
-    /// What a token must allow; `None` is for everybody.
+    /// The scope that a token needs; `None` = no token needed.
     pub(super) scope: Option<Scope>,
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub(super) summary: &'static str,
     pub(super) handler: MethodRouter<Shared>,
     pub(super) operation: Operation,
 }
 
-/// A handler for requests of `place`, as `GET /stats`.
+/// Builds a route from its method and path, as in `GET /stats`.
 pub(super) fn route<H, T, D>(
-    place: &'static str,
+    method_and_path: &'static str,
     scope: impl Into<Option<Scope>>,
     summary: &'static str,
     handler: H,
@@ -32,7 +32,9 @@ where
     H: Handler<T, Shared> + DescribeHandler<D>,
     T: 'static,
 {
-    let (method, path) = place.split_once(' ').unwrap_or_default();
+    let parts = method_and_path.split_once(' ');
+    debug_assert!(parts.is_some(), "{method_and_path}: expected a method and a path");
+    let (method, path) = parts.unwrap_or(("", method_and_path));
     let (method, filter) = match method {
         "GET" => (Method::GET, MethodFilter::GET),
         "POST" => (Method::POST, MethodFilter::POST),
@@ -46,12 +48,12 @@ where
 }
 
 impl Route {
-    /// What it belongs to: the first part of its path.
+    /// Returns the tag of the operation: the first segment of its path.
     pub(super) fn tag(&self) -> &'static str {
-        self.path.split('/').nth(1).unwrap_or_default()
+        self.path.split('/').nth(1).unwrap_or(self.path)
     }
 
-    /// A name that programs made from the document can use, as `get_torrents_by_hash`.
+    /// Returns the operation id, as `get_torrents_by_hash`, which generated clients use as a name.
     pub(super) fn name(&self) -> String {
         let parts = self.path.split('/').filter(|part| !part.is_empty()).map(|part| {
             match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {

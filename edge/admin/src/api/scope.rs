@@ -1,14 +1,14 @@
-//! What a token may do.
+//! Scopes: what a token permits.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One thing that tokens may or may not do.
+/// A permission of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) enum Scope {
-    /// Everything, and what is added later.
+    /// Everything, including scopes of later versions.
     #[serde(rename = "*")]
     All,
     #[serde(rename = "stats:read")]
@@ -48,7 +48,7 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    /// How many there are.
+    /// The number of scopes.
     pub(super) const COUNT: usize = Self::LABELS.len();
 
     const LABELS: [(Self, &'static str); 18] = [
@@ -72,7 +72,7 @@ impl Scope {
         (Self::EventsRead, "events:read"),
     ];
 
-    /// Its name, in requests and records.
+    /// Returns its name in requests and records.
     pub(crate) fn label(self) -> &'static str {
         Self::LABELS.iter().find(|(scope, _)| *scope == self).map_or("", |(_, label)| label)
     }
@@ -82,7 +82,7 @@ impl Scope {
     }
 }
 
-/// Several scopes.
+/// A set of scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scopes(u32);
 
@@ -90,29 +90,30 @@ impl Scopes {
     /// Everything.
     pub(crate) const ALL: Self = Self(1);
 
-    /// Those of a list.
+    /// Collects scopes.
     pub(crate) fn of(scopes: &[Scope]) -> Self {
         Self(scopes.iter().fold(0, |bits, scope| bits | scope.bit()))
     }
 
-    /// Reads the records' form. Names that are not known, as of a later version, allow nothing.
+    /// Parses the form in the records: names separated by spaces. Unknown names, as of a later version, permit
+    /// nothing.
     pub(crate) fn parse(text: &str) -> Self {
         let known =
             Scope::LABELS.iter().filter(|(_, label)| text.split(' ').any(|one| one == *label));
         Self(known.fold(0, |bits, (scope, _)| bits | scope.bit()))
     }
 
-    /// Whether this is allowed.
+    /// Returns whether `scope` is permitted.
     pub(crate) fn allow(self, scope: Scope) -> bool {
         self.0 & (Scope::All.bit() | scope.bit()) != 0
     }
 
-    /// Whether everything that `other` allows is allowed here, too.
+    /// Returns whether everything that `other` permits is permitted.
     pub(crate) fn cover(self, other: Self) -> bool {
         self.0 & Scope::All.bit() != 0 || other.0 & !self.0 == 0
     }
 
-    /// All of them, each by itself.
+    /// Returns the scopes.
     pub(crate) fn list(self) -> Vec<Scope> {
         let all = Scope::LABELS.iter().map(|(scope, _)| *scope);
         all.filter(|scope| self.0 & scope.bit() != 0).collect()
@@ -120,7 +121,7 @@ impl Scopes {
 }
 
 impl fmt::Display for Scopes {
-    /// The records' form.
+    /// Writes the form in the records.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let labels: Vec<_> = self.list().into_iter().map(Scope::label).collect();
         f.write_str(&labels.join(" "))
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_the_same_everywhere() {
+    fn labels_agree_with_json_and_bits() {
         for (at, (scope, label)) in Scope::LABELS.into_iter().enumerate() {
             assert_eq!(scope as usize, at);
             assert_eq!(serde_json::to_value(scope).unwrap(), label);
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_not_allowed() {
+    fn permits_only_the_scopes_of_the_set() {
         let some = Scopes::parse("keys:read bans:write unknown:read");
         assert_eq!(some.to_string(), "keys:read bans:write");
         assert!(some.allow(Scope::KeysRead) && !some.allow(Scope::KeysWrite));

@@ -1,10 +1,9 @@
-//! Sessions of the dashboard: a browser that has shown a token gets a cookie, and with it the token's
-//! rights.
+//! Sessions of the dashboard: a browser that signs in with a token gets a cookie with the token's permissions.
 //!
-//! The cookie is of no use to scripts (`HttpOnly`) nor to pages of other sites (`SameSite=Strict`). What
-//! changes something must also bear a header that only a script of the same origin can set, and the
-//! origin of the dashboard itself: a cookie alone changes nothing. The API knows no cookies: a session's
-//! token is put in the place of the header that is not there.
+//! Scripts cannot read the cookie (`HttpOnly`), and pages of other sites cannot send it (`SameSite=Strict`).
+//! A request that changes something also needs a header that only a script of the same origin can set, and
+//! the dashboard's own `Origin`: the cookie alone changes nothing. The API itself knows no cookies: a
+//! middleware sets the `Authorization` header from the session.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -19,32 +18,33 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde::{Deserialize, Serialize};
 
-use super::Shared;
-use super::auth::{From, fingerprint, random_text};
+use super::auth::{fingerprint, random_text};
 use super::input::{Body, Json};
 use super::problem::Problem;
 use super::scope::Scope;
+use super::state::Shared;
+use crate::listener::ClientAddr;
 
-/// The name of the cookie.
+/// The cookie.
 const NAME: &str = "tidegate_session";
-/// The header that a page of another origin cannot set without being asked whether it may.
+/// A header that a page of another origin cannot set without a CORS preflight.
 const HEADER: &str = "x-tidegate";
-/// Random characters of a session: 190 bits.
+/// Random characters of a session id: 190 bits.
 const LEN: usize = 32;
-/// How long a session lasts.
+/// Lifetime of a session.
 const LIFETIME: Duration = Duration::from_secs(12 * 3600);
-/// Sessions at a time; of more the oldest ends.
+/// Concurrent sessions. A further one ends the oldest.
 const SESSIONS_MAX: usize = 100;
 
-/// The sessions of this process: a restart ends them.
+/// The open sessions. They end with the process.
 #[derive(Default)]
 pub(crate) struct Sessions(Mutex<Vec<Session>>);
 
 struct Session {
-    /// Of what the cookie holds.
+    /// The fingerprint of the session id in the cookie.
     digest: [u8; 32],
     token: String,
-    until: Instant,
+    expires: Instant,
 }
 
 impl Sessions {
@@ -52,23 +52,23 @@ impl Sessions {
         let session = Session {
             digest: fingerprint(id),
             token: token.into(),
-            until: Instant::now() + LIFETIME,
+            expires: Instant::now() + LIFETIME,
         };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|session| session.until > Instant::now());
+        all.retain(|session| session.expires > Instant::now());
         if all.len() >= SESSIONS_MAX {
             all.remove(0);
         }
         all.push(session);
     }
 
-    /// The token of a session.
+    /// Returns the token of a session.
     fn token(&self, id: &str) -> Option<String> {
-        // Digests tell nothing by the time that comparing them takes.
+        // Comparing digests leaks nothing through timing.
         let digest = fingerprint(id);
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let session = all.iter().find(|session| session.digest == digest);
-        session.filter(|session| session.until > Instant::now()).map(|found| found.token.clone())
+        session.filter(|session| session.expires > Instant::now()).map(|found| found.token.clone())
     }
 
     fn close(&self, id: &str) {
@@ -78,7 +78,7 @@ impl Sessions {
     }
 }
 
-/// `/session`: POST opens one, GET says whose it is, DELETE closes it.
+/// `/session`: POST signs in, GET returns the session, DELETE signs out.
 pub(super) fn router() -> Router<Shared> {
     Router::new().route("/session", post(open).get(show).delete(close))
 }
@@ -89,7 +89,7 @@ struct Login {
     token: String,
 }
 
-/// Whose session it is.
+/// The token of a session.
 #[derive(Serialize)]
 struct SessionInfo {
     name: String,
@@ -98,16 +98,15 @@ struct SessionInfo {
 
 async fn open(
     State(api): State<Shared>,
-    ConnectInfo(From(from)): ConnectInfo<From>,
+    ConnectInfo(ClientAddr(client)): ConnectInfo<ClientAddr>,
     headers: HeaderMap,
     Body(Login { token }): Body<Login>,
 ) -> Result<Response, Problem> {
     if !is_same_origin(&headers) {
         return Err(cross_origin());
     }
-    let session_info = session_info(&api, format!("Bearer {token}").as_bytes(), from.ip())?;
-    let id =
-        random_text(LEN).map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
+    let session_info = session_info(&api, format!("Bearer {token}").as_bytes(), client.ip())?;
+    let id = random_text(LEN).map_err(|_| Problem::no_random())?;
     api.sessions.open(&id, &token);
     let secure = if is_over_tls(&headers) { "; Secure" } else { "" };
     let age_s = LIFETIME.as_secs();
@@ -117,33 +116,33 @@ async fn open(
 
 async fn show(
     State(api): State<Shared>,
-    ConnectInfo(From(from)): ConnectInfo<From>,
+    ConnectInfo(ClientAddr(client)): ConnectInfo<ClientAddr>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    // Whoever has not signed in yet has done nothing wrong.
+    // Not an error: the dashboard asks before it shows the form.
     let Some(token) = headers.get(AUTHORIZATION) else {
         return Ok(StatusCode::NO_CONTENT.into_response());
     };
-    let mut response = Json(session_info(&api, token.as_bytes(), from.ip())?).into_response();
+    let mut response = Json(session_info(&api, token.as_bytes(), client.ip())?).into_response();
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
 async fn close(State(api): State<Shared>, headers: HeaderMap) -> Response {
     cookie(&headers).into_iter().for_each(|id| api.sessions.close(id));
-    let gone = format!("{NAME}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
-    with_cookie(StatusCode::NO_CONTENT.into_response(), &gone)
+    let expired = format!("{NAME}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
+    with_cookie(StatusCode::NO_CONTENT.into_response(), &expired)
 }
 
-fn session_info(api: &Shared, header: &[u8], from: IpAddr) -> Result<SessionInfo, Problem> {
-    let caller = api.authenticator.identify(Some(header), from, api.now());
-    let caller = caller.map_err(|refused| refused.problem(Scope::All))?;
+fn session_info(api: &Shared, header: &[u8], client: IpAddr) -> Result<SessionInfo, Problem> {
+    let caller = api.authenticator().authenticate(Some(header), client, api.now());
+    let caller = caller.map_err(|error| error.problem(Scope::All))?;
     Ok(SessionInfo { name: caller.name, scopes: caller.scopes.list() })
 }
 
 fn with_cookie(mut response: Response, cookie: &str) -> Response {
     let headers = response.headers_mut();
-    // Letters, digits and the punctuation of cookies: always a header's value.
+    // Letters, digits and the punctuation of cookies are valid in headers.
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
         headers.insert(SET_COOKIE, cookie);
     }
@@ -151,7 +150,7 @@ fn with_cookie(mut response: Response, cookie: &str) -> Response {
     response
 }
 
-/// Goes before everything: puts the token of a session where a token is looked for.
+/// Middleware: sets the `Authorization` header of a request that has a session cookie and no token.
 pub(super) async fn apply_session(
     State(api): State<Shared>,
     mut request: Request,
@@ -174,18 +173,18 @@ pub(super) async fn apply_session(
 
 fn cross_origin() -> Problem {
     Problem::forbidden(
-        "this is for pages of the dashboard itself: X-Tidegate: 1, and its own Origin",
+        "a session may only be used by the dashboard: expected `X-Tidegate: 1` and its own `Origin`",
     )
 }
 
-/// The session that a browser sends.
+/// Returns the session id in the cookies.
 fn cookie(headers: &HeaderMap) -> Option<&str> {
     let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = all.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
     pairs.find(|(name, _)| name.trim() == NAME).map(|(_, id)| id.trim())
 }
 
-/// Whether a script of the page that was served here has sent it.
+/// Returns whether a script of a page that was served here sent the request.
 fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let origin = text(ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
@@ -193,7 +192,7 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
     text(HEADER) == Some("1") && host.is_some() && origin.map(|(_, host)| host) == host
 }
 
-/// Whether the page came over TLS: browsers say so of themselves, whatever is in between.
+/// Returns whether the page was loaded over TLS. The `Origin` tells even behind a proxy.
 fn is_over_tls(headers: &HeaderMap) -> bool {
     headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_end_and_are_bounded() {
+    fn sessions_expire_and_are_limited() {
         let sessions = Sessions::default();
         sessions.open("one", "tg_1");
         assert_eq!(sessions.token("one").as_deref(), Some("tg_1"));
@@ -216,12 +215,12 @@ mod tests {
         assert_eq!(sessions.token("one"), None);
         (0..=SESSIONS_MAX).for_each(|number| sessions.open(&number.to_string(), "tg_2"));
         assert!(sessions.token("0").is_none() && sessions.token("1").is_some());
-        sessions.0.lock().unwrap()[0].until = Instant::now();
+        sessions.0.lock().unwrap()[0].expires = Instant::now();
         assert_eq!(sessions.token("1"), None);
     }
 
     #[test]
-    fn the_cookie_is_found_among_others() {
+    fn finds_the_cookie_among_others() {
         let found = |line| cookie(&headers(&[("cookie", line)])).map(String::from);
         assert_eq!(found("a=b; tidegate_session=xyz; c=d").as_deref(), Some("xyz"));
         assert_eq!(found("xtidegate_session=xyz"), None);
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sites_pages_are_no_own_ones() {
+    fn recognises_requests_of_other_sites() {
         let own = [("host", "t:1"), ("origin", "http://t:1"), ("x-tidegate", "1")];
         assert!(is_same_origin(&headers(&own)));
         for at in 0..own.len() {

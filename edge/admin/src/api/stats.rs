@@ -1,4 +1,4 @@
-//! `/stats`, `/listeners`, `/health`: how it goes.
+//! `/stats`, `/listeners`, `/health`: statistics and health.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -14,28 +14,28 @@ use tracker::{ListenerPolicyId, RequestKind};
 use types::Refusal;
 use utoipa::ToSchema;
 
-use super::Shared;
-use super::describe::{Operation, Output};
 use super::input::Json;
+use super::operation::{Operation, Output};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
+use super::state::Shared;
 use crate::records::RecordsHealth;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        route("GET /stats", Scope::StatsRead, "Swarms, traffic, memory, records, process", stats),
         route(
-            "GET /listeners",
+            "GET /stats",
             Scope::StatsRead,
-            "What listens where, and what it has done",
-            listeners,
+            "Show statistics of swarms, traffic, memory, records and process",
+            stats,
         ),
-        route("GET /health", None, "Whether it serves", health),
+        route("GET /listeners", Scope::StatsRead, "List listeners with their traffic", listeners),
+        route("GET /health", None, "Check health", health),
     ]
 }
 
-/// How it goes, in figures. Those that are no gauges only grow, until the process ends.
+/// Statistics of the tracker. Counters count from the start of the process.
 #[derive(Serialize, ToSchema)]
 struct Stats {
     version: String,
@@ -49,18 +49,18 @@ struct Stats {
     partial_seeds: u64,
     /// Downloads completed.
     downloads: u64,
-    /// PeerCounts that aged out.
+    /// Peers removed because they stopped announcing.
     expired_peers: u64,
     memory: Memory,
-    /// What was asked and answered, by protocol.
+    /// Traffic by protocol.
     traffic: BTreeMap<String, Traffic>,
     records: Records,
     process: Process,
-    /// Events told.
+    /// Events published.
     events: u64,
 }
 
-/// PeerCounts known now.
+/// Known peers.
 #[derive(Serialize, ToSchema)]
 struct PeerCounts {
     v4: RoleTotals,
@@ -80,18 +80,18 @@ struct RoleTotals {
 struct Memory {
     used: u64,
     reserved: u64,
-    /// New peers that were not stored because there was none left.
+    /// New peers that were not stored because the memory budget was used up.
     refused: u64,
 }
 
-/// What was asked of listeners, and what came of it.
+/// Traffic of listeners.
 #[derive(Default, Serialize, ToSchema)]
 struct Traffic {
     requests: BTreeMap<String, u64>,
     responses: BTreeMap<String, u64>,
-    /// By what clients were told; reasons that never were are absent.
+    /// Refused requests by reason; reasons without any are absent.
     refusals: BTreeMap<String, u64>,
-    /// By reason; those that never were are absent.
+    /// Dropped datagrams and closed connections by reason; reasons without any are absent.
     drops: BTreeMap<String, u64>,
     bytes_in: u64,
     bytes_out: u64,
@@ -99,28 +99,28 @@ struct Traffic {
     connections_open: u64,
 }
 
-/// How the records are.
+/// State of the records.
 #[derive(Serialize, ToSchema)]
 struct Records {
-    /// Whether they outlive the process: `[state] dir` is set.
+    /// Whether they survive a restart: `[state] dir` is set.
     durable: bool,
     /// Transactions committed.
     commits: u64,
     /// Changes acknowledged.
     changes: u64,
-    /// Changes that wait.
+    /// Changes queued for the writer.
     changes_pending: u64,
     /// Counts written.
     counts_written: u64,
     /// Counts that could not be written yet.
     counts_pending: u64,
-    /// For how long, seconds.
+    /// Age of the oldest count that could not be written, seconds.
     lag_s: u64,
-    /// Failures, by kind.
+    /// Failures by reason.
     failures: BTreeMap<String, u64>,
 }
 
-/// What the process has used.
+/// Resources that the process has used.
 #[derive(Serialize, ToSchema)]
 struct Process {
     cpu_s: f64,
@@ -128,14 +128,14 @@ struct Process {
     open_fds: u64,
 }
 
-/// What listens somewhere.
+/// A listener.
 #[derive(Serialize, ToSchema)]
 struct Listener {
     /// udp, http, https, ws or wss.
     protocol: String,
     /// Address and port.
     address: String,
-    /// Which torrents are served there: open, allow, deny or both.
+    /// Access mode: open, allow, deny or both.
     mode: String,
     traffic: Traffic,
 }
@@ -147,7 +147,7 @@ struct Listeners {
 }
 
 async fn stats(State(api): State<Shared>) -> Result<Json<Stats>, Problem> {
-    let sources = &api.deps.sources;
+    let sources = api.sources();
     let totals = sources.tracker.totals();
     let process = (sources.process)();
     let mut traffic: BTreeMap<String, Traffic> = BTreeMap::new();
@@ -179,7 +179,7 @@ async fn stats(State(api): State<Shared>) -> Result<Json<Stats>, Problem> {
             resident_bytes: process.resident_bytes,
             open_fds: process.open_fds,
         },
-        events: api.hub.published(),
+        events: api.hub().published(),
     }))
 }
 
@@ -228,7 +228,7 @@ impl Traffic {
 }
 
 async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem> {
-    let sources = &api.deps.sources;
+    let sources = api.sources();
     let listener_policies = sources.tracker.listener_policies().load();
     let mode = |ListenerPolicyId(listener_policy)| match listener_policies
         .get(usize::from(listener_policy))
@@ -252,23 +252,23 @@ async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem
     Ok(Json(Listeners { listeners: sources.registry.read().into_iter().map(listener).collect() }))
 }
 
-/// Whether it serves.
+/// Health of the tracker.
 #[derive(Serialize, ToSchema)]
 struct Health {
-    /// Every listener serves.
+    /// Whether every listener serves.
     ready: bool,
-    /// The records answer.
+    /// Whether a read of the records succeeds within a second.
     records: bool,
 }
 
-/// 200 if all is well, 503 if not.
+/// Status 200 if healthy, 503 if not.
 struct HealthResponse(Health);
 
 impl IntoResponse for HealthResponse {
     fn into_response(self) -> Response {
-        let is_well = self.0.ready && self.0.records;
+        let is_healthy = self.0.ready && self.0.records;
         let mut response = Json(self.0).into_response();
-        if !is_well {
+        if !is_healthy {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         }
         response
@@ -278,15 +278,15 @@ impl IntoResponse for HealthResponse {
 impl Output for HealthResponse {
     fn describe(operation: &mut Operation) {
         let schema = operation.schema::<Health>();
-        operation.response(200, "All is well.", &[("application/json", schema.clone())]);
-        operation.response(503, "Something is not.", &[("application/json", schema)]);
+        operation.response(200, "Healthy.", &[("application/json", schema.clone())]);
+        operation.response(503, "Unhealthy.", &[("application/json", schema)]);
     }
 }
 
 async fn health(State(api): State<Shared>) -> Result<HealthResponse, Problem> {
-    let ready = api.deps.sources.status.ready.load(Ordering::Relaxed);
+    let ready = api.sources().status.ready.load(Ordering::Relaxed);
     let begun = Instant::now();
-    let looked = api.records().read(|db| db.query_row("SELECT 1", [], |_| Ok(()))).await;
-    let records = looked.is_ok() && begun.elapsed().as_secs() < 1;
+    let read = api.records().read(|db| db.query_row("SELECT 1", [], |_| Ok(()))).await;
+    let records = read.is_ok() && begun.elapsed().as_secs() < 1;
     Ok(HealthResponse(Health { ready, records }))
 }

@@ -1,4 +1,4 @@
-//! `/sources`: the course of the figures, and how it goes on (server-sent events).
+//! `/stats/stream`: recent statistics and live updates (server-sent events).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::Shared;
-use super::describe::{Operation, Output};
+use super::operation::{Operation, Output};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
+use super::state::Shared;
 use crate::recorder::StatsMessage;
 
-/// Streams at once: half of the connections that the admin listener has.
+/// Concurrent streams: half of the connections of the admin listeners.
 const STREAMS_MAX: usize = 32;
-/// How long a stream is silent at most: a sample is told each second.
+/// Interval of keep-alive comments. Samples come each second anyway.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 static STREAM_PERMITS: Semaphore = Semaphore::const_new(STREAMS_MAX);
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route(
-        "GET /figures",
+        "GET /stats/stream",
         Scope::StatsRead,
-        "The course of the figures, as it goes on",
+        "Stream statistics: recent history, then live samples",
         listen,
     )]
 }
 
-/// A stream of figures.
+/// A stream of statistics.
 struct StatsStream(Response);
 
 impl IntoResponse for StatsStream {
@@ -48,38 +48,37 @@ impl Output for StatsStream {
     fn describe(operation: &mut Operation) {
         let text = json!({
             "type": "string",
-            "description": "Events `history` (the names of the figures, ten minutes of seconds and a \
-                day of minutes) and `tables`, then `sample` each second and `tables` every five, with \
-                data in JSON.",
+            "description": "First the events `history` (field names, one sample per second of the last ten \
+                minutes, one per minute of the last day) and `details`; then `sample` each second and \
+                `details` every five seconds. Data is JSON.",
         });
         operation.response(
             200,
-            "Figures, until the client leaves.",
+            "Statistics, until the client disconnects.",
             &[("text/event-stream", text)],
         );
     }
 }
 
-fn line(told: &StatsMessage) -> Result<Line, Infallible> {
-    Ok(Line::default().event(told.name).data(&told.data))
+fn line(message: &StatsMessage) -> Result<Line, Infallible> {
+    Ok(Line::default().event(message.name).data(&message.data))
 }
 
 async fn listen(State(api): State<Shared>) -> Result<StatsStream, Problem> {
-    // It is given back with the stream.
-    let permit = STREAM_PERMITS
-        .try_acquire()
-        .map_err(|_| Problem::too_many(format!("{STREAMS_MAX} streams are the most"), 10))?;
-    let (history, receiver) = api.recorder.listen();
-    let first = iter(history.into_iter().map(|told| line(&told)));
+    // Held until the stream is dropped.
+    let permit =
+        STREAM_PERMITS.try_acquire().map_err(|_| Problem::too_many_streams(STREAMS_MAX))?;
+    let (history, receiver) = api.recorder.subscribe();
+    let first = iter(history.into_iter().map(|message| line(&message)));
     let rest = unfold((receiver, permit), |(mut receiver, permit)| async move {
         loop {
-            let told: Arc<StatsMessage> = match receiver.recv().await {
-                Ok(told) => told,
-                // The next sample tells how it is.
+            let message: Arc<StatsMessage> = match receiver.recv().await {
+                Ok(message) => message,
+                // Missed samples are not repeated: the next one is current.
                 Err(RecvError::Lagged(_)) => continue,
                 Err(RecvError::Closed) => return None,
             };
-            return Some((line(&told), (receiver, permit)));
+            return Some((line(&message), (receiver, permit)));
         }
     });
     let lines = first.chain(rest);

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::*;
 
-/// What the document was when somebody looked at it last. `TIDEGATE_WRITE_OPENAPI=1` writes it anew.
+/// The document as it was reviewed last. `TIDEGATE_WRITE_OPENAPI=1` writes it anew.
 const GOLDEN: &str = "src/api/openapi.json";
 
 #[test]
-fn the_document_is_what_was_looked_at() {
+fn the_document_equals_the_reviewed_one() {
     let document = document("0.0.0");
     let text = serde_json::to_string_pretty(&document).unwrap() + "\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(GOLDEN);
@@ -20,17 +20,17 @@ fn the_document_is_what_was_looked_at() {
     let differs = text.lines().zip(golden.lines()).find(|(new, old)| new != old);
     assert!(
         text == golden,
-        "the API differs from {GOLDEN} at {differs:?}: if that is meant, TIDEGATE_WRITE_OPENAPI=1 \
-         cargo test -p tidegate-admin writes it"
+        "the API differs from {GOLDEN} at {differs:?}: if that is intended, run TIDEGATE_WRITE_OPENAPI=1 \
+         cargo test -p tidegate-admin"
     );
 }
 
 #[test]
-fn no_place_is_taken_twice() {
-    let mut places = std::collections::HashSet::new();
+fn no_route_is_defined_twice() {
+    let mut paths_seen = std::collections::HashSet::new();
     for route in routes() {
         assert!(
-            places.insert((route.method.clone(), route.path)),
+            paths_seen.insert((route.method.clone(), route.path)),
             "{} {}",
             route.method,
             route.path
@@ -39,7 +39,7 @@ fn no_place_is_taken_twice() {
 }
 
 #[test]
-fn every_operation_has_a_name_of_its_own_and_every_reference_leads_somewhere() {
+fn operation_ids_are_unique_and_references_resolve() {
     let document = document("0.0.0");
     let mut names = std::collections::HashSet::new();
     let paths = document["paths"].as_object().unwrap();
@@ -52,16 +52,28 @@ fn every_operation_has_a_name_of_its_own_and_every_reference_leads_somewhere() {
     let text = document.to_string();
     let references = text.split("#/components/schemas/").skip(1);
     for name in references.filter_map(|rest| rest.split('"').next()) {
-        assert!(document["components"]["schemas"][name].is_object(), "{name} is nowhere");
+        assert!(document["components"]["schemas"][name].is_object(), "{name} is not defined");
+    }
+}
+
+/// One example must hold a slash: see `bans::network_schema`.
+#[test]
+fn the_examples_of_a_network_are_networks() {
+    let document = document("0.0.0");
+    let parameter = &document["paths"]["/bans/{network}"]["delete"]["parameters"][0];
+    let examples = parameter["schema"]["examples"].as_array().unwrap();
+    assert!(examples.iter().any(|example| example.as_str().unwrap().contains('/')));
+    for example in examples {
+        assert!(example.as_str().unwrap().parse::<tracker::IpPrefix>().is_ok(), "{example}");
     }
 }
 
 #[test]
-fn the_document_names_every_area_of_the_log() {
+fn the_document_lists_every_log_area() {
     let areas: Vec<_> = crate::log_levels::AREAS.iter().map(|area| area.name).collect();
     let document = document("0.0.0");
     let pattern =
         document["components"]["schemas"]["LogLevel"]["properties"]["level"]["pattern"].as_str();
-    let due = format!("(({})=)?(error|warn|info|debug|trace)", areas.join("|"));
-    assert_eq!(pattern.unwrap(), format!("^{due}(,{due})*$"));
+    let one = format!("(({})=)?(error|warn|info|debug|trace)", areas.join("|"));
+    assert_eq!(pattern.unwrap(), format!("^{one}(,{one})*$"));
 }

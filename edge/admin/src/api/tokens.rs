@@ -1,37 +1,36 @@
-//! `/tokens`: who may do what.
+//! `/tokens`: the bearer tokens of the API.
 
 use axum::extract::State;
-use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Shared;
 use super::auth::{self, Caller, TOKENS_MAX};
 use super::input::{Body, Created, Id, Json, NoContent, PathParam, check_expiry, check_name};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::{Scope, Scopes};
+use super::state::Shared;
 use crate::records::tables::tokens::{self, TokenRow};
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        route("GET /tokens", Scope::TokensRead, "All tokens, without their secrets", list),
-        route("POST /tokens", Scope::TokensWrite, "Make a token", create),
+        route("GET /tokens", Scope::TokensRead, "List tokens, without their secrets", list),
+        route("POST /tokens", Scope::TokensWrite, "Create a token", create),
         route("DELETE /tokens/{id}", Scope::TokensWrite, "Revoke a token", revoke),
     ]
 }
 
-/// A token. What it is itself is nowhere kept.
+/// A token. Its secret is not stored.
 #[derive(Serialize, ToSchema)]
 struct Token {
     #[schema(minimum = 0)]
     id: i64,
-    /// What its maker calls it.
+    /// A name for administrators.
     name: String,
     scopes: Vec<Scope>,
-    /// Seconds since 1970.
+    /// Unix time, seconds.
     created: i64,
-    /// Seconds since 1970; absent: never.
+    /// Unix time in seconds; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<i64>,
 }
@@ -42,25 +41,25 @@ struct Tokens {
     tokens: Vec<Token>,
 }
 
-/// A token that has just been made.
+/// A token that was just created.
 #[derive(Serialize, ToSchema)]
 struct CreatedToken {
     #[serde(flatten)]
     token: Token,
-    /// The token itself: shown now, and never again.
+    /// The token itself; cannot be read again.
     secret: String,
 }
 
-/// What a new token shall be.
+/// A token to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct TokenWish {
+struct NewToken {
     #[schema(max_length = 100)]
     name: String,
-    /// What it allows. Nobody can give more than he has.
+    /// What it permits; at most what the creating token permits.
     #[schema(min_items = 1, max_items = 18)]
     scopes: Vec<Scope>,
-    /// Seconds since 1970 at which it ends; absent: never.
+    /// Unix time in seconds; absent: never.
     #[schema(minimum = 0, maximum = 253402300799i64)]
     #[serde(default)]
     expires: Option<i64>,
@@ -73,55 +72,32 @@ impl From<TokenRow> for Token {
     }
 }
 
-/// Puts the operator's own token among `known` and, if there is none at all, makes one and gives it.
-pub(super) fn seed(
-    known: &mut Vec<TokenRow>,
-    given: Option<&str>,
-    connection: &Connection,
-) -> Result<Option<String>, rusqlite::Error> {
-    let row = |token: &str, name: &str| TokenRow {
-        id: 0,
-        digest: auth::fingerprint(token),
-        name: name.into(),
-        scopes: Scopes::ALL.to_string(),
-        created: 0,
-        expires: None,
-    };
-    if let Some(token) = given {
-        known.push(row(token, "environment"));
-    }
-    if !known.is_empty() {
-        return Ok(None);
-    }
-    let Ok(token) = auth::generate_token() else { return Ok(None) };
-    known.push(tokens::insert(connection, row(&token, "first"))?);
-    Ok(Some(token))
-}
-
 async fn list(State(api): State<Shared>) -> Result<Json<Tokens>, Problem> {
-    let tokens = api.authenticator.tokens().into_iter().map(Token::from).collect();
+    let tokens = api.authenticator().tokens().into_iter().map(Token::from).collect();
     Ok(Json(Tokens { tokens }))
 }
 
 async fn create(
     State(api): State<Shared>,
     caller: Caller,
-    Body(new): Body<TokenWish>,
+    Body(new): Body<NewToken>,
 ) -> Result<Created<CreatedToken>, Problem> {
     check_name("name", &new.name)?;
     check_expiry(new.expires)?;
     let scopes = Scopes::of(&new.scopes);
     if new.scopes.is_empty() || new.scopes.len() > Scope::COUNT {
-        return Err(Problem::bad_request(format!("scopes: 1 to {} are due", Scope::COUNT)));
+        let (max, found) = (Scope::COUNT, new.scopes.len());
+        return Err(Problem::bad_request(format!("scopes: expected 1 to {max}, found {found}")));
     }
     if !caller.scopes.cover(scopes) {
-        return Err(Problem::forbidden("a token can give no scope that it lacks itself"));
+        return Err(Problem::forbidden("scopes: a token cannot grant scopes that it lacks itself"));
     }
-    if api.authenticator.tokens().len() >= TOKENS_MAX {
-        return Err(Problem::conflict(format!("{TOKENS_MAX} tokens are the most: revoke some")));
+    if api.authenticator().tokens().len() >= TOKENS_MAX {
+        return Err(Problem::conflict(format!(
+            "the limit of {TOKENS_MAX} tokens is reached: revoke some first"
+        )));
     }
-    let secret = auth::generate_token()
-        .map_err(|_| Problem::unavailable("the system gives no random numbers"))?;
+    let secret = auth::generate_token().map_err(|_| Problem::no_random())?;
     let row = TokenRow {
         id: 0,
         digest: auth::fingerprint(&secret),
@@ -131,9 +107,12 @@ async fn create(
         expires: new.expires,
     };
     let shared = Shared::clone(&api);
-    let put = move |row: &TokenRow| shared.authenticator.add(row.clone());
-    let row = api.records().change(move |db| tokens::insert(db, row), put).await?;
-    api.audit(&caller, format_args!("made token {} ({:?}) for {}", row.id, row.name, row.scopes));
+    let apply = move |row: &TokenRow| shared.authenticator().add(row.clone());
+    let row = api.records().change(move |db| tokens::insert(db, row), apply).await?;
+    api.audit(
+        &caller,
+        format_args!("created token {} ({:?}) with scopes {}", row.id, row.name, row.scopes),
+    );
     Ok(Created(CreatedToken { token: row.into(), secret }))
 }
 
@@ -144,13 +123,13 @@ async fn revoke(
 ) -> Result<NoContent, Problem> {
     let shared = Shared::clone(&api);
     let id = i64::from(id);
-    let forget = move |was_there: &bool| {
+    let apply = move |was_there: &bool| {
         if *was_there {
-            shared.authenticator.remove(id);
+            shared.authenticator().remove(id);
         }
     };
-    if !api.records().change(move |db| tokens::remove(db, id), forget).await? {
-        return Err(Problem::not_found("there is no token of this number"));
+    if !api.records().change(move |db| tokens::remove(db, id), apply).await? {
+        return Err(Problem::not_found(format!("no token with id {id}")));
     }
     api.audit(&caller, format_args!("revoked token {id}"));
     Ok(NoContent)

@@ -1,4 +1,4 @@
-//! `/torrents`: lists of them, one with its peers, removing and freezing.
+//! `/torrents`: listing, inspecting, removing and freezing torrents.
 
 use std::sync::Arc;
 
@@ -9,13 +9,12 @@ use types::limits::{FROZEN_MAX, LOOK_PEERS_MAX};
 use types::{FamilyCounts, InfoHash, Role, Tick};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Shared;
 use super::auth::Caller;
-use super::input::{Json, NoContent, PathParam, Query};
-use super::keys::limit;
+use super::input::{Json, NoContent, PathParam, Query, page_limit};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
+use super::state::Shared;
 use crate::records::tables::lists::{self, List};
 use crate::torrent_list::{
     Cursor, HashPrefix, PageRequest, ROWS_PER_PAGE_MAX, SortKey, TorrentRow,
@@ -24,11 +23,16 @@ use crate::torrent_list::{
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{TorrentsRead, TorrentsWrite};
     vec![
-        route("GET /torrents", TorrentsRead, "Torrents, in an order, page by page", list),
-        route("GET /torrents/{hash}", TorrentsRead, "A torrent with its peers", get),
-        route("DELETE /torrents/{hash}", TorrentsWrite, "Remove a torrent with its peers", remove),
-        route("PUT /torrents/{hash}/freeze", TorrentsWrite, "Refuse a torrent's announces", freeze),
-        route("DELETE /torrents/{hash}/freeze", TorrentsWrite, "Take them again", unfreeze),
+        route("GET /torrents", TorrentsRead, "List torrents, sorted", list),
+        route("GET /torrents/{hash}", TorrentsRead, "Show a torrent with its peers", get),
+        route("DELETE /torrents/{hash}", TorrentsWrite, "Remove a torrent and its peers", remove),
+        route(
+            "PUT /torrents/{hash}/freeze",
+            TorrentsWrite,
+            "Freeze a torrent: refuse its announces",
+            freeze,
+        ),
+        route("DELETE /torrents/{hash}/freeze", TorrentsWrite, "Unfreeze a torrent", unfreeze),
     ]
 }
 
@@ -41,45 +45,45 @@ struct Torrent {
     leechers: u32,
     /// Downloads completed.
     downloads: u32,
-    /// Seconds since its first peer came, up to 17 minutes too many.
+    /// Seconds since its first announce, rounded up by up to 17 minutes.
     age_s: u32,
 }
 
-/// Some torrents. The list that they are from is made anew every few seconds while somebody looks.
+/// A page of torrents. The list is refreshed every few seconds while it is being read.
 #[derive(Serialize, ToSchema)]
 struct TorrentPage {
     torrents: Vec<Torrent>,
-    /// The next page's cursor; absent: this is the last.
+    /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-    /// How many there are in the whole list.
+    /// The number of torrents in the list.
     total: u64,
-    /// How old the list is, seconds.
+    /// Age of the list, seconds.
     age_s: f64,
-    /// Torrents that are in no list, because there are too many: those with the fewest peers.
-    left_out: u64,
+    /// Torrents that the list omits because there are too many: those with the fewest peers.
+    omitted: u64,
 }
 
-/// A torrent.
+/// A torrent with its peers.
 #[derive(Serialize, ToSchema)]
 struct TorrentDetail {
     /// 40 hex digits.
     info_hash: String,
     seeders: u32,
     leechers: u32,
-    /// Those of the leechers that want no more (BEP 21).
+    /// Leechers that are partial seeds (BEP 21).
     partial_seeds: u32,
     /// Downloads completed.
     downloads: u32,
-    /// Seconds since its first peer came, up to 17 minutes too many.
+    /// Seconds since its first announce, rounded up by up to 17 minutes.
     age_s: u32,
-    /// Whether its announces are refused.
+    /// Whether it is frozen: its announces are refused.
     frozen: bool,
     v4: RoleCounts,
     v6: RoleCounts,
     /// WebTorrent.
     web: RoleCounts,
-    /// Its peers; if there are more than were asked for, a share of each kind.
+    /// Its peers; if there are more than requested, a share of each family and role.
     peers: Vec<Peer>,
 }
 
@@ -96,9 +100,9 @@ pub(super) struct Peer {
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
     role: PeerRole,
-    /// Seconds since its last announce, up to 16 too few.
+    /// Seconds since its last announce, rounded down by up to 16.
     age_s: u32,
-    /// What it calls itself, with all but letters, digits and punctuation escaped; absent: not kept.
+    /// The peer id, with all but letters, digits and punctuation escaped; absent: not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
 }
@@ -111,21 +115,21 @@ enum PeerRole {
     PartialSeed,
 }
 
-/// Which page.
+/// Which page to return.
 #[derive(Deserialize, IntoParams)]
 struct TorrentPageQuery {
-    /// What the page before gave as `next`.
+    /// The `next` of the previous page.
     #[param(pattern = "^[0-9a-f]{48}$", nullable = false)]
     cursor: Option<String>,
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
-    /// By what they are sorted. In the order of their hashes each is met once, whatever happens meanwhile.
+    /// The sort key. Only the order by info hash returns each torrent exactly once while values change.
     #[param(inline, nullable = false)]
     sort: Option<SortName>,
-    /// Most first, unless this says otherwise.
+    /// Descending by default.
     #[param(inline, nullable = false)]
     order: Option<Order>,
-    /// Only those whose hexadecimal info hash begins so.
+    /// A prefix of hexadecimal info hashes.
     #[param(pattern = "^[0-9a-f]{0,40}$", nullable = false)]
     filter: Option<String>,
 }
@@ -149,10 +153,10 @@ enum Order {
     Desc,
 }
 
-/// How many peers.
+/// How many peers to return.
 #[derive(Deserialize, IntoParams)]
 struct PeerLimitQuery {
-    /// Peers to be shown, at most.
+    /// Peers, at most.
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     peers: Option<u32>,
 }
@@ -200,25 +204,26 @@ async fn list(
     State(api): State<Shared>,
     Query(query): Query<TorrentPageQuery>,
 ) -> Result<Json<TorrentPage>, Problem> {
-    let due = |name: &str, what: &str| Problem::bad_request(format!("{name}: {what}"));
+    let bad =
+        |name: &str, expected: &str| Problem::bad_request(format!("{name}: expected {expected}"));
     let parse =
-        |text: String| text.parse::<Cursor>().map_err(|_| due("cursor", "a page's `next` is due"));
+        |text: String| text.parse::<Cursor>().map_err(|_| bad("cursor", "the `next` of a page"));
     let prefix = query.filter.unwrap_or_default().parse::<HashPrefix>();
-    let ask = PageRequest {
+    let request = PageRequest {
         sort: query.sort.unwrap_or_default().into(),
         ascending: query.order == Some(Order::Asc),
-        prefix: prefix.map_err(|_| due("filter", "up to 40 hex digits are due"))?,
+        prefix: prefix.map_err(|_| bad("filter", "up to 40 hex digits"))?,
         after: query.cursor.map(parse).transpose()?,
-        limit: limit(query.limit, 100, ROWS_PER_PAGE_MAX as u32)? as usize,
+        limit: page_limit(query.limit, 100, ROWS_PER_PAGE_MAX as u32)? as usize,
     };
-    let page = api.torrent_list.page(&ask).await;
+    let page = api.torrent_list.page(&request).await;
     let now = api.tick();
     Ok(Json(TorrentPage {
         torrents: page.rows.iter().map(|row| torrent(now, row)).collect(),
         next: page.next.map(|cursor| cursor.to_string()),
         total: page.total as u64,
         age_s: page.age.as_secs_f64(),
-        left_out: page.left_out,
+        omitted: page.omitted,
     }))
 }
 
@@ -227,26 +232,27 @@ async fn get(
     PathParam(hash): PathParam<InfoHash>,
     Query(PeerLimitQuery { peers }): Query<PeerLimitQuery>,
 ) -> Result<Json<TorrentDetail>, Problem> {
-    let peers = limit(peers, 100, LOOK_PEERS_MAX as u32)?;
+    let peers = page_limit(peers, 100, LOOK_PEERS_MAX as u32)?;
     let now = api.tick();
-    let look = api.tracker().torrent(now, &hash, peers as usize).ok_or_else(not_found)?;
-    Ok(Json(detail(now, &look)))
+    let details =
+        api.tracker().torrent(now, &hash, peers as usize).ok_or_else(|| not_found(&hash))?;
+    Ok(Json(detail(now, &details)))
 }
 
-fn detail(now: Tick, look: &TorrentDetails) -> TorrentDetail {
-    let counts = look.figures.counts;
+fn detail(now: Tick, details: &TorrentDetails) -> TorrentDetail {
+    let counts = details.figures.counts;
     TorrentDetail {
-        info_hash: look.figures.info_hash.to_string(),
+        info_hash: details.figures.info_hash.to_string(),
         seeders: counts.seeders(),
         leechers: counts.leechers(),
         partial_seeds: counts.partial_seeds,
         downloads: counts.downloads,
-        age_s: now.since(look.figures.first_seen),
-        frozen: look.frozen,
+        age_s: now.since(details.figures.first_seen),
+        frozen: details.frozen,
         v4: counts.v4.into(),
         v6: counts.v6.into(),
         web: counts.web.into(),
-        peers: look.peers.iter().map(Peer::from).collect(),
+        peers: details.peers.iter().map(Peer::from).collect(),
     }
 }
 
@@ -255,11 +261,11 @@ async fn remove(
     caller: Caller,
     PathParam(hash): PathParam<InfoHash>,
 ) -> Result<NoContent, Problem> {
-    // A torrent of millions takes some time.
+    // A torrent with millions of peers takes a while.
     let shared = Arc::clone(&api);
     let removed = tokio::task::spawn_blocking(move || shared.tracker().remove_torrent(&hash)).await;
-    if !removed.unwrap_or_default() {
-        return Err(not_found());
+    if !removed.map_err(|_| Problem::unavailable("the tracker is shutting down"))? {
+        return Err(not_found(&hash));
     }
     api.audit(&caller, format_args!("removed torrent {hash}"));
     Ok(NoContent)
@@ -272,7 +278,9 @@ async fn freeze(
 ) -> Result<NoContent, Problem> {
     let frozen = api.tracker().frozen();
     if frozen.len() >= FROZEN_MAX && frozen.binary_search(&hash).is_err() {
-        return Err(Problem::conflict(format!("{FROZEN_MAX} frozen torrents are the most")));
+        return Err(Problem::conflict(format!(
+            "the limit of {FROZEN_MAX} frozen torrents is reached: unfreeze some first"
+        )));
     }
     set_frozen(&api, hash, true).await?;
     api.audit(&caller, format_args!("froze torrent {hash}"));
@@ -285,10 +293,10 @@ async fn unfreeze(
     PathParam(hash): PathParam<InfoHash>,
 ) -> Result<NoContent, Problem> {
     if api.tracker().frozen().binary_search(&hash).is_err() {
-        return Err(Problem::not_found("this torrent is not frozen"));
+        return Err(Problem::not_found(format!("{hash} is not frozen")));
     }
     set_frozen(&api, hash, false).await?;
-    api.audit(&caller, format_args!("thawed torrent {hash}"));
+    api.audit(&caller, format_args!("unfroze torrent {hash}"));
     Ok(NoContent)
 }
 
@@ -301,13 +309,13 @@ async fn set_frozen(api: &Shared, hash: InfoHash, frozen: bool) -> Result<(), Pr
             lists::remove(db, List::Frozen, &[hash])
         }
     };
-    let put = move |_: &usize| {
+    let apply = move |_: &usize| {
         shared.tracker().freeze(&hash, frozen);
     };
-    api.records().change(change, put).await?;
+    api.records().change(change, apply).await?;
     Ok(())
 }
 
-fn not_found() -> Problem {
-    Problem::not_found("no such torrent is known now")
+fn not_found(hash: &InfoHash) -> Problem {
+    Problem::not_found(format!("no torrent {hash} at present"))
 }

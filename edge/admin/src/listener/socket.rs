@@ -1,5 +1,5 @@
-//! A socket, with TLS or without. The handshake is made by whoever reads first, so that no other
-//! connection waits for it.
+//! A TCP stream, with or without TLS. The TLS handshake runs at the first read or write, in the
+//! connection's own task, so that no other connection waits for it.
 
 use std::future::Future;
 use std::io;
@@ -29,7 +29,7 @@ impl Socket {
         }
     }
 
-    /// Waits until bytes in the clear can be read and written.
+    /// Completes the TLS handshake, if there is one.
     fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Self::Handshake(accept) = self {
             let stream = ready!(Pin::new(accept).poll(context))?;

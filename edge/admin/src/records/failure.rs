@@ -1,35 +1,35 @@
-//! Why something could not be recorded, or the records not be opened.
+//! Errors of the records.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use rusqlite::ErrorCode;
 
-/// Why a change was not made, or nothing could be looked up. What failed has left no trace.
+/// Why a change or a read failed. A failed change leaves no trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordsError {
     /// The disk is full.
     DiskFull,
-    /// Another process holds the file.
+    /// Another process has locked the file.
     Locked,
-    /// Too many changes wait already.
+    /// Too many requests are queued.
     QueueFull,
-    /// Something of that name is there already.
+    /// The entry exists already.
     Conflict,
     /// The writer has ended.
     Stopped,
-    /// Another process is taking over, and has read the records already.
+    /// Another process is taking over and has read the records already.
     Upgrading,
-    /// What SQLite says.
+    /// Another error of SQLite.
     Other(String),
 }
 
 impl RecordsError {
-    /// Names in metrics, by [`RecordsError::index`].
+    /// Labels in metrics, by [`RecordsError::index`].
     pub const LABELS: [&str; 7] =
-        ["full", "locked", "busy", "conflict", "stopped", "upgrading", "other"];
+        ["disk_full", "locked", "queue_full", "conflict", "stopped", "upgrading", "other"];
 
-    /// Reads SQLite's error.
+    /// Converts an error of SQLite.
     pub(crate) fn new(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Self::DiskFull,
@@ -39,7 +39,7 @@ impl RecordsError {
         }
     }
 
-    /// The place in tables.
+    /// Returns the index in tables by error.
     pub fn index(&self) -> usize {
         match self {
             Self::DiskFull => 0,
@@ -56,18 +56,18 @@ impl RecordsError {
 impl fmt::Display for RecordsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::DiskFull => "the disk of the records is full: make room and try again",
-            Self::Locked => "another process holds the records' file: end it and try again",
-            Self::QueueFull => "too many changes wait for the records: try again in a moment",
-            Self::Conflict => "it is there already",
-            Self::Stopped => "the tracker is stopping",
-            Self::Upgrading => "another process is taking over: try again in a moment",
-            Self::Other(text) => return write!(f, "the records cannot be used: {text}"),
+            Self::DiskFull => "the disk with the records is full: free some space and retry",
+            Self::Locked => "another process has locked the file of the records: stop it and retry",
+            Self::QueueFull => "too many changes are queued: retry in a moment",
+            Self::Conflict => "the entry exists already",
+            Self::Stopped => "the tracker is shutting down",
+            Self::Upgrading => "an upgrade is in progress: retry in a moment",
+            Self::Other(text) => return write!(f, "the records failed: {text}"),
         })
     }
 }
 
-/// Why records cannot be used. The file is as it was.
+/// Why the records could not be opened. The file was not changed.
 #[derive(Debug)]
 pub struct OpenError {
     pub(super) file: Option<PathBuf>,
@@ -79,11 +79,11 @@ pub struct OpenError {
 pub(super) enum Reason {
     /// Not a SQLite database, or one of another program.
     Foreign,
-    /// Of a later version of this program, whose form has this number.
+    /// Of a later version of tidegate, with this schema version.
     Newer(i64),
-    /// Parts of it make no sense.
+    /// Damaged.
     Corrupt(String),
-    /// Another process holds it.
+    /// Locked by another process.
     Locked,
     /// Something else.
     Other(String),
@@ -92,21 +92,21 @@ pub(super) enum Reason {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.as_deref().map(|file| file.display().to_string());
-        write!(f, "state.dir: {} ", file.as_deref().unwrap_or("the records in memory"))?;
+        write!(f, "state.dir: {} ", file.as_deref().unwrap_or("in-memory records"))?;
         match &self.reason {
-            Reason::Foreign => f.write_str(
-                "is no file of tidegate's records: move it away, or name another folder",
-            ),
-            Reason::Newer(form) => write!(
+            Reason::Foreign => {
+                f.write_str("is not a tidegate database: move it away or use another folder")
+            }
+            Reason::Newer(schema) => write!(
                 f,
-                "was made by a later version of tidegate (form {form}): run that, or name another folder"
+                "was written by a later version of tidegate (schema {schema}): run that version or use another folder"
             ),
             Reason::Corrupt(text) => write!(
                 f,
-                "is damaged ({text}): put a copy in its place, or rescue it by sqlite3's .recover"
+                "is damaged ({text}): restore a backup, or recover it with sqlite3's .recover"
             ),
             Reason::Locked => {
-                f.write_str("is held by another process: end that, or name another folder")
+                f.write_str("is locked by another process: stop it or use another folder")
             }
             Reason::Other(text) => write!(f, "cannot be opened: {text}"),
         }
@@ -116,7 +116,7 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 impl Reason {
-    /// Reads SQLite's error.
+    /// Converts an error of SQLite.
     pub(super) fn new(error: &rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Self::Foreign,

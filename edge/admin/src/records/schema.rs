@@ -1,4 +1,4 @@
-//! The form of the file, and how older forms become the present one.
+//! The database schema, and its migrations.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,14 +9,14 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::failure::{OpenError, Reason};
 
-/// What tells our files from those of others, to `file` and to us: "TGAT".
+/// The `application_id` that identifies our files, to `file` and to us: "TGAT".
 const APPLICATION: i64 = 0x5447_4154;
-/// How long another process's lock is waited for: it may be a copy being made.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for another process's lock: it may be making a backup.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Every step from an empty file to the present form. What is here is in files out there: steps are
-/// only added. `user_version` counts those that a file has behind it.
-const STEPS: &[&str] = &[
+/// Migrations from an empty file to the present schema. Existing files depend on them: only append.
+/// `user_version` is the number of migrations that a file has had.
+const MIGRATIONS: &[&str] = &[
     // Info hashes are 20 bytes, times seconds since 1970.
     "CREATE TABLE allowed (hash BLOB PRIMARY KEY) WITHOUT ROWID, STRICT;
      CREATE TABLE denied (hash BLOB PRIMARY KEY) WITHOUT ROWID, STRICT;
@@ -63,11 +63,11 @@ const STEPS: &[&str] = &[
      CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID, STRICT;",
 ];
 
-/// Opens the records for writing, brought to the present form.
+/// Opens the records for writing and migrates them.
 pub(super) fn open(file: Option<&Path>) -> Result<Connection, OpenError> {
     let fail = |reason| OpenError { file: file.map(Path::to_owned), reason };
     let opened = match file {
-        Some(path) => make(path)
+        Some(path) => create(path)
             .map_err(|error| fail(Reason::Other(error.to_string())))
             .and_then(|()| connect(path).map_err(|error| fail(Reason::new(&error)))),
         None => Connection::open_in_memory().map_err(|error| fail(Reason::new(&error))),
@@ -75,31 +75,32 @@ pub(super) fn open(file: Option<&Path>) -> Result<Connection, OpenError> {
     let connection = opened?;
     check(&connection).map_err(fail)?;
     prepare(&connection).map_err(|error| fail(Reason::new(&error)))?;
-    migrate(&connection, STEPS).map_err(|error| fail(Reason::new(&error)))?;
+    migrate(&connection, MIGRATIONS).map_err(|error| fail(Reason::new(&error)))?;
     Ok(connection)
 }
 
-/// Opens records that are there to look at them.
+/// Opens existing records for reading.
 pub(super) fn open_read_only(file: &Path) -> Result<Connection, rusqlite::Error> {
     let connection = connect(file)?;
     connection.execute_batch("PRAGMA query_only = ON")?;
     Ok(connection)
 }
 
-/// An empty file of its owner's alone, if there is none. What SQLite puts beside it is as this.
-fn make(file: &Path) -> std::io::Result<()> {
+/// Creates an empty file that only its owner may read, if there is none. SQLite creates the files beside it
+/// with the same mode.
+fn create(file: &Path) -> std::io::Result<()> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(file).map(drop)
 }
 
 fn connect(file: &Path) -> Result<Connection, rusqlite::Error> {
-    // No URI: a folder may be called what it likes.
+    // No URI: folder names may contain any character.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags)?;
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(LOCK_TIMEOUT)?;
     Ok(connection)
 }
 
-/// Sees whose file it is, before anything is written to it.
+/// Checks that the file is ours and not of a later version, before anything is written to it.
 fn check(connection: &Connection) -> Result<(), Reason> {
     let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let numbers = || {
@@ -109,26 +110,26 @@ fn check(connection: &Connection) -> Result<(), Reason> {
             number("SELECT count(*) FROM sqlite_schema")?,
         ])
     };
-    let [application, form, objects] = numbers().map_err(|error| Reason::new(&error))?;
-    // One that was never written to, as after an end in the first moment, is nobody's.
-    if objects == 0 && form == 0 && (application == 0 || application == APPLICATION) {
+    let [application, version, objects] = numbers().map_err(|error| Reason::new(&error))?;
+    // An empty file: the process may have ended right after creating it.
+    if objects == 0 && version == 0 && (application == 0 || application == APPLICATION) {
         return Ok(());
     }
-    if application != APPLICATION || form < 1 {
+    if application != APPLICATION || version < 1 {
         return Err(Reason::Foreign);
     }
-    if form > i64::try_from(STEPS.len()).unwrap_or(i64::MAX) {
-        return Err(Reason::Newer(form));
+    if version > MIGRATIONS.len() as i64 {
+        return Err(Reason::Newer(version));
     }
     Ok(())
 }
 
-/// What holds for the writer's connection.
+/// Configures the writer's connection.
 fn prepare(connection: &Connection) -> Result<(), rusqlite::Error> {
-    // Answers with the mode that came of it: in memory there is another.
+    // Returns a row with the resulting mode, which is another in memory.
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    // The writer makes its own checkpoints, when nobody waits. 64 MiB of pages hold a million counts.
-    // Files in which a change could be taken back would be where the sandbox lets nobody write.
+    // The writer makes its own checkpoints, when no change is queued. 64 MiB of pages hold a million counts.
+    // Temporary files would be where the sandbox permits no writes, so they are in memory.
     connection.execute_batch(
         "PRAGMA synchronous = FULL;
          PRAGMA wal_autocheckpoint = 0;
@@ -138,21 +139,21 @@ fn prepare(connection: &Connection) -> Result<(), rusqlite::Error> {
     )
 }
 
-/// Takes those of `steps` that the file has not behind it: all of them, or none.
-fn migrate(connection: &Connection, steps: &[&str]) -> Result<(), rusqlite::Error> {
+/// Runs those of `migrations` that the file has not had, in one transaction.
+fn migrate(connection: &Connection, migrations: &[&str]) -> Result<(), rusqlite::Error> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let done: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let done = done as usize;
-    let take = || {
-        steps.iter().skip(done).try_for_each(|step| connection.execute_batch(step))?;
-        if done < steps.len() {
+    let migrate = || {
+        migrations.iter().skip(done).try_for_each(|sql| connection.execute_batch(sql))?;
+        if done < migrations.len() {
             connection.pragma_update(None, "application_id", APPLICATION)?;
-            connection.pragma_update(None, "user_version", steps.len() as u32)?;
+            connection.pragma_update(None, "user_version", migrations.len() as u32)?;
         }
         connection.execute_batch("COMMIT")
     };
-    take().inspect_err(|_| {
-        // Where there is nothing to take back, it has been.
+    migrate().inspect_err(|_| {
+        // Fails if SQLite has rolled back already.
         let _ = connection.execute_batch("ROLLBACK");
     })
 }
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_an_older_form_goes_on_where_it_was() {
+    fn migrates_a_file_of_an_older_schema_once() {
         let steps =
             ["CREATE TABLE one (a INTEGER)", "ALTER TABLE one ADD COLUMN b TEXT DEFAULT 'x'"];
         let connection = Connection::open_in_memory().unwrap();
@@ -175,12 +176,13 @@ mod tests {
             });
             assert_eq!(row.unwrap(), (7, "x".into()));
         }
-        let form: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-        assert_eq!(form, 2);
+        let version: i64 =
+            connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+        assert_eq!(version, 2);
     }
 
     #[test]
-    fn a_step_that_fails_leaves_the_form_that_was() {
+    fn a_failed_migration_changes_nothing() {
         let connection = Connection::open_in_memory().unwrap();
         let steps = ["CREATE TABLE one (a INTEGER)", "CREATE TABLE two (a INTEGER); nonsense"];
         assert!(migrate(&connection, &steps).is_err());

@@ -1,4 +1,4 @@
-//! What is in the records, table by table: each change and each look is a function of a connection.
+//! The tables of the records. Each change and each read is a function of a connection.
 
 pub(crate) mod bans;
 pub(crate) mod counts;
@@ -11,7 +11,7 @@ pub(crate) mod webhooks;
 use rusqlite::Row;
 use types::InfoHash;
 
-/// An info hash, as 20 bytes.
+/// Reads an info hash from a column with 20 bytes.
 fn hash(row: &Row<'_>, column: usize) -> Result<InfoHash, rusqlite::Error> {
     row.get::<_, [u8; 20]>(column).map(InfoHash)
 }

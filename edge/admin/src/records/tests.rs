@@ -11,7 +11,7 @@ use super::tables::{counts, keys};
 use super::*;
 use tracker::KeyTotals as Totals;
 
-/// A folder that goes away with its test.
+/// A temporary folder, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -35,7 +35,7 @@ impl Drop for Folder {
     }
 }
 
-/// What the hot path has counted, for tests.
+/// Counts that a test provides.
 #[derive(Clone, Default)]
 struct Counted(Arc<Mutex<Vec<(InfoHash, u32)>>>);
 
@@ -45,7 +45,7 @@ impl CountSource for Counted {
     }
 }
 
-/// Records with their thread.
+/// Records with their writer thread.
 struct Running {
     records: Records,
     counted: Counted,
@@ -94,11 +94,11 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// Waits until `is_so`, for a minute at most.
+/// Waits until `is_so` returns true, at most a minute.
 fn until(is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "it never comes to be");
+        assert!(start.elapsed() < Duration::from_secs(60), "timed out");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -125,7 +125,7 @@ fn downloads(connection: &Connection) -> Result<Vec<(InfoHash, u32)>, rusqlite::
 }
 
 #[test]
-fn what_is_recorded_is_there_the_next_time() {
+fn records_survive_a_restart() {
     let folder = Folder::new();
     for round in 1..4 {
         let running = Running::start(Some(&folder));
@@ -149,7 +149,7 @@ fn what_is_recorded_is_there_the_next_time() {
 }
 
 #[test]
-fn without_a_folder_they_are_in_memory() {
+fn records_without_a_folder_are_in_memory() {
     let running = Running::start(None);
     assert!(!running.records.is_durable());
     running.change(|db| lists::insert(db, List::Deny, &[hash(1), hash(2), hash(1)])).unwrap();
@@ -160,10 +160,10 @@ fn without_a_folder_they_are_in_memory() {
 }
 
 #[test]
-fn a_change_that_fails_leaves_no_trace_and_takes_no_other_with_it() {
+fn a_failed_change_leaves_no_trace_and_undoes_no_other() {
     let folder = Folder::new();
     let (records, writer) = Records::open(Some(&folder.0)).unwrap();
-    // All of these wait when the writer begins, and are committed together.
+    // All of these are queued when the writer starts, and are committed together.
     let applied = Arc::new(AtomicUsize::new(0));
     let add = |first: u8, second: u8| {
         let applied = Arc::clone(&applied);
@@ -191,7 +191,7 @@ fn a_change_that_fails_leaves_no_trace_and_takes_no_other_with_it() {
 }
 
 #[test]
-fn a_full_disk_is_told_of_and_counts_wait_for_room() {
+fn reports_a_full_disk_and_keeps_counts_until_there_is_space() {
     let folder = Folder::new();
     let (records, writer) = Records::open(Some(&folder.0)).unwrap();
     writer.connection().execute_batch("PRAGMA max_page_count = 40").unwrap();
@@ -205,7 +205,7 @@ fn a_full_disk_is_told_of_and_counts_wait_for_room() {
             Ok(_) => kept += 1,
             Err(failure) => break failure,
         }
-        assert!(kept < 200, "the disk is never full");
+        assert!(kept < 200, "the disk never became full");
     };
     assert_eq!(failure, RecordsError::DiskFull);
     assert!(kept > 0);
@@ -213,7 +213,7 @@ fn a_full_disk_is_told_of_and_counts_wait_for_room() {
     many.for_each(|(hash, count)| running.count(hash, count));
     let health = running.records.health();
     until(|| health.counts_pending.load(Relaxed) == 256);
-    // What was there is still served, and what needs no room is still taken.
+    // Reads still work, and so do changes that need no space.
     assert!(running.read(|db| lists::page(db, List::Allow, None, 9)).len() == 9);
     running.change(|db| db.execute("DELETE FROM allowed", []).map(drop)).unwrap();
     until(|| health.counts_pending.load(Relaxed) == 0);
@@ -223,7 +223,7 @@ fn a_full_disk_is_told_of_and_counts_wait_for_room() {
 }
 
 #[test]
-fn a_file_that_another_process_holds_is_told_of_and_counts_wait() {
+fn reports_a_locked_file_and_keeps_counts_until_it_is_free() {
     let folder = Folder::new();
     let running = Running::start(Some(&folder));
     let other = Connection::open(folder.file()).unwrap();
@@ -232,7 +232,7 @@ fn a_file_that_another_process_holds_is_told_of_and_counts_wait() {
     running.count(hash(9), 9);
     let health = running.records.health();
     until(|| health.counts_pending.load(Relaxed) == 1);
-    assert!(running.read(tokens::all).is_empty(), "it can still be looked at");
+    assert!(running.read(tokens::all).is_empty(), "reads still work");
     other.execute_batch("COMMIT").unwrap();
     until(|| health.counts_pending.load(Relaxed) == 0);
     assert_eq!(running.read(downloads), [(hash(9), 9)]);
@@ -240,12 +240,12 @@ fn a_file_that_another_process_holds_is_told_of_and_counts_wait() {
 }
 
 #[test]
-fn what_is_not_ours_is_refused_and_stays_as_it_is() {
+fn refuses_foreign_damaged_and_newer_files_without_changing_them() {
     let folder = Folder::new();
     Running::start(Some(&folder)).end();
     let ours = fs::read(folder.file()).unwrap();
     let mut damaged = ours.clone();
-    // The first table's root page, behind the header.
+    // The root page of the first table, behind the header.
     damaged[100..200].fill(0xff);
     let newer = Folder::new();
     fs::write(newer.file(), &ours).unwrap();
@@ -254,30 +254,30 @@ fn what_is_not_ours_is_refused_and_stays_as_it_is() {
     let other = Connection::open(foreign.file()).unwrap();
     other.execute_batch("CREATE TABLE bookmarks (url TEXT)").unwrap();
     drop(other);
-    for (bytes, said) in [
+    for (bytes, expected) in [
         (damaged, "is damaged"),
-        (b"passwords, one a line".repeat(99), "is no file of tidegate's"),
-        (fs::read(newer.file()).unwrap(), "later version of tidegate (form 99)"),
-        (fs::read(foreign.file()).unwrap(), "is no file of tidegate's"),
+        (b"passwords, one a line".repeat(99), "is not a tidegate database"),
+        (fs::read(newer.file()).unwrap(), "later version of tidegate (schema 99)"),
+        (fs::read(foreign.file()).unwrap(), "is not a tidegate database"),
     ] {
         let folder = Folder::new();
         fs::write(folder.file(), &bytes).unwrap();
-        let Err(error) = Records::open(Some(&folder.0)) else { panic!("it was taken: {said}") };
+        let Err(error) = Records::open(Some(&folder.0)) else { panic!("accepted: {expected}") };
         let text = error.to_string();
-        assert!(text.contains(said) && text.contains(folder.0.to_str().unwrap()), "{text}");
+        assert!(text.contains(expected) && text.contains(folder.0.to_str().unwrap()), "{text}");
         assert_eq!(fs::read(folder.file()).unwrap(), bytes);
     }
-    // An end in the first moment leaves an empty file.
+    // A process that ends right after creating the file leaves it empty.
     let empty = Folder::new();
     fs::write(empty.file(), "").unwrap();
     assert!(Records::open(Some(&empty.0)).is_ok());
     let missing = empty.0.join("no such folder");
-    let Err(error) = Records::open(Some(&missing)) else { panic!("made out of nothing") };
+    let Err(error) = Records::open(Some(&missing)) else { panic!("created a folder") };
     assert!(error.to_string().contains("cannot be opened"), "{error}");
 }
 
 #[test]
-fn totals_add_up_and_stay_below_the_bound() {
+fn totals_add_up_to_the_maximum() {
     let running = Running::start(None);
     let row = keys::KeyRow {
         id: 0,
@@ -301,7 +301,7 @@ fn totals_add_up_and_stay_below_the_bound() {
     running
         .change(move |db| counts::write(db, &pending).and_then(|_| counts::write(db, &pending)))
         .unwrap();
-    let found = running.read(move |db| keys::one(db, id)).unwrap();
+    let found = running.read(move |db| keys::get(db, id)).unwrap();
     assert_eq!(found.totals.seeding_s, 6);
     assert_eq!(found.totals.uploaded, i64::MAX as u64 / 2);
     assert_eq!(found.first_used, Some(77));

@@ -1,8 +1,8 @@
-//! The thread that writes.
+//! The thread that writes the records.
 //!
-//! Changes that wait are committed together: one sync of the disk for all of them. Each is in a
-//! savepoint of its own, so that one that fails takes no other with it. Counts go apart, and without
-//! a sync: a crash of the machine may cost the last of them, one of the process does not.
+//! Queued changes are committed together, with one disk sync for all of them. Each has a savepoint of its own,
+//! so that a failing one does not undo others. Counts are written in their own transactions without a sync: a
+//! crash of the machine may lose the last ones, a crash of the process does not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,41 +13,43 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
+use super::failure::RecordsError;
+use super::health::RecordsHealth;
 use super::tables::counts::{self, PendingCounts};
-use super::{RecordsError, RecordsHealth};
 
 /// Changes in one commit.
 const BATCH_MAX: usize = 256;
-/// How often a failure that lasts is spoken of.
-const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
+/// Interval of error lines about a lasting failure.
+const ERROR_LOG_PERIOD: Duration = Duration::from_secs(60);
 
-/// Where counts come from.
+/// Provides the counts to write.
 pub trait CountSource: Send {
-    /// Adds what has changed since the last call to `pending`. They are gone from where they were.
+    /// Moves counts that changed since the last call to `pending`.
     fn collect(&mut self, pending: &mut PendingCounts);
-    /// Hears that all of it is on the disk now, and which keys have been used for the first time ever.
+    /// Called after all of them are written, with the keys that were used for the first time ever.
     fn on_written(&mut self, _first_uses: &[u32]) {}
 }
 
-/// What the writer is asked for.
+/// A request to the writer.
 pub(super) enum WriterRequest {
     Change(Box<dyn Task>),
     Read(Box<dyn Task>),
     Close(oneshot::Sender<()>),
 }
 
-/// A change, or a look, whose types are forgotten.
+/// A type-erased change or read.
 pub(super) trait Task: Send {
+    /// Runs it in the present transaction.
     fn run(&mut self, connection: &Connection) -> Result<(), RecordsError>;
-    /// Puts it in force and says so to whoever waits; or says why not.
+    /// Applies a committed change and sends the result to the requester.
     fn complete(self: Box<Self>, outcome: Result<(), RecordsError>);
 }
 
-/// A change with what comes after it.
+/// A change or read with its continuation.
 pub(super) struct TypedTask<T, C, A> {
     change: Option<C>,
     apply: A,
-    made: Option<T>,
+    result: Option<T>,
     reply: oneshot::Sender<Result<T, RecordsError>>,
 }
 
@@ -57,7 +59,7 @@ impl<T, C, A> TypedTask<T, C, A> {
         apply: A,
         reply: oneshot::Sender<Result<T, RecordsError>>,
     ) -> Self {
-        Self { change: Some(change), apply, made: None, reply }
+        Self { change: Some(change), apply, result: None, reply }
     }
 }
 
@@ -67,33 +69,36 @@ where
     C: FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send,
     A: FnOnce(&T) + Send,
 {
+    /// Runs it in the present transaction.
     fn run(&mut self, connection: &Connection) -> Result<(), RecordsError> {
-        let change = self.change.take().ok_or(RecordsError::Stopped)?;
-        self.made = Some(change(connection).map_err(RecordsError::new)?);
+        let change = self.change.take();
+        debug_assert!(change.is_some(), "a task runs once");
+        let change = change.ok_or(RecordsError::Stopped)?;
+        self.result = Some(change(connection).map_err(RecordsError::new)?);
         Ok(())
     }
 
     fn complete(self: Box<Self>, outcome: Result<(), RecordsError>) {
-        let answer = match (outcome, self.made) {
-            (Ok(()), Some(made)) => {
-                (self.apply)(&made);
-                Ok(made)
+        let answer = match (outcome, self.result) {
+            (Ok(()), Some(result)) => {
+                (self.apply)(&result);
+                Ok(result)
             }
             (Ok(()), None) => Err(RecordsError::Stopped),
-            (Err(failure), _) => Err(failure),
+            (Err(error), _) => Err(error),
         };
-        // Whoever asked may have gone. What is done is done.
+        // The requester may have gone; the change stays.
         let _ = self.reply.send(answer);
     }
 }
 
-/// The only one that writes.
+/// The owner of the only connection that writes.
 pub struct Writer {
     connection: Connection,
     queue: Receiver<WriterRequest>,
     health: Arc<RecordsHealth>,
-    complained: Option<Instant>,
-    /// Whether something was committed since the last checkpoint.
+    last_error_logged: Option<Instant>,
+    /// Whether anything was committed since the last checkpoint.
     is_dirty: bool,
 }
 
@@ -103,37 +108,37 @@ impl Writer {
         queue: Receiver<WriterRequest>,
         health: Arc<RecordsHealth>,
     ) -> Self {
-        Self { connection, queue, health, complained: None, is_dirty: false }
+        Self { connection, queue, health, last_error_logged: None, is_dirty: false }
     }
 
-    /// The connection, before the thread is started: to fill images from.
+    /// Returns the connection, to restore the tracker's memory from before the thread starts.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// What the API has set of the configuration, as JSON by the names of keys.
+    /// Returns the settings that the API has set, as JSON by setting name.
     pub fn settings(&self) -> Result<Vec<(String, serde_json::Value)>, rusqlite::Error> {
         let parse =
             |(name, text): (String, String)| Some((name, serde_json::from_str(&text).ok()?));
         Ok(super::tables::settings::all(&self.connection)?.into_iter().filter_map(parse).collect())
     }
 
-    /// Writes until told to end: changes as they come, counts every `period`.
+    /// Runs until closed: commits changes as they come, and flushes counts every `period`.
     pub fn run(mut self, counts: &mut dyn CountSource, period: Duration) {
         let mut pending = PendingCounts::default();
-        let mut due = Instant::now() + period;
+        let mut next_flush = Instant::now() + period;
         let mut closed = None;
         while closed.is_none() {
-            let rest = due.saturating_duration_since(Instant::now());
+            let rest = next_flush.saturating_duration_since(Instant::now());
             match self.queue.recv_timeout(rest) {
                 Ok(first) => closed = self.serve(first),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if Instant::now() >= due {
+            if Instant::now() >= next_flush {
                 self.flush(counts, &mut pending);
                 self.checkpoint();
-                due = Instant::now() + period;
+                next_flush = Instant::now() + period;
             }
         }
         self.flush(counts, &mut pending);
@@ -143,7 +148,7 @@ impl Writer {
         }
     }
 
-    /// Serves a job and those that wait behind it. Gives whom to tell of the end, if it is one.
+    /// Serves a request and those queued behind it. Returns the reply channel of a close request.
     fn serve(&mut self, first: WriterRequest) -> Option<oneshot::Sender<()>> {
         let mut tasks = Vec::new();
         let mut next = Some(first);
@@ -152,11 +157,11 @@ impl Writer {
             match request {
                 WriterRequest::Change(task) => tasks.push(task),
                 WriterRequest::Read(mut task) => {
-                    // In memory nobody else looks: it sees what is committed, as elsewhere.
+                    // Reads come here for records in memory. They see committed changes only, as in a file.
                     self.commit(std::mem::take(&mut tasks));
                     self.health.changes_pending.fetch_sub(1, Ordering::Relaxed);
-                    let looked = task.run(&self.connection);
-                    task.complete(looked);
+                    let outcome = task.run(&self.connection);
+                    task.complete(outcome);
                 }
                 WriterRequest::Close(reply) => closed = Some(reply),
             }
@@ -166,77 +171,77 @@ impl Writer {
         closed
     }
 
-    /// Commits changes together, and settles each.
+    /// Commits changes together, and completes each.
     fn commit(&mut self, mut tasks: Vec<Box<dyn Task>>) {
         if tasks.is_empty() {
             return;
         }
         let count = tasks.len() as u64;
         self.is_dirty = true;
-        let made = self.transact(&mut tasks);
-        let outcomes = match made {
+        let outcomes = self.transact(&mut tasks);
+        let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
-            Err(failure) => vec![Err(failure); tasks.len()],
+            Err(error) => vec![Err(error); tasks.len()],
         };
-        // Whoever sees that nothing waits sees it on the disk.
+        // Release: a thread that sees the queue empty sees the changes on the disk.
         self.health.changes_pending.fetch_sub(count, Ordering::Release);
         for (task, outcome) in tasks.into_iter().zip(outcomes) {
             match &outcome {
                 Ok(()) => drop(self.health.changes.fetch_add(1, Ordering::Relaxed)),
-                Err(failure) => self.report(failure, "a change was not recorded"),
+                Err(error) => self.report(error, "change not recorded"),
             }
             task.complete(outcome);
         }
     }
 
-    /// What became of each; or why nothing of all came to be.
+    /// Runs the tasks in one transaction. Returns the outcome of each, or why the transaction failed.
     fn transact(
         &self,
         tasks: &mut [Box<dyn Task>],
     ) -> Result<Vec<Result<(), RecordsError>>, RecordsError> {
-        let say = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
-        say("BEGIN IMMEDIATE")?;
+        let execute = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
+        execute("BEGIN IMMEDIATE")?;
         let mut outcomes = Vec::with_capacity(tasks.len());
         for task in tasks {
-            say("SAVEPOINT task")?;
+            execute("SAVEPOINT task")?;
             let outcome = task.run(&self.connection);
-            // Some failures, as that of a full disk, end the whole transaction.
+            // Some errors, such as a full disk, roll back the whole transaction.
             if self.connection.is_autocommit() {
                 return Err(outcome.err().unwrap_or(RecordsError::Stopped));
             }
             let end =
                 if outcome.is_ok() { "RELEASE task" } else { "ROLLBACK TO task; RELEASE task" };
-            self.or_roll_back(say(end))?;
+            self.or_roll_back(execute(end))?;
             outcomes.push(outcome);
         }
-        self.or_roll_back(say("COMMIT"))?;
+        self.or_roll_back(execute("COMMIT"))?;
         self.health.commits.fetch_add(1, Ordering::Relaxed);
         Ok(outcomes)
     }
 
     fn or_roll_back(&self, done: Result<(), RecordsError>) -> Result<(), RecordsError> {
         if done.is_err() && !self.connection.is_autocommit() {
-            // It fails only where there is nothing left to take back.
+            // Fails only if there is no transaction any more.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         done
     }
 
-    /// Writes counts, or keeps them for the next time.
+    /// Writes counts, or keeps them for the next flush.
     fn flush(&mut self, counts: &mut dyn CountSource, pending: &mut PendingCounts) {
         counts.collect(pending);
         if pending.is_empty() {
             self.health.lag_s.store(0, Ordering::Relaxed);
             return;
         }
-        let waiting_since = pending.tidy();
-        let begun = Instant::now();
+        let pending_since = pending.sort_and_dedup();
+        let start = Instant::now();
         let written = self.write_counts(pending);
         match written {
             Ok(first_uses) => {
                 self.health
                     .last_flush_us
-                    .store(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+                    .store(start.elapsed().as_micros() as u64, Ordering::Relaxed);
                 self.health.counts_written.fetch_add(pending.len() as u64, Ordering::Relaxed);
                 self.health.counts_pending.store(0, Ordering::Relaxed);
                 self.health.lag_s.store(0, Ordering::Relaxed);
@@ -244,33 +249,33 @@ impl Writer {
                 *pending = PendingCounts::default();
                 self.is_dirty = true;
             }
-            Err(failure) => {
+            Err(error) => {
                 self.health.counts_pending.store(pending.len() as u64, Ordering::Relaxed);
-                self.health.lag_s.store(waiting_since.elapsed().as_secs(), Ordering::Relaxed);
-                self.report(&failure, "counts are kept for the next try");
+                self.health.lag_s.store(pending_since.elapsed().as_secs(), Ordering::Relaxed);
+                self.report(&error, "counts not written yet");
             }
         }
     }
 
     fn write_counts(&self, pending: &PendingCounts) -> Result<Vec<u32>, RecordsError> {
-        let say = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
-        // Nobody was told of these. The next change that is acknowledged syncs them, too.
-        say("PRAGMA synchronous = NORMAL")?;
+        let execute = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
+        // Counts are not acknowledged, so they need no sync. The sync of the next change covers them, too.
+        execute("PRAGMA synchronous = NORMAL")?;
         let write = || {
-            say("BEGIN IMMEDIATE")?;
+            execute("BEGIN IMMEDIATE")?;
             let written = counts::write(&self.connection, pending).map_err(RecordsError::new);
             let first_uses = written.inspect_err(|_| {
-                let _ = say("ROLLBACK");
+                let _ = execute("ROLLBACK");
             })?;
-            self.or_roll_back(say("COMMIT"))?;
+            self.or_roll_back(execute("COMMIT"))?;
             Ok(first_uses)
         };
         let written = write();
-        say("PRAGMA synchronous = FULL")?;
+        execute("PRAGMA synchronous = FULL")?;
         written
     }
 
-    /// Moves what is committed to its place in the file. A failure costs nothing but space.
+    /// Moves committed pages from the WAL to the database file. A failure costs only space.
     fn checkpoint(&mut self) {
         if !std::mem::take(&mut self.is_dirty) {
             return;
@@ -278,18 +283,18 @@ impl Writer {
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 
-    /// Counts a failure, and speaks of it now and then.
-    fn report(&mut self, failure: &RecordsError, consequence: &str) {
-        self.health.count(failure);
-        // Who asks for what is there already is told so; it is nobody else's business.
-        if *failure == RecordsError::Conflict {
+    /// Counts a failure and logs it: as an error at most once per [`ERROR_LOG_PERIOD`], else as info.
+    fn report(&mut self, reason: &RecordsError, message: &str) {
+        self.health.count(reason);
+        // A conflict is a mistake of the client, which gets it in the response.
+        if *reason == RecordsError::Conflict {
             return;
         }
-        if self.complained.is_none_or(|last| last.elapsed() >= COMPLAINT_PERIOD) {
-            self.complained = Some(Instant::now());
-            error!("records: {failure}; {consequence}");
+        if self.last_error_logged.is_none_or(|last| last.elapsed() >= ERROR_LOG_PERIOD) {
+            self.last_error_logged = Some(Instant::now());
+            error!(%reason, "{message}");
         } else {
-            info!("records: {failure}; {consequence}");
+            info!(%reason, "{message}");
         }
     }
 }

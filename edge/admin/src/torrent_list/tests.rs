@@ -1,4 +1,4 @@
-//! Pages beside a list that is sorted anew for each.
+//! Pages compared with a list that is sorted for each.
 
 use tracker::{AnnouncePolicy, AnnounceRequest, ListenerPolicyId, Random, RequestKind};
 use types::{Announce, Event, Families, NumWant, PeerId};
@@ -18,8 +18,8 @@ impl tracker::AnnounceSink for Silent {
     fn peer_with_id(&mut self, _: usize, _: types::PeerKey, _: PeerId) {}
 }
 
-/// A peer comes to the torrent.
-fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event) {
+/// Announces a peer.
+fn announce(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event) {
     let (view, from, kind) =
         (tracker.view(Tick(now)), [10, 0, 0, host].into(), RequestKind::Announce);
     let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, None).unwrap();
@@ -43,7 +43,7 @@ fn come(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: Event
     view.announce(&mut Random::new(1), &[request], &mut Silent);
 }
 
-/// A tracker with so many torrents, with few values that all differ.
+/// A tracker with that many torrents, whose values repeat often.
 fn filled(torrents: u32) -> Tracker {
     let tracker = tracker();
     let mut random = Random::new(7);
@@ -53,7 +53,7 @@ fn filled(torrents: u32) -> Tracker {
         hash[16..].copy_from_slice(&number.to_be_bytes());
         for host in 0..=random.below(5) as u8 {
             let event = if random.below(3) == 0 { Event::Completed } else { Event::None };
-            come(&tracker, random.below(50_000), InfoHash(hash), host, event);
+            announce(&tracker, random.below(50_000), InfoHash(hash), host, event);
         }
     }
     tracker
@@ -88,10 +88,10 @@ async fn all_pages(overview: &Arc<TorrentList>, mut request: PageRequest) -> Vec
 }
 
 #[test]
-fn pages_make_the_sorted_list() {
+fn pages_add_up_to_the_sorted_list() {
     with_overview(filled(300), ROWS_MAX, async |overview| {
         let mut naive = Vec::new();
-        overview.tracker.overview(|figures| naive.push(TorrentRow::from(figures)));
+        overview.tracker.overview(|stats| naive.push(TorrentRow::from(stats)));
         assert_eq!(naive.len(), 300);
         let sorts = [
             SortKey::Seeders,
@@ -124,7 +124,7 @@ fn pages_make_the_sorted_list() {
 }
 
 #[test]
-fn hashes_that_begin_alike_are_told_apart_and_each_torrent_is_listed_once() {
+fn sorts_hashes_with_equal_prefixes_and_removes_duplicates() {
     let mut random = Random::new(11);
     let row = |hash: [u8; 20]| TorrentRow {
         info_hash: InfoHash(hash),
@@ -135,7 +135,7 @@ fn hashes_that_begin_alike_are_told_apart_and_each_torrent_is_listed_once() {
     };
     let mut rows = Vec::new();
     for _ in 0..2000 {
-        // They differ in one byte, and each comes a few times.
+        // They differ in one byte, and each occurs several times.
         let mut hash = [0xab; 20];
         hash[random.below(20) as usize] = random.below(8) as u8;
         rows.push(row(hash));
@@ -149,14 +149,14 @@ fn hashes_that_begin_alike_are_told_apart_and_each_torrent_is_listed_once() {
 }
 
 #[test]
-fn a_page_goes_on_where_the_last_ended_though_the_list_is_another() {
+fn a_cursor_continues_in_another_snapshot() {
     with_overview(filled(50), ROWS_MAX, async |overview| {
         let first = overview.page(&request(SortKey::InfoHash)).await;
         let seen: Vec<InfoHash> = first.rows.iter().map(|row| row.info_hash).collect();
-        // The last that was shown goes, and others come on either side.
+        // The last row returned is removed, and others are added on both sides.
         assert!(overview.tracker.remove_torrent(&seen[6]));
-        come(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
-        come(&overview.tracker, 1, InfoHash([0; 20]), 1, Event::None);
+        announce(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
+        announce(&overview.tracker, 1, InfoHash([0; 20]), 1, Event::None);
         overview.refresh(None);
         let rest = all_pages_after(&overview, first.next).await;
         assert_eq!(rest.len(), 50 - 7 + 1);
@@ -172,43 +172,43 @@ async fn all_pages_after(overview: &Arc<TorrentList>, after: Option<Cursor>) -> 
 }
 
 #[test]
-fn of_too_many_torrents_the_least_are_left_out() {
+fn omits_the_smallest_torrents_above_the_limit() {
     with_overview(filled(300), 40, async |overview| {
         let page = overview.page(&PageRequest { limit: 1000, ..request(SortKey::Seeders) }).await;
-        assert_eq!((page.rows.len(), page.left_out), (40, 260));
+        assert_eq!((page.rows.len(), page.omitted), (40, 260));
         let peers = |row: &TorrentRow| row.seeders + row.leechers;
-        assert!(page.rows.iter().all(|row| peers(row) == 5), "there are enough of the largest");
+        assert!(page.rows.iter().all(|row| peers(row) == 5), "only the largest are listed");
     });
 }
 
 #[test]
-fn a_list_is_made_when_it_is_wanted_and_goes_when_it_is_not() {
+fn makes_a_snapshot_on_demand_and_frees_it_when_idle() {
     with_overview(filled(3), ROWS_MAX, async |overview| {
-        overview.forget_if_idle();
+        overview.free_if_idle();
         let total = async || overview.page(&request(SortKey::Seeders)).await.total;
         assert_eq!(total().await, 3);
-        come(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
-        assert_eq!(total().await, 3, "it is some milliseconds old");
+        announce(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
+        assert_eq!(total().await, 3, "the snapshot is some milliseconds old");
         let old = Instant::now().checked_sub(IDLE_TIMEOUT).unwrap();
         let mut snapshot = Snapshot::take(&tracker(), 9);
         snapshot.taken_at = old;
         overview.cache().snapshot = Some(Arc::new(snapshot));
-        assert_eq!(total().await, 0, "the old one is served while another is made");
+        assert_eq!(total().await, 0, "the old snapshot is served during a refresh");
         while overview.refreshing.load(atomic::Ordering::Acquire) {
             std::thread::yield_now();
         }
         assert_eq!(total().await, 4);
-        overview.forget_if_idle();
+        overview.free_if_idle();
         assert!(overview.cache().snapshot.is_some());
         overview.cache().last_request = Some(old);
-        overview.forget_if_idle();
+        overview.free_if_idle();
         assert!(overview.cache().snapshot.is_none());
         assert_eq!(total().await, 4);
     });
 }
 
 #[test]
-fn what_is_no_cursor_or_prefix_is_refused() {
+fn rejects_malformed_cursors_and_prefixes() {
     for text in ["", "0", "x", &"0".repeat(47), &"0".repeat(49), &format!("+{}", "0".repeat(47))] {
         assert_eq!(text.parse::<Cursor>(), Err(ParseHexError), "{text}");
     }

@@ -46,7 +46,8 @@ fn guards_every_route() {
     let counted = |reason: &str| {
         tracker.metric(&format!("tidegate_api_refusals_total{{reason=\"{reason}\"}}"))
     };
-    assert!(counted("no_token") >= 20.0 && counted("failures") >= 1.0 && counted("scope") >= 30.0);
+    assert!(counted("missing_token") >= 20.0);
+    assert!(counted("too_many_failures") >= 1.0 && counted("missing_scope") >= 30.0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::fake_trackers::{answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines};
-use crate::process::{run, stderr, unused_address};
+use crate::process::{PATIENCE, run, stderr, unused_address};
 
 /// Announces there and returns the kind of the error and its sentence.
 fn fault(url: &str) -> (String, String) {
@@ -24,7 +24,7 @@ fn fault(url: &str) -> (String, String) {
     let [line] = lines(&output).try_into().unwrap();
     // Two runs, each with one second for the connection and one for the response; the rest is
     // margin for a busy machine.
-    assert!(start.elapsed() < Duration::from_secs(30), "{url}");
+    assert!(start.elapsed() < PATIENCE, "{url}");
     (line["error"]["kind"].as_str().unwrap().to_owned(), sentence)
 }
 

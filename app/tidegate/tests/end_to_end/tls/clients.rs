@@ -210,7 +210,7 @@ fn serves_beside_thousands_of_unfinished_handshakes() {
     let more = Secure::configuration(&directory, &["host"]) + table;
     let secure = Secure::start_with(directory, &more);
     let behind = secure.tracker.listener("https", [127, 0, 0, 2]);
-    let resident = || secure.tracker.metric("tidegate_process_resident_memory_bytes");
+    let resident = || secure.tracker.metric("process_resident_memory_bytes");
     let before = resident();
     let open = |number: usize| {
         let mut stream = TcpStream::connect(behind).unwrap();

@@ -1,27 +1,27 @@
-//! Reads info hashes from a body that comes in pieces: a JSON array of strings, or lines of text. What
-//! is kept is 20 bytes for each, and the one that a piece ends within.
+//! Parses info hashes from a body that arrives in pieces: a JSON array of strings, or lines of text. Holds 20
+//! bytes for each hash, and the partial one at the end of a piece.
 
 use types::InfoHash;
 
-/// What is read so far.
+/// An incremental parser.
 pub(super) struct Reader {
     format: Format,
     hashes: Vec<InfoHash>,
-    /// A hash, or a line, that goes on in the next piece.
+    /// The start of a hash or line that continues in the next piece.
     partial: Vec<u8>,
-    /// From 1.
+    /// The number of the current line, from 1.
     line: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
     Text,
-    /// Within a comment.
+    /// Text, within a comment.
     Comment,
     Json(JsonState),
 }
 
-/// What may come next in the array.
+/// Position in the array: what may come next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JsonState {
     Start,
@@ -35,10 +35,10 @@ enum JsonState {
     End,
 }
 
-/// A v2 hash has 64 digits; what is longer is none.
+/// Digits of a v2 hash, the longest.
 const HASH_MAX: usize = 64;
 
-/// Bytes of the first line, its end included.
+/// Returns the length of the first line, including its end.
 fn line_len(text: &[u8]) -> usize {
     text.iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| at + 1)
 }
@@ -52,12 +52,12 @@ impl Reader {
         Self { format: Format::Json(JsonState::Start), ..Self::text() }
     }
 
-    /// How many hashes there are.
+    /// Returns the number of hashes so far.
     pub(super) fn len(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Takes the next piece, or says what is wrong with it.
+    /// Parses the next piece. The error names the line or item.
     pub(super) fn read(&mut self, piece: &[u8]) -> Result<(), String> {
         let mut rest = piece;
         while !rest.is_empty() {
@@ -73,7 +73,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes a line that is a v1 hash and nothing else, as most are; gives what is behind it.
+    /// Fast path: parses a line that is exactly a v1 hash, as most are. Returns the text behind it.
     fn plain_line<'a>(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
         if self.format != Format::Text || !self.partial.is_empty() {
             return None;
@@ -85,11 +85,11 @@ impl Reader {
         Some(rest)
     }
 
-    /// All hashes, if the body may end here.
+    /// Returns all hashes, or an error if the body is incomplete.
     pub(super) fn end(mut self) -> Result<Vec<InfoHash>, String> {
         match self.format {
             Format::Json(JsonState::End) => {}
-            Format::Json(_) => return Err("the array does not end".into()),
+            Format::Json(_) => return Err("expected `]` at the end of the array".into()),
             Format::Text | Format::Comment => self.end_line()?,
         }
         Ok(self.hashes)
@@ -105,10 +105,10 @@ impl Reader {
             (Format::Comment, _) => {}
             (Format::Text, b'#') => self.format = Format::Comment,
             (Format::Text, byte) => {
-                // Blanks around a hash do not count; those within it make it none.
+                // Blanks around a hash are ignored; blanks within it are an error.
                 let is_blank = byte.is_ascii_whitespace();
                 if !is_blank || !self.partial.is_empty() {
-                    self.keep(byte)?;
+                    self.push_byte(byte)?;
                 }
             }
             (Format::Json(place), byte) => self.format = Format::Json(self.json_byte(place, byte)?),
@@ -119,11 +119,11 @@ impl Reader {
     fn json_byte(&mut self, place: JsonState, byte: u8) -> Result<JsonState, String> {
         Ok(match (place, byte) {
             (JsonState::Inside, b'"') => {
-                self.take()?;
+                self.finish_hash()?;
                 JsonState::Behind
             }
             (JsonState::Inside, byte) => {
-                self.keep(byte)?;
+                self.push_byte(byte)?;
                 JsonState::Inside
             }
             (place, b' ' | b'\t' | b'\r' | b'\n') => place,
@@ -133,15 +133,15 @@ impl Reader {
             (JsonState::Behind, b',') => JsonState::Next,
             _ => {
                 let at = self.hashes.len() + 1;
-                return Err(format!("an array of strings is due, but not so at item {at}"));
+                return Err(format!("item {at}: expected an array of strings"));
             }
         })
     }
 
-    fn keep(&mut self, byte: u8) -> Result<(), String> {
-        // Room for blanks behind a hash.
+    fn push_byte(&mut self, byte: u8) -> Result<(), String> {
+        // With room for trailing blanks.
         if self.partial.len() > 4 * HASH_MAX {
-            return Err(format!("{}: too long for an info hash", self.place()));
+            return Err(format!("{}: longer than an info hash", self.location()));
         }
         self.partial.push(byte);
         Ok(())
@@ -150,17 +150,17 @@ impl Reader {
     fn end_line(&mut self) -> Result<(), String> {
         let len = self.partial.trim_ascii_end().len();
         self.partial.truncate(len);
-        if self.partial.is_empty() { Ok(()) } else { self.take() }
+        if self.partial.is_empty() { Ok(()) } else { self.finish_hash() }
     }
 
-    fn take(&mut self) -> Result<(), String> {
+    fn finish_hash(&mut self) -> Result<(), String> {
         let hash = InfoHash::from_hex(&self.partial);
-        self.hashes.push(hash.map_err(|error| format!("{}: {error}", self.place()))?);
+        self.hashes.push(hash.map_err(|error| format!("{}: {error}", self.location()))?);
         self.partial.clear();
         Ok(())
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         match self.format {
             Format::Json(_) => format!("item {}", self.hashes.len() + 1),
             _ => format!("line {}", self.line),
@@ -174,7 +174,7 @@ mod tests {
 
     const A: &str = "0123456789abcdefABCDEF0123456789abcdef01";
 
-    /// Reads it whole, and cut at every byte: the outcome must be the same.
+    /// Parses it whole, and cut at every byte: the outcome must be the same.
     fn read(new: fn() -> Reader, body: &str) -> Result<usize, String> {
         let cut = |at: usize| {
             let mut reader = new();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_text() {
+    fn parses_lines_of_text() {
         let v2 = "ab".repeat(32);
         let text = |body: &str| read(Reader::text, body);
         assert_eq!(text(&format!("{A}\n\n# all of it\n  {v2} # v2\r\n{A}")), Ok(3));
@@ -199,11 +199,11 @@ mod tests {
         let bad = text(&format!("{A}\nnonsense\n")).unwrap_err();
         assert!(bad.starts_with("line 2: 8 characters"), "{bad}");
         assert!(text(&format!("{A} {A}\n")).is_err());
-        assert!(text(&"a".repeat(10_000)).unwrap_err().contains("too long"));
+        assert!(text(&"a".repeat(10_000)).unwrap_err().contains("longer than"));
     }
 
     #[test]
-    fn an_array_of_strings() {
+    fn parses_an_array_of_strings() {
         let json = |body: &str| read(Reader::json, body);
         assert_eq!(json(&format!(" [ \"{A}\" ,\n\"{A}\"] ")), Ok(2));
         assert_eq!(json("[]"), Ok(0));

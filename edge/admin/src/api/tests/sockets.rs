@@ -1,26 +1,26 @@
-//! The API through its sockets, with clocks that tests set.
+//! The API through its sockets, with clocks that the tests set.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
 use serde_json::json;
 use tokio::sync::watch;
 use tracker::{ListenerPolicy, ListenerPolicyId, RequestKind};
-use types::Refusal;
+use types::{Refusal, Tick};
 
 use super::super::*;
 use crate::events::EventKind;
 use crate::listener::ConnectionLimits;
-use crate::restore::CountCollector;
-use crate::{Service, metrics, serve_within};
+use crate::records::Records;
+use crate::{ClockReading, CountCollector, MetricSources, Service, metrics, serve_within};
 
 const TOKEN: &str = "tg_0123456789abcdefghijABCDEFGHIJ01";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// What the clocks show.
+/// The wall clock and the tracker's clock.
 #[derive(Default)]
 struct Clocks {
     time: AtomicI64,
@@ -33,14 +33,14 @@ impl Clocks {
         ClockReading { time: self.time.load(Ordering::SeqCst), tick }
     }
 
-    fn pass(&self, seconds: u32) {
+    fn advance(&self, seconds: u32) {
         self.tick.fetch_add(seconds, Ordering::SeqCst);
         self.time.fetch_add(seconds.into(), Ordering::SeqCst);
     }
 }
 
-/// An API with its records and its threads, until it is dropped.
-struct World {
+/// A running API with its records and threads; stopped when dropped.
+struct TestApi {
     clocks: Arc<Clocks>,
     api: Arc<Api>,
     address: SocketAddr,
@@ -48,20 +48,20 @@ struct World {
     server: Option<JoinHandle<()>>,
 }
 
-impl World {
+impl TestApi {
     fn start(idle_timeout: Duration) -> Self {
         let clocks = Arc::new(Clocks::default());
         clocks.time.store(1_000_000, Ordering::SeqCst);
         clocks.tick.store(100, Ordering::SeqCst);
         let (records, writer) = Records::open(None).unwrap();
-        let sources = Arc::new(metrics::tests::sources());
-        let (ticks, times, moments) = (clocks.clone(), clocks.clone(), clocks.clone());
+        let (ticks, times, readings) = (clocks.clone(), clocks.clone(), clocks.clone());
+        let clock = Box::new(move || ticks.clock_reading().tick);
+        let sources = Arc::new(MetricSources { clock, ..metrics::tests::sources() });
         let deps = ApiDeps {
             sources: Arc::clone(&sources),
             records: Arc::new(records),
             control: Box::new(drop),
-            clock: Box::new(move || ticks.clock_reading().tick),
-            time: Box::new(move || times.clock_reading().time),
+            time: Arc::new(move || times.clock_reading().time),
             send_post: Arc::new(|_| Box::pin(async { Ok(204) })),
             traces: None,
         };
@@ -72,7 +72,7 @@ impl World {
         let hub = Arc::clone(api.hub());
         let tracker = Arc::clone(&sources.tracker);
         thread::spawn(move || {
-            let mut collector = CountCollector::new(tracker, hub, move || moments.clock_reading());
+            let mut collector = CountCollector::new(tracker, hub, move || readings.clock_reading());
             writer.run(&mut collector, Duration::from_millis(20));
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -97,7 +97,7 @@ impl World {
             body.len()
         );
         let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         stream
     }
@@ -115,7 +115,7 @@ impl World {
         answer
     }
 
-    /// What an announce by that key comes to.
+    /// Admits an announce with that key.
     fn admit(&self, key: &str) -> Result<(), Refusal> {
         let (tracker, tick) = (self.api.tracker(), self.clocks.clock_reading().tick);
         let (kind, key) = (RequestKind::Announce, Some(key.as_bytes()));
@@ -123,7 +123,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TestApi {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         // It has panicked only if the test fails anyway.
@@ -131,65 +131,65 @@ impl Drop for World {
     }
 }
 
-/// The machine's clock is set back by days; the tracker's own goes on.
+/// The machine's clock is set back by days; the tracker's clock is not affected.
 #[test]
-fn nothing_that_has_ended_comes_back_with_the_clock() {
-    let world = World::start(PATIENCE);
-    world
+fn expired_entries_stay_expired_when_the_clock_goes_back() {
+    let api_server = TestApi::start(TIMEOUT);
+    api_server
         .api
         .tracker()
         .listener_policies()
         .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
-    let made = |request: &str, wish: Value, name: &str| {
-        world.expect(201, request, Some(&wish))[name].as_str().unwrap().to_owned()
+    let create = |request: &str, body: Value, name: &str| {
+        api_server.expect(201, request, Some(&body))[name].as_str().unwrap().to_owned()
     };
     let token = json!({ "name": "t", "scopes": ["*"], "expires": 1_001_000 });
-    let token = made("POST /tokens", token, "secret");
-    let key = made("POST /keys", json!({ "expires": 1_001_000 }), "key");
-    made("POST /bans", json!({ "network": "192.0.2.1", "expires": 1_001_000 }), "network");
-    let status = |token: &str| world.ask_as(token, "GET /keys", None).0;
-    let bans = || world.expect(200, "GET /bans", None)["bans"].clone();
+    let token = create("POST /tokens", token, "secret");
+    let key = create("POST /keys", json!({ "expires": 1_001_000 }), "key");
+    create("POST /bans", json!({ "network": "192.0.2.1", "expires": 1_001_000 }), "network");
+    let status = |token: &str| api_server.ask_as(token, "GET /keys", None).0;
+    let bans = || api_server.expect(200, "GET /bans", None)["bans"].clone();
     let is_banned = || {
         let ip = [192, 0, 2, 1].into();
-        world.api.tracker().bans().contains(world.clocks.clock_reading().tick, ip)
+        api_server.api.tracker().bans().contains(api_server.clocks.clock_reading().tick, ip)
     };
-    // Set back while all of it is good: it stays good, for as long as it has left.
-    world.clocks.time.store(400_000, Ordering::SeqCst);
-    assert_eq!((status(&token), world.admit(&key), is_banned()), (200, Ok(()), true));
-    world.clocks.pass(999);
-    assert_eq!((world.admit(&key), is_banned()), (Ok(()), true));
-    world.clocks.pass(1);
-    assert!(world.admit(&key).is_err() && !is_banned());
-    // Right again, a token has ended, too; and stays so whatever the clock shows after that.
-    world.clocks.time.store(1_001_000, Ordering::SeqCst);
+    // Set back while everything is valid: it stays valid for the time that it had left.
+    api_server.clocks.time.store(400_000, Ordering::SeqCst);
+    assert_eq!((status(&token), api_server.admit(&key), is_banned()), (200, Ok(()), true));
+    api_server.clocks.advance(999);
+    assert_eq!((api_server.admit(&key), is_banned()), (Ok(()), true));
+    api_server.clocks.advance(1);
+    assert!(api_server.admit(&key).is_err() && !is_banned());
+    // At the right time again the token has expired, too, and stays expired whatever the clock shows then.
+    api_server.clocks.time.store(1_001_000, Ordering::SeqCst);
     assert_eq!((status(&token), bans()), (401, json!([])));
-    world.clocks.time.store(400_000, Ordering::SeqCst);
+    api_server.clocks.time.store(400_000, Ordering::SeqCst);
     assert_eq!((status(&token), bans()), (401, json!([])));
-    assert!(world.admit(&key).is_err() && !is_banned());
-    // What is made now counts from the latest time there was.
+    assert!(api_server.admit(&key).is_err() && !is_banned());
+    // New entries count from the latest time seen.
     let token = json!({ "name": "t", "scopes": ["*"], "expires": 1_001_500 });
-    let token = made("POST /tokens", token, "secret");
-    let key = made("POST /keys", json!({ "expires": 1_001_500 }), "key");
-    assert_eq!((status(&token), world.admit(&key)), (200, Ok(())));
-    world.clocks.pass(500);
-    assert!(world.admit(&key).is_err());
-    // Counts are written all the while.
-    let key = world.expect(201, "POST /keys", Some(&json!({})));
-    assert_eq!(world.admit(key["key"].as_str().unwrap()), Ok(()));
+    let token = create("POST /tokens", token, "secret");
+    let key = create("POST /keys", json!({ "expires": 1_001_500 }), "key");
+    assert_eq!((status(&token), api_server.admit(&key)), (200, Ok(())));
+    api_server.clocks.advance(500);
+    assert!(api_server.admit(&key).is_err());
+    // Counts are still written.
+    let key = api_server.expect(201, "POST /keys", Some(&json!({})));
+    assert_eq!(api_server.admit(key["key"].as_str().unwrap()), Ok(()));
     let one = format!("GET /keys/{}", key["id"]);
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while world.expect(200, &one, None)["first_used"].is_null() {
-        assert!(std::time::Instant::now() < deadline, "it is not flushed");
+    let deadline = std::time::Instant::now() + TIMEOUT;
+    while api_server.expect(200, &one, None)["first_used"].is_null() {
+        assert!(std::time::Instant::now() < deadline, "the first use was not written");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Reads a stream of events up to one of that number, and gives the numbers.
-fn numbers_up_to(stream: &mut BufReader<TcpStream>, last: u64) -> Vec<u64> {
+/// Reads a stream of events up to the id `last` and returns the ids.
+fn read_ids_up_to(stream: &mut BufReader<TcpStream>, last: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     while numbers.last() != Some(&last) {
         let mut line = String::new();
-        assert!(stream.read_line(&mut line).unwrap() > 0, "the stream has ended");
+        assert!(stream.read_line(&mut line).unwrap() > 0, "the stream ended early");
         assert!(!line.contains("missed"), "{line}");
         numbers.extend(line.strip_prefix("id: ").map(|id| id.trim().parse::<u64>().unwrap()));
     }
@@ -197,13 +197,13 @@ fn numbers_up_to(stream: &mut BufReader<TcpStream>, last: u64) -> Vec<u64> {
 }
 
 #[test]
-fn who_listens_but_never_reads_holds_nobody_up_and_is_closed() {
+fn a_stream_that_is_not_read_is_closed_and_delays_no_other() {
     const EVENTS: u64 = 24_000;
     const STEP: u64 = 1000;
-    // Long enough for a busy machine to write to whoever reads.
-    let world = World::start(Duration::from_secs(15));
-    let mut deaf: Vec<_> = (0..4).map(|_| world.send("GET /events", TOKEN, None)).collect();
-    let mut reader = BufReader::new(world.send("GET /events", TOKEN, None));
+    // Long enough for a busy machine to write to the stream that is read.
+    let api_server = TestApi::start(Duration::from_secs(15));
+    let mut unread: Vec<_> = (0..4).map(|_| api_server.send("GET /events", TOKEN, None)).collect();
+    let mut reader = BufReader::new(api_server.send("GET /events", TOKEN, None));
     let mut line = String::new();
     while !line.ends_with("\r\n\r\n") {
         assert!(reader.read_line(&mut line).unwrap() > 0);
@@ -212,22 +212,22 @@ fn who_listens_but_never_reads_holds_nobody_up_and_is_closed() {
     let mut read = Vec::new();
     for at in 0..EVENTS / STEP {
         for number in 0..STEP {
-            let data = json!({ "text": padding, "number": number });
-            world.api.hub().publish(EventKind::Warning, data);
+            let data = json!({ "message": padding, "number": number });
+            api_server.api.hub().publish(EventKind::Warning, data);
         }
-        // Whoever reads misses nothing.
-        read.extend(numbers_up_to(&mut reader, (at + 1) * STEP));
+        // The stream that is read misses nothing.
+        read.extend(read_ids_up_to(&mut reader, (at + 1) * STEP));
     }
     assert!(read.iter().copied().eq(1..=EVENTS));
-    // Those that do not read get no more than the kernel holds for them, and their end.
-    for stream in &mut deaf {
+    // The others get no more than the kernel buffers, and are closed.
+    for stream in &mut unread {
         let mut bytes = Vec::new();
-        // Silence ends, in whatever way.
+        // Closed cleanly or reset.
         let _ = stream.take(EVENTS * 1000).read_to_end(&mut bytes);
         assert!((bytes.len() as u64) < EVENTS * 1000 / 2, "{} bytes", bytes.len());
     }
-    // Their places are free again.
-    let more: Vec<_> = (0..4).map(|_| world.send("GET /events", TOKEN, None)).collect();
+    // Their permits are free again.
+    let more: Vec<_> = (0..4).map(|_| api_server.send("GET /events", TOKEN, None)).collect();
     for stream in more {
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).unwrap();

@@ -1,14 +1,14 @@
-//! Networks that are not served.
+//! Banned networks.
 
 use rusqlite::{Connection, Row, params};
 
-/// A ban, as it is kept.
+/// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BanRow {
     /// In CIDR notation, with no bits set behind the prefix.
     pub(crate) network: String,
     pub(crate) reason: String,
-    /// Whether the tracker made it by itself.
+    /// Whether the tracker banned it automatically.
     pub(crate) automatic: bool,
     pub(crate) created: i64,
     pub(crate) expires: Option<i64>,
@@ -26,8 +26,8 @@ fn read(row: &Row<'_>) -> Result<BanRow, rusqlite::Error> {
     })
 }
 
-/// Adds bans, in the place of those that were there for the same networks. What somebody has banned
-/// by hand, no automatic ban replaces.
+/// Adds bans. A ban replaces one of the same network, except that an automatic ban never replaces one that an
+/// administrator made.
 pub(crate) fn put(connection: &Connection, bans: &[BanRow]) -> Result<(), rusqlite::Error> {
     let sql = format!(
         "INSERT INTO bans ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -43,17 +43,17 @@ pub(crate) fn put(connection: &Connection, bans: &[BanRow]) -> Result<(), rusqli
     Ok(())
 }
 
-/// Removes one; gives whether it was there.
+/// Removes a ban; returns whether it existed.
 pub(crate) fn remove(connection: &Connection, network: &str) -> Result<bool, rusqlite::Error> {
     Ok(connection.execute("DELETE FROM bans WHERE network = ?1", [network])? > 0)
 }
 
-/// Forgets those whose time is over.
+/// Removes expired bans; returns how many.
 pub(crate) fn expire(connection: &Connection, now: i64) -> Result<usize, rusqlite::Error> {
     connection.execute("DELETE FROM bans WHERE expires <= ?1", [now])
 }
 
-/// Up to `limit` in force at `now`, behind the network `after`, in order.
+/// Returns up to `limit` bans that are valid at `now`, sorted by network, after the network `after`.
 pub(crate) fn page(
     connection: &Connection,
     now: i64,

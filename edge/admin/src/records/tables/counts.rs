@@ -1,4 +1,4 @@
-//! Counts that the hot path keeps: download counts of torrents, totals of keys.
+//! Counts from the hot path: downloads of torrents, totals of keys.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -9,16 +9,16 @@ use types::InfoHash;
 
 use super::bans::{self, BanRow};
 
-/// Counts on their way to the disk.
+/// Counts to be written.
 #[derive(Debug, Default)]
 pub struct PendingCounts {
-    /// Download counts as they are now. Of several for one torrent the highest counts.
+    /// Current download counts. If a torrent has several, the highest is written.
     pub downloads: Vec<(InfoHash, u32)>,
-    /// What is to be added to keys, by their numbers.
+    /// Amounts to add to the totals of keys, by key id.
     pub totals: BTreeMap<u32, Totals>,
-    /// Keys that were used for the first time since the start, and when.
+    /// Keys used for the first time since the start, with the Unix time.
     pub first_uses: Vec<(u32, i64)>,
-    /// What was banned by itself.
+    /// Automatic bans.
     pub(crate) bans: Vec<BanRow>,
     since: Option<Instant>,
 }
@@ -33,31 +33,32 @@ impl PendingCounts {
         totals.announces = totals.announces.saturating_add(delta.announces);
     }
 
-    /// Whether there is nothing to write.
+    /// Returns whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many there are.
+    /// Returns the number of rows to write.
     pub fn len(&self) -> usize {
         self.downloads.len() + self.totals.len() + self.first_uses.len() + self.bans.len()
     }
 
-    /// Puts them in the order of the tables, one for each torrent. Gives since when the first waits.
-    pub(in super::super) fn tidy(&mut self) -> Instant {
-        // The highest of a torrent comes first, and stays.
+    /// Sorts and deduplicates download counts, for fast insertion. Returns since when the oldest count is
+    /// pending.
+    pub(in super::super) fn sort_and_dedup(&mut self) -> Instant {
+        // The highest count of a torrent comes first and is kept.
         self.downloads.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         self.downloads.dedup_by_key(|(hash, _)| *hash);
         *self.since.get_or_insert_with(Instant::now)
     }
 }
 
-/// Writes all. Gives the keys that were used for the first time ever.
+/// Writes all counts. Returns the keys that were used for the first time ever.
 pub(in super::super) fn write(
     connection: &Connection,
     pending: &PendingCounts,
 ) -> Result<Vec<u32>, rusqlite::Error> {
-    // Another process, from which this one took over, may have counted further.
+    // The process from which this one took over may have written a higher count.
     let mut download = connection.prepare(
         "INSERT INTO downloads (hash, count) VALUES (?1, ?2)
          ON CONFLICT (hash) DO UPDATE SET count = max(count, excluded.count)",
@@ -87,14 +88,14 @@ pub(in super::super) fn write(
     Ok(firsts)
 }
 
-/// So large a total stays as it is: two of them still add up to what SQLite's integers hold.
+/// The largest total: the sum of two still fits an integer of SQLite.
 const TOTAL_MAX: i64 = i64::MAX / 2;
 
 fn bounded(total: u64) -> i64 {
     i64::try_from(total).map_or(TOTAL_MAX, |total| total.min(TOTAL_MAX))
 }
 
-/// Calls `take` with every torrent's count.
+/// Calls `take` with the count of every torrent.
 pub(crate) fn read_downloads(
     connection: &Connection,
     mut take: impl FnMut(InfoHash, u32),

@@ -1,10 +1,10 @@
-//! Users' keys, with their rules and totals.
+//! User keys with their limits and totals.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use tracker::KeyTotals as Totals;
 
-/// A key, as it is kept. The text itself must be known: it is in the users' announce URLs.
+/// A row. The key is stored in clear: administrators look it up for announce URLs.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct KeyRow {
     pub(crate) id: u32,
@@ -16,7 +16,7 @@ pub(crate) struct KeyRow {
     pub(crate) first_used: Option<i64>,
 }
 
-/// What a key's holders may do; 0 is no bound.
+/// Limits of a key; 0 = unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) expires: Option<i64>,
@@ -30,7 +30,7 @@ const COLUMNS: &str = "id, key, name, created, expires, peers_per_torrent, torre
     announces_per_minute, uploaded, downloaded, seeding_s, announces, first_used";
 
 fn read(row: &Row<'_>) -> Result<KeyRow, rusqlite::Error> {
-    // They are never negative: only what fits is written.
+    // Never negative: `counts::write` caps what it writes.
     let total = |column| row.get::<_, i64>(column).map(|total| total.unsigned_abs());
     Ok(KeyRow {
         id: row.get(0)?,
@@ -54,7 +54,7 @@ fn read(row: &Row<'_>) -> Result<KeyRow, rusqlite::Error> {
     })
 }
 
-/// Adds one; number and totals in `row` do not count. Gives it as it is now.
+/// Adds a key, ignoring the id and totals in `row`. Returns the row with its id.
 pub(crate) fn insert(connection: &Connection, row: KeyRow) -> Result<KeyRow, rusqlite::Error> {
     let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
     connection.execute(
@@ -71,12 +71,14 @@ pub(crate) fn insert(connection: &Connection, row: KeyRow) -> Result<KeyRow, rus
             announces_per_minute
         ],
     )?;
-    // Numbers come one by one: 2^32 keys are more than any disk holds.
-    let id = u32::try_from(connection.last_insert_rowid()).unwrap_or(u32::MAX);
+    // Ids are sequential: 2^32 keys are more than any disk holds.
+    let id = u32::try_from(connection.last_insert_rowid());
+    debug_assert!(id.is_ok(), "key ids are exhausted");
+    let id = id.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     Ok(KeyRow { id, ..row })
 }
 
-/// Gives a key another name and other rules. Gives whether it was there.
+/// Changes the name and limits of a key; returns whether it existed.
 pub(crate) fn update(
     connection: &Connection,
     id: u32,
@@ -92,18 +94,18 @@ pub(crate) fn update(
     Ok(changed > 0)
 }
 
-/// Removes one; gives whether it was there.
+/// Removes a key; returns whether it existed.
 pub(crate) fn remove(connection: &Connection, id: u32) -> Result<bool, rusqlite::Error> {
     Ok(connection.execute("DELETE FROM keys WHERE id = ?1", [id])? > 0)
 }
 
-/// One of them.
-pub(crate) fn one(connection: &Connection, id: u32) -> Result<Option<KeyRow>, rusqlite::Error> {
+/// Returns a key.
+pub(crate) fn get(connection: &Connection, id: u32) -> Result<Option<KeyRow>, rusqlite::Error> {
     let sql = format!("SELECT {COLUMNS} FROM keys WHERE id = ?1");
     connection.query_row(&sql, [id], read).optional()
 }
 
-/// Up to `limit` whose numbers are above `after`, in order.
+/// Returns up to `limit` keys with ids above `after`, sorted by id.
 pub(crate) fn page(
     connection: &Connection,
     after: u32,

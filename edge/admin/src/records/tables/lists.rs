@@ -1,9 +1,9 @@
-//! Sets of info hashes that the API has made: access entries, frozen torrents.
+//! Sets of info hashes managed by the API: access list entries and frozen torrents.
 
 use rusqlite::{Connection, params, params_from_iter};
 use types::InfoHash;
 
-/// Which list: of the two that gate, or of the torrents that are frozen.
+/// An access list, or the frozen torrents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
     Allow,
@@ -11,7 +11,7 @@ pub(crate) enum List {
     Frozen,
 }
 
-/// Entries in a statement.
+/// Rows in one statement.
 const ROWS: usize = 64;
 
 impl List {
@@ -24,13 +24,13 @@ impl List {
     }
 }
 
-/// Adds entries, fastest if they are sorted. Gives how many were not there.
+/// Adds entries, fastest if they are sorted. Returns how many are new.
 pub(crate) fn insert(
     connection: &Connection,
     list: List,
     hashes: &[InfoHash],
 ) -> Result<usize, rusqlite::Error> {
-    // Many in a statement: to begin and to end one takes as long as to add one.
+    // Many rows in one statement: its overhead equals the cost of a row.
     let statement = |rows: usize| {
         let rows = vec!["(?)"; rows].join(",");
         connection.prepare(&format!("INSERT OR IGNORE INTO {} VALUES {rows}", list.table()))
@@ -45,7 +45,7 @@ pub(crate) fn insert(
     rest.iter().try_fold(count, |count, hash| Ok(count + insert.execute(params![hash.0])?))
 }
 
-/// Removes entries. Gives how many were there.
+/// Removes entries. Returns how many existed.
 pub(crate) fn remove(
     connection: &Connection,
     list: List,
@@ -56,15 +56,15 @@ pub(crate) fn remove(
     hashes.iter().try_fold(0, |count, hash| Ok(count + delete.execute(params![hash.0])?))
 }
 
-/// Up to `limit` entries behind `after`, in order.
+/// Returns up to `limit` entries after `after`, sorted.
 pub(crate) fn page(
     connection: &Connection,
     list: List,
     after: Option<InfoHash>,
     limit: u32,
 ) -> Result<Vec<InfoHash>, rusqlite::Error> {
-    // Nothing is as short as an empty hash, so all are behind it.
-    let after = after.map(|hash| hash.0.to_vec()).unwrap_or_default();
+    // An empty blob sorts before every hash.
+    let after = after.map_or_else(Vec::new, |hash| hash.0.to_vec());
     let sql = format!("SELECT hash FROM {} WHERE hash > ?1 ORDER BY hash LIMIT ?2", list.table());
     let mut page = connection.prepare(&sql)?;
     let rows = page.query_map(params![after, limit], |row| super::hash(row, 0))?;

@@ -1,8 +1,8 @@
-//! Values of the configuration that the API has set, as JSON. They go before file and environment.
+//! Settings that the API has set, as JSON. They override the file and the environment.
 
 use rusqlite::{Connection, params};
 
-/// Sets some and takes others back (`None`).
+/// Sets values, and removes those that are `None`.
 pub(crate) fn put(
     connection: &Connection,
     values: &[(String, Option<String>)],
@@ -21,7 +21,7 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// All of them.
+/// Returns all settings.
 pub(crate) fn all(connection: &Connection) -> Result<Vec<(String, String)>, rusqlite::Error> {
     let mut rows = connection.prepare("SELECT name, value FROM settings ORDER BY name")?;
     let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;

@@ -1,21 +1,21 @@
-//! Bearer tokens: digests only. A token itself is nowhere.
+//! Bearer tokens. Only their digests are stored.
 
 use rusqlite::{Connection, Row, params};
 
-/// A token, as it is kept.
+/// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenRow {
     pub(crate) id: i64,
     /// SHA-256.
     pub(crate) digest: [u8; 32],
     pub(crate) name: String,
-    /// Words with blanks between them.
+    /// Names separated by spaces.
     pub(crate) scopes: String,
     pub(crate) created: i64,
     pub(crate) expires: Option<i64>,
 }
 
-/// Adds one; its number in `row` does not count. Gives it as it is now.
+/// Adds a token, ignoring the id in `row`. Returns the row with its id.
 pub(crate) fn insert(connection: &Connection, row: TokenRow) -> Result<TokenRow, rusqlite::Error> {
     connection.execute(
         "INSERT INTO tokens (digest, name, scopes, created, expires) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -24,12 +24,12 @@ pub(crate) fn insert(connection: &Connection, row: TokenRow) -> Result<TokenRow,
     Ok(TokenRow { id: connection.last_insert_rowid(), ..row })
 }
 
-/// Removes one; gives whether it was there.
+/// Removes a token; returns whether it existed.
 pub(crate) fn remove(connection: &Connection, id: i64) -> Result<bool, rusqlite::Error> {
     Ok(connection.execute("DELETE FROM tokens WHERE id = ?1", [id])? > 0)
 }
 
-/// All of them: there are few.
+/// Returns all tokens: there are few.
 pub(crate) fn all(connection: &Connection) -> Result<Vec<TokenRow>, rusqlite::Error> {
     let mut rows = connection
         .prepare("SELECT id, digest, name, scopes, created, expires FROM tokens ORDER BY id")?;

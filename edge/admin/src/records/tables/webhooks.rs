@@ -1,20 +1,20 @@
-//! Who is told of events, and how.
+//! Webhooks.
 
 use rusqlite::{Connection, params};
 
-/// A webhook, as it is kept.
+/// A row.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct WebhookRow {
     pub(crate) id: i64,
     pub(crate) url: String,
-    /// Words with blanks between them.
+    /// Labels of kinds separated by spaces.
     pub(crate) events: String,
-    /// Signs what is sent: it must be kept as it is.
+    /// The key of signatures, which must be stored in clear.
     pub(crate) secret: String,
     pub(crate) created: i64,
 }
 
-/// Adds one; its number in `row` does not count. Gives it as it is now.
+/// Adds a webhook, ignoring the id in `row`. Returns the row with its id.
 pub(crate) fn insert(
     connection: &Connection,
     row: WebhookRow,
@@ -26,12 +26,12 @@ pub(crate) fn insert(
     Ok(WebhookRow { id: connection.last_insert_rowid(), ..row })
 }
 
-/// Removes one; gives whether it was there.
+/// Removes a webhook; returns whether it existed.
 pub(crate) fn remove(connection: &Connection, id: i64) -> Result<bool, rusqlite::Error> {
     Ok(connection.execute("DELETE FROM webhooks WHERE id = ?1", [id])? > 0)
 }
 
-/// All of them: there are few.
+/// Returns all webhooks: there are few.
 pub(crate) fn all(connection: &Connection) -> Result<Vec<WebhookRow>, rusqlite::Error> {
     let mut rows =
         connection.prepare("SELECT id, url, events, secret, created FROM webhooks ORDER BY id")?;

@@ -1,0 +1,71 @@
+//! The middleware in front of every route with a scope.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::Ordering;
+
+use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
+use tracing::debug;
+
+use super::auth::{AuthError, Caller};
+use super::operation::Input;
+use super::problem::Problem;
+use super::scope::Scope;
+use super::state::Shared;
+use crate::listener::ClientAddr;
+
+/// Extension of a response to an authenticated request: the id of its token.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AuthenticatedToken(pub(super) i64);
+
+impl FromRequestParts<Shared> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, Problem> {
+        // `guard` has inserted it for every route with a scope.
+        let caller = parts.extensions.get::<Self>().cloned();
+        debug_assert!(caller.is_some(), "a route without a scope takes a caller");
+        caller.ok_or_else(|| AuthError::MissingToken.problem(Scope::All))
+    }
+}
+
+impl Input for Caller {}
+
+/// Authorizes a request before its handler runs.
+pub(super) async fn guard(
+    State((shared, scope)): State<(Shared, Scope)>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let client = request.extensions().get::<ConnectInfo<ClientAddr>>();
+    debug_assert!(client.is_some(), "the server provides the client's address");
+    let client = client.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.0.0.ip());
+    let header = request.headers().get(AUTHORIZATION).map(|header| header.as_bytes());
+    let authenticator = shared.authenticator();
+    // The route's path, not the request's, which may contain a secret by mistake.
+    let route = request.extensions().get::<MatchedPath>();
+    let route = route.map_or("", MatchedPath::as_str).to_owned();
+    let method = request.method().clone();
+    match authenticator.authorize(header, client, scope, shared.now()) {
+        Ok(caller) => {
+            authenticator.accepted.fetch_add(1, Ordering::Relaxed);
+            let token = caller.token;
+            request.extensions_mut().insert(caller);
+            let mut response = next.run(request).await;
+            response.extensions_mut().insert(AuthenticatedToken(token));
+            let status = response.status().as_u16();
+            debug!(%method, route, token, %client, status, "API request");
+            Ok(response)
+        }
+        Err(error) => {
+            debug!(%method, route, %client, reason = error.label(), "API request refused");
+            if let Some(count) = authenticator.refused.get(error as usize) {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error.problem(scope))
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The OpenAPI document, built from the routes.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::operation::{Operation, contents};
+use super::problem::Problem;
+use super::route::Route;
+use super::scope::Scope;
+
+/// Adds schemas by name. A name must stand for one schema.
+fn merge(all: &mut BTreeMap<String, Value>, more: &mut BTreeMap<String, Value>) {
+    for (name, schema) in std::mem::take(more) {
+        debug_assert!(
+            all.get(&name).is_none_or(|known| *known == schema),
+            "two schemas are called {name}"
+        );
+        all.insert(name, schema);
+    }
+}
+
+/// Returns the document of `routes`, which are below the path `prefix`.
+pub(super) fn document(routes: Vec<Route>, prefix: &str, version: &str) -> Value {
+    let mut schemas = BTreeMap::new();
+    let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    let mut problems = Operation::default();
+    let problem = problems.schema::<Problem>();
+    merge(&mut schemas, &mut problems.schemas);
+    for route in routes {
+        let (name, tag) = (route.name(), route.tag());
+        let mut operation = route.operation;
+        merge(&mut schemas, &mut operation.schemas);
+        let mut responses = operation.responses;
+        responses.extend(failures(route.scope, &problem));
+        let mut object = json!({
+            "operationId": name,
+            "summary": route.summary,
+            "tags": [tag],
+            "parameters": operation.parameters,
+            "responses": responses,
+            "security": security(route.scope),
+        });
+        if let Some(body) = operation.body {
+            object["requestBody"] = body;
+        }
+        if let Some(scope) = route.scope {
+            object["description"] = format!("Scope: `{}`.", scope.label()).into();
+        }
+        paths
+            .entry(route.path.replace("{*", "{"))
+            .or_default()
+            .insert(route.method.as_str().to_lowercase(), object);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "tidegate",
+            "description": "The management API of tidegate, a BitTorrent tracker. docs/api.md describes how to \
+                authenticate.",
+            "version": version,
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": prefix }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+/// Returns the responses for errors that any operation may have.
+fn failures(scope: Option<Scope>, problem: &Value) -> Map<String, Value> {
+    let content = || contents(&[("application/problem+json", problem.clone())]);
+    let of = |description: &str| json!({ "description": description, "content": content() });
+    let mut failures = Map::new();
+    if scope.is_some() {
+        let challenge = json!({ "WWW-Authenticate": { "schema": { "type": "string" } } });
+        let mut unauthorized = of("Missing, malformed, unknown or expired token.");
+        unauthorized["headers"] = challenge;
+        failures.insert("401".into(), unauthorized);
+        failures.insert("403".into(), of("The token lacks the scope."));
+    }
+    let wait = json!({ "Retry-After": { "schema": { "type": "integer", "minimum": 1 } } });
+    let mut too_many = of("Too many requests, or too many invalid tokens from this address.");
+    too_many["headers"] = wait;
+    failures.insert("429".into(), too_many);
+    failures.insert("default".into(), of("Any other error."));
+    failures
+}
+
+fn security(scope: Option<Scope>) -> Value {
+    match scope {
+        // Since OpenAPI 3.1 scopes may be listed for every kind of scheme.
+        Some(scope) => json!([{ "token": [scope.label()] }]),
+        None => json!([]),
+    }
+}

@@ -1,0 +1,180 @@
+//! The API's shared state: what its handlers work with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use tokio::sync::oneshot;
+use tracing::info;
+use tracker::Tracker;
+use types::Tick;
+
+use super::auth::{self, Authenticator, Caller};
+use super::problem::Problem;
+use super::session::Sessions;
+use crate::clock::{ClockReading, UnixTime};
+use crate::control::Command;
+use crate::events::EventHub;
+use crate::log_levels::AUDIT;
+use crate::outbound::SendPost;
+use crate::recorder::Recorder;
+use crate::records::{OpenError, Records, Writer, tables};
+use crate::sources::MetricSources;
+use crate::torrent_list::TorrentList;
+use crate::traces::{TraceOptions, Traces};
+use crate::webhooks::Webhooks;
+
+/// Configuration of the API.
+#[derive(Clone, Debug, Default)]
+pub struct ApiOptions {
+    /// Web origins whose pages may use the API, as `https://example.org`.
+    pub cors_origins: Vec<String>,
+    /// Requests per second and token; 0 = unlimited.
+    pub requests_per_s: u32,
+    /// Invalid tokens per minute from one address before its requests are refused.
+    pub wrong_tokens_per_min: u32,
+    /// Ports that webhook URLs may name.
+    pub webhook_ports: Vec<u16>,
+    /// A token with full access that is not in the records.
+    pub token: Option<String>,
+}
+
+/// What the application provides.
+pub struct ApiDeps {
+    /// What statistics are read from.
+    pub sources: Arc<MetricSources>,
+    /// Where changes are committed.
+    pub records: Arc<Records>,
+    /// Sends a command to the application.
+    pub control: Box<dyn Fn(Command) + Send + Sync>,
+    /// Returns the Unix time.
+    pub time: UnixTime,
+    /// Posts events to webhooks.
+    pub send_post: SendPost,
+    /// Where spans are sent, if requests are traced.
+    pub traces: Option<TraceOptions>,
+}
+
+/// The management API, ready to be served.
+pub struct Api {
+    deps: ApiDeps,
+    pub(super) options: ApiOptions,
+    authenticator: Authenticator,
+    hub: Arc<EventHub>,
+    pub(super) sessions: Sessions,
+    pub(super) recorder: Recorder,
+    pub(super) torrent_list: Arc<TorrentList>,
+    webhooks: Arc<Webhooks>,
+    traces: Option<Traces>,
+    /// The latest time seen: what has expired stays expired when the clock goes back.
+    latest: AtomicI64,
+    /// Held while settings are changed, so that reading, validating and writing them is one step.
+    pub(super) settings_lock: tokio::sync::Mutex<()>,
+}
+
+/// The API as handlers share it.
+pub(super) type Shared = Arc<Api>;
+
+impl Api {
+    /// Builds the API with the tokens and webhooks in the records. Call before the writer runs.
+    ///
+    /// Returns a new token with full access if there was no token at all. It cannot be read again.
+    pub fn new(
+        deps: ApiDeps,
+        options: ApiOptions,
+        writer: &Writer,
+    ) -> Result<(Self, Option<String>), OpenError> {
+        let connection = writer.connection();
+        let read = || {
+            let mut tokens = tables::tokens::all(connection)?;
+            let first = auth::seed(&mut tokens, options.token.as_deref(), connection)?;
+            Ok((tokens, first, tables::webhooks::all(connection)?))
+        };
+        let (tokens, first, webhooks) = read().map_err(|error| deps.records.open_error(&error))?;
+        let authenticator =
+            Authenticator::new(tokens, options.requests_per_s, options.wrong_tokens_per_min);
+        let (send_post, time) = (Arc::clone(&deps.send_post), Arc::clone(&deps.time));
+        let webhooks = Arc::new(Webhooks::new(webhooks, send_post, time));
+        let traces = deps.traces.clone().map(Traces::new);
+        let torrent_list = Arc::new(TorrentList::new(Arc::clone(&deps.sources.tracker)));
+        let api = Self {
+            deps,
+            options,
+            authenticator,
+            hub: Arc::default(),
+            sessions: Sessions::default(),
+            recorder: Recorder::default(),
+            torrent_list,
+            webhooks,
+            traces,
+            latest: AtomicI64::new(0),
+            settings_lock: tokio::sync::Mutex::default(),
+        };
+        Ok((api, first))
+    }
+
+    /// Returns the hub that events are published to.
+    pub fn hub(&self) -> &Arc<EventHub> {
+        &self.hub
+    }
+
+    pub(crate) fn authenticator(&self) -> &Authenticator {
+        &self.authenticator
+    }
+
+    pub(crate) fn webhooks(&self) -> &Arc<Webhooks> {
+        &self.webhooks
+    }
+
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.traces.as_ref()
+    }
+
+    pub(crate) fn records(&self) -> &Records {
+        &self.deps.records
+    }
+
+    pub(super) fn sources(&self) -> &MetricSources {
+        &self.deps.sources
+    }
+
+    pub(super) fn tracker(&self) -> &Tracker {
+        &self.deps.sources.tracker
+    }
+
+    /// Returns the tracker's time.
+    pub(super) fn tick(&self) -> Tick {
+        (self.deps.sources.clock)()
+    }
+
+    /// Returns the Unix time in seconds. It never goes back.
+    pub(super) fn now(&self) -> i64 {
+        let now = self.time();
+        self.latest.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    /// Returns the Unix time in seconds by the machine's clock, as other machines expect it.
+    pub(super) fn time(&self) -> i64 {
+        (self.deps.time)()
+    }
+
+    /// Reads both clocks.
+    pub(super) fn clock_reading(&self) -> ClockReading {
+        ClockReading { time: self.now(), tick: self.tick() }
+    }
+
+    /// Sends the application a command and waits for its reply.
+    pub(super) async fn send_command<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, Problem> {
+        let (reply, answer) = oneshot::channel();
+        (self.deps.control)(command(reply));
+        answer.await.map_err(|_| Problem::unavailable("the tracker is shutting down"))
+    }
+
+    /// Logs a change and who made it. `action` never contains secrets.
+    pub(super) fn audit(&self, caller: &Caller, action: std::fmt::Arguments<'_>) {
+        let Caller { token, name, client, .. } = caller;
+        info!(target: AUDIT, token, name = name.as_str(), %client, "{action}");
+    }
+}
