@@ -11,6 +11,7 @@ mod bench;
 mod clients;
 mod command;
 mod crash;
+mod deny;
 mod foreign;
 mod fuzz;
 mod rivals;
@@ -69,6 +70,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["check"] => suite::run(suite::CHECK),
         ["setup"] => suite::run(suite::SETUP),
         ["tidy"] => suite::run(suite::TIDY),
+        ["deny"] => deny::check().and_then(|tally| tally.verdict()),
         ["spec"] => suite::run(suite::SPEC),
         ["clients", names @ ..] => clients::run(names).and_then(|tally| tally.verdict()),
         ["api", seeds @ ..] => {

@@ -1,7 +1,7 @@
 //! The steps of `test` and `check`, one after the other, and the closing count.
 
 use crate::command::{Tally, command, run as run_command, run_tests};
-use crate::{api, clients, foreign, fuzz, setup, spec, tidy};
+use crate::{api, clients, deny, foreign, fuzz, setup, spec, tidy};
 use anyhow::{Context, Result};
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ pub(crate) const TEST: &[Step] = &[
     ("fmt", fmt),
     ("tidy", tidy::run),
     ("spec", spec::run),
+    ("dependencies", deny::check),
     ("clippy", clippy),
     ("docs", docs),
     ("tests", tests),

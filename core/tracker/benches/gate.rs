@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces PEERS LEN]`. One thread; the median of slices that take a fraction
 //! of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
-#![allow(clippy::print_stdout, missing_docs)]
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,8 +15,8 @@ use tidegate_tracker::{
     Tracker, UserKey,
 };
 use types::{
-    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
-    Tick,
+    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
+    Refusal, Tick,
 };
 
 const SLICES: usize = 300;
@@ -199,15 +199,18 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
 struct Nobody;
 
 impl AnnounceSink for Nobody {
-    fn accept(&mut self, _: usize, _: &AnnounceOk) {}
-    fn refuse(&mut self, _: usize, refusal: Refusal) {
+    fn accept(&mut self, _: u8, _: &AnnounceOk) {}
+    fn refuse(&mut self, _: u8, refusal: Refusal) {
         unreachable!("{refusal:?}");
     }
-    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
+}
+
+impl PeerSink for Nobody {
+    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
         black_box(peers);
     }
-    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
 fn announce(number: u32) -> Announce {

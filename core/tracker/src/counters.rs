@@ -68,11 +68,13 @@ pub enum DropReason {
     SlowReader,
     /// WebTorrent: an answer to an offer that is not outstanding.
     StrayAnswer,
+    /// WebTorrent: a message to a client of another worker, which was too busy to take it.
+    MailboxFull,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`DropReason::index`].
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::TooShort,
         Self::Oversize,
         Self::NotATracker,
@@ -98,6 +100,7 @@ impl DropReason {
         Self::MessageTooBig,
         Self::SlowReader,
         Self::StrayAnswer,
+        Self::MailboxFull,
     ];
 
     /// The place in tables.
@@ -133,6 +136,7 @@ impl DropReason {
             Self::MessageTooBig => "message_too_big",
             Self::SlowReader => "slow_reader",
             Self::StrayAnswer => "stray_answer",
+            Self::MailboxFull => "mailbox_full",
         }
     }
 }
@@ -162,6 +166,8 @@ pub struct Counters {
     pub connections_opened: u64,
     /// TCP connections ended.
     pub connections_closed: u64,
+    /// TCP connections open now: a gauge, unlike the other fields.
+    pub connections_open: u64,
     /// From when a request was taken in to when its answer was ready to leave. Datagrams that came
     /// together take as long as all of them; of what comes over TCP a part is measured.
     pub latency: Latency,
@@ -194,6 +200,21 @@ impl Counters {
         self.drops[reason.index()] += 1;
     }
 
+    /// Counts a TCP connection that begins.
+    #[inline]
+    pub fn connection_opened(&mut self) {
+        self.connections_opened += 1;
+        self.connections_open += 1;
+    }
+
+    /// Counts a TCP connection that ends.
+    #[inline]
+    pub fn connection_closed(&mut self) {
+        debug_assert!(self.connections_open > 0, "more connections closed than opened");
+        self.connections_closed += 1;
+        self.connections_open = self.connections_open.saturating_sub(1);
+    }
+
     /// Adds another worker's figures.
     pub fn add(&mut self, other: &Self) {
         add_all(self.requests.as_flattened_mut(), other.requests.as_flattened());
@@ -207,6 +228,7 @@ impl Counters {
         self.tls_handshakes += other.tls_handshakes;
         self.connections_opened += other.connections_opened;
         self.connections_closed += other.connections_closed;
+        self.connections_open += other.connections_open;
         self.latency.add(&other.latency);
         self.clients.add(&other.clients);
     }

@@ -22,10 +22,10 @@ pub struct TorrentDetails {
 }
 
 impl Tracker {
-    /// A torrent with at most `peers_max` of its peers, and at most [`types::limits::LOOK_PEERS_MAX`].
+    /// A torrent with at most `peers_max` of its peers, and at most [`types::limits::INSPECT_PEERS_MAX`].
     pub fn torrent(&self, now: Tick, hash: &InfoHash, peers_max: usize) -> Option<TorrentDetails> {
         let inspect = self.store.inspect(now, hash, peers_max)?;
-        let (frozen, figures) = (self.frozen.contains(hash), self.with_downloads(&inspect.figures));
+        let (frozen, figures) = (self.frozen.contains(hash), self.with_downloads(&inspect.stats));
         Some(TorrentDetails { figures, frozen, peers: inspect.peers })
     }
 

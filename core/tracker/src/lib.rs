@@ -4,6 +4,8 @@
 //! connection ids, and defines the counters. It knows no protocol's bytes: what differs between
 //! protocols comes in as an [`AnnouncePolicy`] value. Time and randomness are arguments.
 #![forbid(unsafe_code)]
+// Tests may start threads and read the clock.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod access;
 pub mod admission;
@@ -30,7 +32,7 @@ use arrayvec::ArrayVec;
 use swarm::{Action, Store, StoreAnnounce};
 use types::{
     Announce, AnnounceSummary, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
-    Refusal, StoreSink, SwarmCounts, Tick, TooSoon, limits,
+    PeerSink, Refusal, StoreSink, SwarmCounts, Tick, TooSoon, limits,
 };
 
 pub use admission::{Grant, UnverifiedGrant, View};
@@ -46,7 +48,7 @@ pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
 pub use swarm::{Options as StoreOptions, PeerInfo, RelayTargets, TorrentStats, Totals};
-pub use types::{BadKey, UserKey};
+pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
 use access::{LiveList, LiveLists};
@@ -104,19 +106,13 @@ pub struct AnnounceOk {
     pub interval_min_s: u32,
 }
 
-/// Where the answers to a batch of announces go. Each ask is either refused, or accepted and then
-/// given exactly `chosen.v4` and `chosen.v6` peers in any number of runs, v4 before v6.
-pub trait AnnounceSink {
-    /// Ask number `ask` is served.
-    fn accept(&mut self, ask: usize, accepted: &AnnounceOk);
-    /// Ask number `ask` is not.
-    fn refuse(&mut self, ask: usize, refusal: Refusal);
-    /// Some v4 peers for `ask`.
-    fn peers_v4(&mut self, ask: usize, peers: &[PackedV4]);
-    /// Some v6 peers for `ask`.
-    fn peers_v6(&mut self, ask: usize, peers: &[PackedV6]);
-    /// One peer with its id, for an ask whose policy wanted ids.
-    fn peer_with_id(&mut self, ask: usize, peer: PeerKey, id: PeerId);
+/// Receives the answers to a batch of announces: for each request one call of `accept` or `refuse`,
+/// and peers after `accept`. `slot` is the request's index in the batch.
+pub trait AnnounceSink: PeerSink {
+    /// The request is served.
+    fn accept(&mut self, slot: u8, accepted: &AnnounceOk);
+    /// The request is refused.
+    fn refuse(&mut self, slot: u8, refusal: Refusal);
 }
 
 /// The tracker: shared by all workers, every method callable from any of them.
@@ -237,33 +233,21 @@ impl View<'_> {
     ) {
         let (tracker, policy) = (self.tracker, &**self.policy);
         let mut jobs: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
-        let mut askers: ArrayVec<u8, { limits::BATCH_MAX }> = ArrayVec::new();
         // Prefetch for the whole batch before the first check, so that the misses overlap.
         let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
         for (ask, session) in requests.iter().zip(&mut sessions) {
             let Announce { info_hash, peer_id, .. } = &ask.announce;
             *session = self.prefetch_torrent(&ask.grant, info_hash, peer_id);
         }
-        for (at, (ask, session)) in requests.iter().zip(sessions).enumerate() {
+        for (slot, (ask, session)) in (0..).zip(requests.iter().zip(sessions)) {
             match self.admit_torrent(&ask.grant, session, &ask.claim()) {
-                Err(refusal) => answers.refuse(at, refusal),
-                Ok(()) => {
-                    jobs.push(job(ask, policy));
-                    askers.push(at as u8);
-                }
+                Err(refusal) => answers.refuse(slot, refusal),
+                Ok(()) => jobs.push(job(slot, ask, policy)),
             }
         }
         let interval_s = policy.interval_s + random.below(policy.interval_jitter_s + 1);
         let durable = Some(&tracker.downloads).filter(|downloads| downloads.is_on());
-        let mut sink = Forward {
-            answers,
-            requests,
-            jobs: &jobs,
-            askers: &askers,
-            policy,
-            interval_s,
-            durable,
-        };
+        let mut sink = Forward { answers, requests, policy, interval_s, durable };
         tracker.store.announce(self.now, random, &jobs, &mut sink);
     }
 }
@@ -288,7 +272,7 @@ impl AnnounceRequest {
 }
 
 /// What the store has to do for an admitted ask.
-fn job(ask: &AnnounceRequest, policy: &Policy) -> StoreAnnounce {
+fn job(slot: u8, ask: &AnnounceRequest, policy: &Policy) -> StoreAnnounce {
     let announce = &ask.announce;
     let (action, want) = match announce.event {
         //= bep15#announce-stopped
@@ -300,6 +284,7 @@ fn job(ask: &AnnounceRequest, policy: &Policy) -> StoreAnnounce {
         ),
     };
     StoreAnnounce {
+        slot,
         info_hash: announce.info_hash,
         //= bep7#source-address
         peer: PeerKey::new(ask.grant.client_ip(), announce.port),
@@ -313,12 +298,11 @@ fn job(ask: &AnnounceRequest, policy: &Policy) -> StoreAnnounce {
     }
 }
 
-/// Renumbers the store's jobs to the caller's asks and adds the intervals.
+/// Passes the store's answers on, and adds what the store does not know: intervals, the refusal of
+/// what came too soon, and download counts that outlive the store's.
 struct Forward<'a, A> {
     answers: &'a mut A,
     requests: &'a [AnnounceRequest],
-    jobs: &'a [StoreAnnounce],
-    askers: &'a [u8],
     policy: &'a Policy,
     interval_s: u32,
     /// Download counts that outlive the store's, if there are such.
@@ -326,53 +310,57 @@ struct Forward<'a, A> {
 }
 
 impl<A> Forward<'_, A> {
+    /// The request in `slot`, with the durable download counts if there are such.
     #[inline]
-    fn asker(&self, job: usize) -> usize {
-        self.askers.get(job).copied().unwrap_or_default().into()
+    fn durable(&self, slot: u8) -> Option<(&Downloads, &AnnounceRequest)> {
+        let request = self.requests.get(usize::from(slot));
+        debug_assert!(request.is_some(), "an answer without a request");
+        self.durable.zip(request)
     }
 }
 
 impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
-    fn too_soon(&mut self, job: usize, too_soon: TooSoon) {
-        let refusal = policy::too_soon(self.policy.interval_min_s, too_soon);
-        self.answers.refuse(self.asker(job), refusal);
-    }
-
-    fn downloaded(&mut self, job: usize) {
-        if let Some((durable, job)) = self.durable.zip(self.jobs.get(job)) {
-            durable.count(&job.info_hash);
-        }
-    }
-
     #[inline]
-    fn chosen(&mut self, job: usize, chosen: &AnnounceSummary) {
-        let asker = self.asker(job);
+    fn accept(&mut self, slot: u8, summary: &AnnounceSummary) {
         let mut accepted = AnnounceOk {
-            chosen: *chosen,
+            chosen: *summary,
             interval_s: self.interval_s,
             interval_min_s: self.policy.interval_min_s,
         };
-        if let Some((durable, ask)) = self.durable.zip(self.requests.get(asker))
-            && ask.policy.with_downloads
+        if let Some((durable, request)) = self.durable(slot)
+            && request.policy.with_downloads
         {
-            accepted.chosen.counts.downloads = durable.of(&ask.announce.info_hash);
+            accepted.chosen.counts.downloads = durable.of(&request.announce.info_hash);
         }
-        self.answers.accept(asker, &accepted);
+        self.answers.accept(slot, &accepted);
+    }
+
+    fn too_soon(&mut self, slot: u8, too_soon: TooSoon) {
+        let refusal = policy::too_soon(self.policy.interval_min_s, too_soon);
+        self.answers.refuse(slot, refusal);
+    }
+
+    fn downloaded(&mut self, slot: u8) {
+        if let Some((durable, request)) = self.durable(slot) {
+            durable.count(&request.announce.info_hash);
+        }
+    }
+}
+
+impl<A: AnnounceSink> PeerSink for Forward<'_, A> {
+    #[inline]
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        self.answers.peers_v4(slot, peers);
     }
 
     #[inline]
-    fn peers_v4(&mut self, job: usize, peers: &[PackedV4]) {
-        self.answers.peers_v4(self.asker(job), peers);
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        self.answers.peers_v6(slot, peers);
     }
 
     #[inline]
-    fn peers_v6(&mut self, job: usize, peers: &[PackedV6]) {
-        self.answers.peers_v6(self.asker(job), peers);
-    }
-
-    #[inline]
-    fn peer_with_id(&mut self, job: usize, peer: PeerKey, id: PeerId) {
-        self.answers.peer_with_id(self.asker(job), peer, id);
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
+        self.answers.peer_with_id(slot, peer, id);
     }
 }
 

@@ -15,20 +15,23 @@ struct Seen {
 }
 
 impl AnnounceSink for Seen {
-    fn accept(&mut self, ask: usize, accepted: &AnnounceOk) {
-        self.answers.push((ask, Ok(*accepted)));
+    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
+        self.answers.push((slot.into(), Ok(*accepted)));
     }
-    fn refuse(&mut self, ask: usize, refusal: Refusal) {
-        self.answers.push((ask, Err(refusal)));
+    fn refuse(&mut self, slot: u8, refusal: Refusal) {
+        self.answers.push((slot.into(), Err(refusal)));
     }
-    fn peers_v4(&mut self, ask: usize, peers: &[PackedV4]) {
-        self.peers.extend(peers.iter().map(|peer| (ask, peer.key())));
+}
+
+impl PeerSink for Seen {
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        self.peers.extend(peers.iter().map(|peer| (slot.into(), peer.key())));
     }
-    fn peers_v6(&mut self, ask: usize, peers: &[PackedV6]) {
-        self.peers.extend(peers.iter().map(|peer| (ask, peer.key())));
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        self.peers.extend(peers.iter().map(|peer| (slot.into(), peer.key())));
     }
-    fn peer_with_id(&mut self, ask: usize, peer: PeerKey, id: PeerId) {
-        self.peers.push((ask, peer));
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
+        self.peers.push((slot.into(), peer));
         self.ids.push(id);
     }
 }

@@ -152,7 +152,7 @@ struct Outstanding {
 impl Offers {
     /// Remembers an offer that `from` made. Above [`limits::OFFERS_OUTSTANDING_MAX`] the oldest is
     /// forgotten.
-    pub fn expect(&mut self, now: Tick, name: OfferTag, from: ConnectionKey) {
+    pub fn remember(&mut self, now: Tick, name: OfferTag, from: ConnectionKey) {
         if self.0.len() >= limits::OFFERS_OUTSTANDING_MAX {
             self.0.pop_front();
         }
@@ -247,10 +247,10 @@ mod tests {
         }
         let mut offers = Offers::default();
         assert_eq!(offers.take(Tick(0), name), None);
-        offers.expect(Tick(0), name, ConnectionKey(7));
+        offers.remember(Tick(0), name, ConnectionKey(7));
         assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S), name), Some(ConnectionKey(7)));
         assert_eq!(offers.take(Tick(1), name), None);
-        offers.expect(Tick(0), name, ConnectionKey(7));
+        offers.remember(Tick(0), name, ConnectionKey(7));
         assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S + 1), name), None);
     }
 
@@ -259,7 +259,7 @@ mod tests {
         let mut offers = Offers::default();
         let count = limits::OFFERS_OUTSTANDING_MAX as u64 + 1;
         for number in 0..count {
-            offers.expect(Tick(5), OfferTag(number), ConnectionKey(number));
+            offers.remember(Tick(5), OfferTag(number), ConnectionKey(number));
         }
         assert_eq!(offers.take(Tick(5), OfferTag(0)), None);
         assert_eq!(offers.take(Tick(5), OfferTag(1)), Some(ConnectionKey(1)));

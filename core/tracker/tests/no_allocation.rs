@@ -10,8 +10,8 @@ use tidegate_tracker::{
     Tracker, UserKey,
 };
 use types::{
-    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
-    SwarmCounts, Tick,
+    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
+    Refusal, SwarmCounts, Tick,
 };
 
 const KEYS: u32 = 50;
@@ -22,15 +22,18 @@ const PEERS: u32 = 2000;
 struct Count(u32);
 
 impl AnnounceSink for Count {
-    fn accept(&mut self, _: usize, _: &AnnounceOk) {
+    fn accept(&mut self, _: u8, _: &AnnounceOk) {
         self.0 += 1;
     }
-    fn refuse(&mut self, _: usize, refusal: Refusal) {
+    fn refuse(&mut self, _: u8, refusal: Refusal) {
         panic!("{refusal:?}");
     }
-    fn peers_v4(&mut self, _: usize, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+}
+
+impl PeerSink for Count {
+    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
+    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
 fn key(number: u32) -> UserKey {

@@ -1,9 +1,9 @@
-//! Why a request was refused: one value for every audience. The client gets [`Refusal::text`], the
-//! operator a counter under [`Refusal::label`].
+//! Why a request was refused. The client gets [`Refusal::text`], the operator a counter under
+//! [`Refusal::label`].
 
 use std::mem::discriminant;
 
-/// A refusal that the client is told about. Faults that are met with silence are not here.
+/// A refusal that the client is told. Requests that are dropped without an answer are not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The torrent is not on the allow list.
@@ -24,51 +24,52 @@ pub enum Refusal {
     PeerIdMalformed,
     /// HTTP: `port` is missing or no number from 1 to 65535.
     PortMalformed,
-    /// HTTP: `left` is there, but no number.
+    /// HTTP: `left` is present, but not a number.
     LeftMalformed,
-    /// A scrape of everything, which is not served (BEP 48 leaves it open).
+    /// A scrape of all torrents, which is not served (BEP 48 leaves it open).
     FullScrape,
     /// UDP: an action that is none of connect, announce, scrape.
     UnknownAction,
-    /// UDP: a packet of a verified client too short for its action.
+    /// UDP: a packet of a verified client is too short for its action.
     Truncated,
-    /// `/announce/KEY`: this door has no keys.
+    /// `/announce/KEY` on a listener without keys.
     KeyUnexpected,
-    /// A private tracker was asked without a key.
+    /// A request without a key on a private listener.
     KeyMissing,
-    /// The key is not known here: it never was, or it was revoked.
+    /// The key is unknown: it never existed or was revoked.
     KeyUnknown,
-    /// The key is known, and its time has passed.
+    /// The key has expired.
     KeyExpired,
-    /// The key has announced as often as it may.
+    /// The key has used up its announce rate.
     KeyRate,
-    /// The key has as many peers in this torrent as it may.
+    /// The key has reached its limit of peers in this torrent.
     KeyPeers,
-    /// The key is in as many torrents as it may be.
+    /// The key has reached its limit of torrents.
     KeyTorrents,
-    /// The key is used from as many addresses as it may be.
+    /// The key has reached its limit of addresses.
     KeyAddresses,
-    /// The client's network is banned. Over UDP it is met with silence.
+    /// The client's network is banned. Over UDP the request is dropped without an answer.
     Banned,
-    /// The client software is not served.
+    /// The client software is not allowed.
     ClientRefused,
-    /// WebTorrent: no JSON object.
+    /// WebTorrent: the message is not a JSON object.
     NotJson,
-    /// WebTorrent: `info_hash` is there, but no 20 characters up to U+00FF.
+    /// WebTorrent: `info_hash` is present, but not 20 characters up to U+00FF.
     InfoHashString,
-    /// WebTorrent: `peer_id` is missing, or no 20 characters up to U+00FF.
+    /// WebTorrent: `peer_id` is missing, or not 20 characters up to U+00FF.
     PeerIdString,
-    /// WebTorrent: `offers` is no array of identifiers and objects.
+    /// WebTorrent: `offers` is not an array of offers with identifiers.
     OfferMalformed,
-    /// WebTorrent: `answer` is no object, or `to_peer_id` or `offer_id` do not say for whom.
+    /// WebTorrent: `answer` is not an object, or `to_peer_id` or `offer_id` is invalid.
     AnswerMalformed,
-    /// WebTorrent: the connection is in as many torrents as it may be.
+    /// WebTorrent: the connection has reached its limit of torrents.
     TooManyTorrents,
-    /// The client's prefix has asked for more than it may. Over UDP it is met with silence.
+    /// The client's prefix is over its request rate. Over UDP the request is dropped without an
+    /// answer.
     TooManyRequests,
-    /// The peer has announced already, and not long ago.
+    /// The peer announced again before its minimal interval had passed.
     TooSoon {
-        /// Minutes after which it will be served.
+        /// Minutes until the peer is served again.
         wait_min: u16,
     },
 }
@@ -76,11 +77,11 @@ pub enum Refusal {
 /// When a refused client may come back (BEP 31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Asking again will not help.
+    /// Retrying will not help.
     Never,
-    /// After so many minutes at the earliest.
+    /// After this many minutes at the earliest.
     Minutes(u16),
-    /// Nothing is said; the client decides.
+    /// Not specified; the client decides.
     Unsaid,
 }
 
@@ -120,22 +121,26 @@ impl Refusal {
         Self::TooSoon { wait_min: 0 },
     ];
 
-    /// The place in tables of counters.
+    /// Returns the index in tables of counters.
     pub fn index(self) -> usize {
-        // What a refusal says besides its reason makes it no other.
+        // The data of a refusal does not make it another kind.
         let reason = discriminant(&self);
-        Self::ALL.iter().position(|other| discriminant(other) == reason).unwrap_or_default()
+        let index = Self::ALL.iter().position(|other| discriminant(other) == reason);
+        debug_assert!(index.is_some(), "{self:?} is missing in Refusal::ALL");
+        index.unwrap_or_default()
     }
 
-    /// The sentence for the client: what is wrong.
+    /// Returns the sentence for the client: what is wrong.
     pub fn text(self) -> &'static str {
         match self {
             Self::NotAllowed => "this torrent is not on the tracker's allow list",
             Self::Denied => "this torrent is on the tracker's deny list",
-            Self::Frozen => "this torrent is frozen: its announces are not taken for now",
+            Self::Frozen => {
+                "this torrent is frozen: the tracker does not accept its announces for now"
+            }
             Self::PortZero => "port 0 cannot be reached: announce the port you listen on",
             Self::AddressNotPublic => {
-                "other peers cannot reach your address: this tracker takes public addresses only"
+                "other peers cannot reach your address: this tracker accepts public addresses only"
             }
             Self::InfoHashMissing => "info_hash is missing",
             Self::InfoHashMalformed => "info_hash must be 20 percent-encoded bytes",
@@ -149,14 +154,12 @@ impl Refusal {
             Self::KeyMissing => {
                 "this tracker is private: its announce URL must have your key, as in /announce/KEY"
             }
-            Self::KeyUnknown => {
-                "the key in the announce URL is not known here: get a new torrent file"
-            }
+            Self::KeyUnknown => "unknown key in the announce URL: get a new torrent file",
             Self::KeyExpired => "your key has expired",
             Self::KeyRate => "your key has announced too often: slow down",
-            Self::KeyPeers => "your key has as many clients on this torrent as it may have",
-            Self::KeyTorrents => "your key is on as many torrents as it may be",
-            Self::KeyAddresses => "your key is used from as many addresses as it may be",
+            Self::KeyPeers => "your key has reached its limit of clients on this torrent",
+            Self::KeyTorrents => "your key has reached its limit of torrents",
+            Self::KeyAddresses => "your key has reached its limit of addresses",
             Self::Banned => "your address or network is banned from this tracker",
             Self::ClientRefused => "this tracker does not serve your BitTorrent client",
             Self::NotJson => "the message is not a JSON object, or too deeply nested",
@@ -173,12 +176,12 @@ impl Refusal {
             Self::TooManyTorrents => "too many torrents on one connection",
             Self::TooManyRequests => "too many requests from your address or network: slow down",
             Self::TooSoon { .. } => {
-                "you have announced this torrent already: wait for the interval"
+                "you announced this torrent too recently: wait for the interval"
             }
         }
     }
 
-    /// The name in metrics.
+    /// Returns the label in metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::NotAllowed => "not_allowed",
@@ -215,17 +218,17 @@ impl Refusal {
         }
     }
 
-    /// What BEP 31 `retry in` says with it.
+    /// Returns the value of BEP 31 `retry in`.
     pub fn retry(self) -> Retry {
         match self {
-            // Lists grow, keys are renewed and bans end while clients run: come back, but seldom.
+            // Lists grow, keys are renewed and bans end while clients run: retry, but rarely.
             Self::NotAllowed | Self::Frozen | Self::KeyExpired | Self::Banned => Retry::Minutes(60),
             Self::Denied
             | Self::KeyUnexpected
             | Self::KeyMissing
             | Self::KeyUnknown
             | Self::ClientRefused => Retry::Never,
-            // Other peers of the key stop, or are forgotten.
+            // Other peers of the key stop or expire.
             Self::KeyPeers | Self::KeyTorrents | Self::KeyAddresses => Retry::Minutes(15),
             // Seconds would do, but BEP 31 counts in minutes.
             Self::TooManyRequests | Self::KeyRate => Retry::Minutes(1),

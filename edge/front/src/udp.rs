@@ -17,7 +17,7 @@ use tracker::{
     ListenerPolicyId, Networks, Random, RequestKind, Tracker, UnverifiedGrant, View,
 };
 use types::{
-    Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
+    Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
     SwarmCounts, limits,
 };
 use wire::proxy::simple;
@@ -155,7 +155,7 @@ impl BatchContext<'_> {
         for done in pending {
             batch.set_reply(done.slot, done.place.whole(done.len));
         }
-        let last = || Some(requests.get(last?)?.announce.peer_id);
+        let last = || Some(requests.get(usize::from(last?))?.announce.peer_id);
         counters.clients.pass(accepted, last);
     }
 }
@@ -411,64 +411,70 @@ struct Replies<'a> {
     counters: &'a mut Counters,
     /// How many were served, and the last of them.
     accepted: u32,
-    last: Option<usize>,
+    last: Option<u8>,
 }
 
 impl Replies<'_> {
-    /// Lets `write` go on with the reply to `ask`: it gets the slot and the length so far, and
-    /// gives the new length.
+    /// The datagram whose announce has `slot`.
     #[inline]
-    fn go_on(&mut self, ask: usize, write: impl FnOnce(&mut [u8], Pending) -> usize) {
-        let Some(pending) = self.pending.get_mut(ask) else { return };
-        let Place { start, end, .. } = pending.place;
-        let slot = self.batch.reply_buffer(pending.slot);
-        pending.len = write(slot.get_mut(start..end).unwrap_or_default(), *pending);
+    fn find(&self, slot: u8) -> Option<Pending> {
+        let pending = self.pending.get(usize::from(slot)).copied();
+        debug_assert!(pending.is_some(), "an answer to no announce of the batch");
+        pending
     }
 
-    fn family(&self, ask: usize) -> Family {
-        self.pending.get(ask).map_or(Family::V4, |pending| pending.place.family)
+    /// Lets `write` continue the reply to the announce of `slot`: it gets the reply's buffer and the
+    /// length so far, and returns the new length.
+    #[inline]
+    fn go_on(&mut self, slot: u8, write: impl FnOnce(&mut [u8], Pending) -> usize) {
+        let Some(pending) = self.pending.get_mut(usize::from(slot)) else { return };
+        let Place { start, end, .. } = pending.place;
+        let buffer = self.batch.reply_buffer(pending.slot);
+        pending.len = write(buffer.get_mut(start..end).unwrap_or_default(), *pending);
     }
 }
 
 impl AnnounceSink for Replies<'_> {
     #[inline]
-    fn accept(&mut self, ask: usize, accepted: &AnnounceOk) {
+    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
+        let Some(Pending { place, .. }) = self.find(slot) else { return };
         let chosen = accepted.chosen;
-        (self.accepted, self.last) = (self.accepted + 1, Some(ask));
-        self.counters.response(self.family(ask), RequestKind::Announce);
+        (self.accepted, self.last) = (self.accepted + 1, Some(slot));
+        self.counters.response(place.family, RequestKind::Announce);
         self.counters.peers_sent += u64::from(chosen.v4) + u64::from(chosen.v6);
-        self.go_on(ask, |slot, pending| {
+        self.go_on(slot, |buffer, pending| {
             let head = AnnounceHead {
                 transaction_id: pending.transaction_id,
                 interval_s: accepted.interval_s,
                 leechers: chosen.counts.leechers(),
                 seeders: chosen.counts.seeders(),
             };
-            udp::announce_reply(slot, &head)
+            udp::announce_reply(buffer, &head)
         });
     }
 
-    fn refuse(&mut self, ask: usize, refusal: Refusal) {
-        if let Some(pending) = self.pending.get(ask) {
-            reject_log::refused("udp", self.batch.from(pending.slot).ip(), refusal);
-        }
+    fn refuse(&mut self, slot: u8, refusal: Refusal) {
+        let Some(pending) = self.find(slot) else { return };
+        reject_log::refused("udp", self.batch.from(pending.slot).ip(), refusal);
         self.counters.refuse(refusal);
-        self.counters.response(self.family(ask), RequestKind::Other);
-        self.go_on(ask, |slot, pending| {
-            udp::error_reply(slot, pending.transaction_id, refusal.text())
+        self.counters.response(pending.place.family, RequestKind::Other);
+        self.go_on(slot, |buffer, pending| {
+            udp::error_reply(buffer, pending.transaction_id, refusal.text())
         });
     }
+}
 
+impl PeerSink for Replies<'_> {
     #[inline]
-    fn peers_v4(&mut self, ask: usize, peers: &[PackedV4]) {
-        self.go_on(ask, |slot, pending| udp::append_peers_v4(slot, pending.len, peers));
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        self.go_on(slot, |buffer, pending| udp::append_peers_v4(buffer, pending.len, peers));
     }
 
     #[inline]
-    fn peers_v6(&mut self, ask: usize, peers: &[PackedV6]) {
-        self.go_on(ask, |slot, pending| udp::append_peers_v6(slot, pending.len, peers));
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        self.go_on(slot, |buffer, pending| udp::append_peers_v6(buffer, pending.len, peers));
     }
 
     /// UDP has no room for ids, and does not ask for them.
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }

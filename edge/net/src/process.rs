@@ -1,8 +1,6 @@
 //! The process itself: cores, priorities, privileges, limits, what it has used; what it is handed at its start,
 //! whom it tells how it is, how it is started anew, and what it gives up.
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
 mod inherit;
 #[cfg(target_os = "linux")]
 mod launch;
@@ -11,17 +9,19 @@ mod notify;
 mod priority;
 #[cfg(target_os = "linux")]
 mod sandbox;
-
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Launcher, Sandbox, confine, lower_priority, raise_priority};
-pub use inherit::{InheritError, Inherited};
+mod unsupported;
+
+pub use inherit::{InheritError, InheritedSockets};
 #[cfg(target_os = "linux")]
 pub use launch::Launcher;
-pub use notify::{Notifier, watchdog_time};
+pub use notify::{Notifier, watchdog_interval};
 #[cfg(target_os = "linux")]
 pub use priority::{lower_priority, raise_priority};
 #[cfg(target_os = "linux")]
 pub use sandbox::{Sandbox, confine};
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::{Launcher, Sandbox, confine, lower_priority, raise_priority};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -35,7 +35,7 @@ use std::time::Duration;
 
 /// What a confined process may still reach.
 #[derive(Clone, Debug, Default)]
-pub struct Allowed {
+pub struct SandboxPolicy {
     /// Folders, or files, of which everything can be read.
     pub readable: Vec<PathBuf>,
     /// Folders in which files can be made, replaced and removed, too. They must be there.
@@ -64,7 +64,7 @@ pub fn is_root() -> bool {
 
 /// Why privileges could not be dropped.
 #[derive(Debug)]
-pub enum DropError {
+pub enum DropPrivilegesError {
     /// No such user on this system.
     UnknownUser(String),
     /// No such group on this system.
@@ -86,15 +86,15 @@ pub struct Identity {
 
 impl Identity {
     /// Looks up `user`, and `group`, which is the user's own if empty.
-    pub fn find(user: &str, group: &str) -> Result<Self, DropError> {
-        let system = |error: nix::Error| DropError::System(error.into());
+    pub fn find(user: &str, group: &str) -> Result<Self, DropPrivilegesError> {
+        let system = |error: nix::Error| DropPrivilegesError::System(error.into());
         let found = User::from_name(user).map_err(system)?;
-        let found = found.ok_or_else(|| DropError::UnknownUser(user.to_owned()))?;
+        let found = found.ok_or_else(|| DropPrivilegesError::UnknownUser(user.to_owned()))?;
         let gid = if group.is_empty() {
             found.gid
         } else {
             let found = Group::from_name(group).map_err(system)?;
-            found.ok_or_else(|| DropError::UnknownGroup(group.to_owned()))?.gid
+            found.ok_or_else(|| DropPrivilegesError::UnknownGroup(group.to_owned()))?.gid
         };
         Ok(Self { user: found.uid, group: gid })
     }
@@ -116,17 +116,17 @@ impl Identity {
 }
 
 /// Becomes `identity` for good, all threads of the process, without any supplementary group.
-pub fn drop_privileges(identity: Identity) -> Result<(), DropError> {
+pub fn drop_privileges(identity: Identity) -> Result<(), DropPrivilegesError> {
     if !is_root() {
-        return Err(DropError::NotRoot);
+        return Err(DropPrivilegesError::NotRoot);
     }
-    let system = |error: nix::Error| DropError::System(error.into());
+    let system = |error: nix::Error| DropPrivilegesError::System(error.into());
     // The user last: only root may set the others.
     setgroups(&[]).map_err(system)?;
     setgid(identity.group).map_err(system)?;
     setuid(identity.user).map_err(system)?;
     if !identity.user.is_root() && setuid(Uid::from_raw(0)).is_ok() {
-        return Err(DropError::NotDropped);
+        return Err(DropPrivilegesError::NotDropped);
     }
     Ok(())
 }
@@ -194,7 +194,7 @@ pub fn usage() -> Usage {
     }
 }
 
-impl std::fmt::Display for DropError {
+impl std::fmt::Display for DropPrivilegesError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::UnknownUser(name) => write!(f, "there is no user `{name}` on this system"),
@@ -206,7 +206,7 @@ impl std::fmt::Display for DropError {
     }
 }
 
-impl std::error::Error for DropError {}
+impl std::error::Error for DropPrivilegesError {}
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureScheme, SupportedCipherSuite};
 
-pub use certificate::{Certificate, CertificateError, CertificateFiles, Chain};
+pub use certificate::{Certificate, CertificateError, CertificateFiles, ChainStatus};
 pub use session::{SEALED_MAX, TlsSession};
 
 /// How a listener's connections speak TLS. Cheap to clone.
@@ -124,23 +124,23 @@ impl Certificates {
     fn find(&self, host: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let (files, obtained) = (self.files.load(), self.obtained.load());
         let all = files.iter().chain(obtained.iter());
-        let mut fit = all.filter(|one| one.signs_by(schemes)).peekable();
+        let mut fit = all.filter(|one| one.supports_any_scheme(schemes)).peekable();
         let first = fit.peek().copied();
-        let named = host.and_then(|host| fit.find(|one| one.is_for(host)));
+        let named = host.and_then(|host| fit.find(|one| one.covers_host(host)));
         named.or(first).map(Certificate::key)
     }
 
     fn find_challenge(&self, host: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let challenge = self.challenge.load();
         let challenge = challenge.as_ref()?;
-        challenge.is_for(host?).then(|| challenge.key())
+        challenge.covers_host(host?).then(|| challenge.key())
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         //= rfc8737#only-alpn
-        if challenge::asks_for_proof(&hello) {
+        if challenge::is_acme_challenge(&hello) {
             return self.find_challenge(hello.server_name());
         }
         self.find(hello.server_name(), hello.signature_schemes())

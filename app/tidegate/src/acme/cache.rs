@@ -69,7 +69,7 @@ impl Cache {
         };
         let certificate = Certificate::from_pem(&pem, &path)?;
         ensure!(
-            certificate.is_for(domain),
+            certificate.covers_host(domain),
             "{}: the certificate is for another host",
             path.display()
         );

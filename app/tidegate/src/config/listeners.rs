@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use front::http::{Challenges, HttpOptions};
-use front::web::WebOptions;
+use front::webtorrent::WebOptions;
 use tracker::access::Mode;
 use tracker::{ClientRules, ListenerPolicyId, Networks, PrivateAddresses};
 use types::{PeerId, limits};

@@ -155,7 +155,7 @@ fn exits_with_2_and_one_sentence_on_bad_arguments() {
         (&["announce", "udp://127.0.0.1", HASH], "udp:// needs a port"),
         (&["announce", "gopher://h", HASH], "gopher://h: its scheme is none of a tracker's"),
         (&["announce", "http://h ost", HASH], "a URL has no ' ' in it"),
-        (&["announce", url, &HASH[1..]], "39 characters where 40 or 64 hex digits are due"),
+        (&["announce", url, &HASH[1..]], "expected 40 or 64 hex digits, found 39 characters"),
         (&["announce", url, "magnet:?dn=x"], "no hash in it"),
         (&["announce", url, html], "page.torrent: no torrent: byte 0"),
         (&["announce", url, "absent.torrent"], "nor a file that is there"),

@@ -55,7 +55,7 @@ fn changes_rate_limits_on_sighup() {
 fn enforces_intervals_from_sighup_on() {
     let tracker = Tracker::start(Directory::new(), "");
     let udp = Udp::connect(tracker.udp4());
-    let why = "you have announced this torrent already";
+    let why = "you announced this torrent too recently";
     let are_refused = || {
         let body = http_announce(tracker.http4(), 0xaa, 1001);
         let both = [has(&udp.announce(0xaa, 1001), why), has(&body, why)];

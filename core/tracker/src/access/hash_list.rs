@@ -171,8 +171,8 @@ mod tests {
         let good = "00".repeat(20);
         let text = |bad: &str| format!("{good}\n#\n{bad}\n{good}\n");
         let says = |bad: &str| parse(&text(bad)).unwrap_err().to_string();
-        assert_eq!(says("abc"), "line 3: 3 characters where 40 or 64 hex digits are due");
-        assert_eq!(says(&format!("{}g", &good[1..])), "line 3: character 40 is no hex digit");
+        assert_eq!(says("abc"), "line 3: expected 40 or 64 hex digits, found 3 characters");
+        assert_eq!(says(&format!("{}g", &good[1..])), "line 3: character 40 is not a hex digit");
         assert_eq!(says(&"a".repeat(5000)), "line 3: longer than 1024 bytes");
         assert!(says(&format!("{good} {good}")).starts_with("line 3: "));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tracker::{PeerInfo, TorrentDetails};
-use types::limits::{FROZEN_MAX, LOOK_PEERS_MAX};
+use types::limits::{FROZEN_MAX, INSPECT_PEERS_MAX};
 use types::{FamilyCounts, InfoHash, Role, Tick};
 use utoipa::{IntoParams, ToSchema};
 
@@ -232,7 +232,7 @@ async fn get(
     PathParam(hash): PathParam<InfoHash>,
     Query(PeerLimitQuery { peers }): Query<PeerLimitQuery>,
 ) -> Result<Json<TorrentDetail>, Problem> {
-    let peers = page_limit(peers, 100, LOOK_PEERS_MAX as u32)?;
+    let peers = page_limit(peers, 100, INSPECT_PEERS_MAX as u32)?;
     let now = api.tick();
     let details =
         api.tracker().torrent(now, &hash, peers as usize).ok_or_else(|| not_found(&hash))?;

@@ -10,7 +10,7 @@ mod upgrades;
 use std::time::{Duration, Instant};
 
 use front::http::HttpOptions;
-use front::web::WebOptions;
+use front::webtorrent::WebOptions;
 use tracker::counters::{Counters, DropReason, Protocol};
 use tracker::{ListenerPolicy, Networks, Policy, RequestKind};
 use types::{Event, InfoHash, OfferId, Refusal};

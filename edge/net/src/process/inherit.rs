@@ -5,7 +5,8 @@
 //! # Safety
 //!
 //! A descriptor that is only a number has no owner yet. They are taken into ownership once, by
-//! [`Inherited::from_environment`], which whoever calls it calls before anything else is opened.
+//! [`InheritedSockets::from_environment`], which whoever calls it calls before anything else is opened.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::io;
@@ -19,13 +20,13 @@ use socket2::{Socket, Type};
 use crate::bind::{InheritedSocket, Transport};
 
 /// The number of the first descriptor that is handed over.
-const FIRST: RawFd = 3;
+const FIRST_FD: RawFd = 3;
 /// More than any configuration has: a number above it is a mistake.
-const COUNT_MAX: usize = 16 * 1024;
+const SOCKETS_MAX: usize = 16 * 1024;
 
 /// What was handed over and nobody has taken yet.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub struct InheritedSockets {
     sockets: Vec<Entry>,
     known: &'static [&'static str],
 }
@@ -38,7 +39,7 @@ struct Entry {
     bound: Option<(Transport, SocketAddr)>,
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// Takes what the environment says is there: nothing when called again, or when LISTEN_PID is
     /// another process. Belongs to the very start of the process. Names that are not `known` say
     /// nothing: systemd calls a socket like its unit when nobody names it.
@@ -46,12 +47,12 @@ impl Inherited {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         let variable = |name: &str| std::env::var(name).ok();
         let own_pid = std::process::id();
-        let names = names(variable, own_pid)?;
+        let socket_names = socket_names(variable, own_pid)?;
         if TAKEN.swap(true, Ordering::Relaxed) {
             return Ok(Self::default());
         }
-        let mut sockets = Vec::with_capacity(names.len());
-        for (number, name) in (FIRST..).zip(names) {
+        let mut sockets = Vec::with_capacity(socket_names.len());
+        for (number, name) in (FIRST_FD..).zip(socket_names) {
             // SAFETY: any number may be asked about; nothing is read or written through it.
             if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
                 return Err(InheritError::NotOpen { number });
@@ -103,7 +104,7 @@ impl Inherited {
     }
 
     /// What is left, in words; the sockets are closed.
-    pub fn leave(self) -> Vec<String> {
+    pub fn into_unclaimed(self) -> Vec<String> {
         self.sockets.iter().map(Entry::to_string).collect()
     }
 
@@ -153,7 +154,7 @@ impl fmt::Display for Entry {
 }
 
 /// A name for each descriptor, from the variables; none if they are for another process.
-fn names(
+fn socket_names(
     variable: impl Fn(&str) -> Option<String>,
     own_pid: u32,
 ) -> Result<Vec<String>, InheritError> {
@@ -163,13 +164,13 @@ fn names(
     if pid.parse() != Ok(own_pid) {
         return Ok(Vec::new());
     }
-    let read = count.parse().ok().filter(|count| *count <= COUNT_MAX);
+    let read = count.parse().ok().filter(|count| *count <= SOCKETS_MAX);
     let count = read.ok_or(InheritError::Count(count))?;
     let given = variable("LISTEN_FDNAMES").unwrap_or_default();
-    let names = given.split(':').chain(std::iter::repeat("")).take(count);
+    let socket_names = given.split(':').chain(std::iter::repeat("")).take(count);
     // What systemd calls a socket whose name it does not know.
-    let names = names.map(|name| if name.is_empty() { "unknown" } else { name });
-    Ok(names.map(String::from).collect())
+    let socket_names = socket_names.map(|name| if name.is_empty() { "unknown" } else { name });
+    Ok(socket_names.map(String::from).collect())
 }
 
 /// Why what was handed over cannot be used. Each says what to change.
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_environment_names_each_descriptor() {
-        let names = |pid: &str, count: &str, given: &str| {
+        let socket_names = |pid: &str, count: &str, given: &str| {
             let variable = |name: &str| {
                 Some(match name {
                     "LISTEN_PID" => pid.to_owned(),
@@ -249,17 +250,17 @@ mod tests {
                     _ => given.to_owned(),
                 })
             };
-            names(variable, 77)
+            socket_names(variable, 77)
         };
-        assert_eq!(names("77", "3", "udp:http").unwrap(), ["udp", "http", "unknown"]);
-        assert_eq!(names("77", "1", "udp:http").unwrap(), ["udp"]);
-        assert!(names("78", "3", "udp").unwrap().is_empty());
-        assert!(names("77", "0", "").unwrap().is_empty());
+        assert_eq!(socket_names("77", "3", "udp:http").unwrap(), ["udp", "http", "unknown"]);
+        assert_eq!(socket_names("77", "1", "udp:http").unwrap(), ["udp"]);
+        assert!(socket_names("78", "3", "udp").unwrap().is_empty());
+        assert!(socket_names("77", "0", "").unwrap().is_empty());
         for wrong in ["-1", "many", "99999999", ""] {
-            let error = names("77", wrong, "").unwrap_err();
+            let error = socket_names("77", wrong, "").unwrap_err();
             assert!(error.to_string().contains(&format!("`{wrong}`")), "{error}");
         }
-        assert!(super::names(|_| None, 77).unwrap().is_empty());
+        assert!(super::socket_names(|_| None, 77).unwrap().is_empty());
     }
 
     /// A UDP and a TCP socket on the same port. A port that is free for one may be taken for the other.
@@ -278,7 +279,7 @@ mod tests {
         let (udp, tcp, at) = on_one_port();
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let any = ([127, 0, 0, 1], 0).into();
-        let mut inherited = Inherited {
+        let mut inherited = InheritedSockets {
             sockets: vec![
                 entry("udp", udp.try_clone().unwrap()).unwrap(),
                 entry("tidegate.socket", udp).unwrap(),
@@ -292,7 +293,7 @@ mod tests {
         assert_eq!(inherited.take_tcp("http", any).len(), 1);
         assert_eq!(inherited.take_udp("udp", at).len(), 2);
         assert!(!inherited.is_empty());
-        let left = inherited.leave();
+        let left = inherited.into_unclaimed();
         assert!(left[0].starts_with("UDP 127.0.0.1:") && left[0].ends_with("(`tidegate.socket`)"));
     }
 
@@ -300,7 +301,7 @@ mod tests {
     fn a_stream_is_nobodys_listener() {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mut inherited =
-            Inherited { sockets: vec![entry("upgrade", theirs).unwrap()], known: &[] };
+            InheritedSockets { sockets: vec![entry("upgrade", theirs).unwrap()], known: &[] };
         assert!(inherited.take_stream("else").is_none());
         let stream = inherited.take_stream("upgrade").unwrap();
         assert!(inherited.is_empty());

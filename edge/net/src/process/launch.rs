@@ -17,6 +17,7 @@
 //! `fork` is called only while the process has a single thread, so that the child finds no lock
 //! taken for ever. Descriptors are put in their places by `dup2` where nothing but an exec or an
 //! exit follows, so that nobody misses what was there.
+#![allow(unsafe_code)]
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -39,9 +40,9 @@ use nix::unistd::{ForkResult, fork};
 /// Descriptors that go together; the kernel takes 253 at most.
 const PER_MESSAGE: usize = 128;
 /// The number of the first descriptor that is handed over (sd_listen_fds(3)).
-const FIRST: RawFd = 3;
+const FIRST_FD: RawFd = 3;
 /// Signals that are meant for the process beside us, though they may reach us as well.
-const NOT_OURS: [Signal; 6] = [
+const FOREIGN_SIGNALS: [Signal; 6] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -64,7 +65,7 @@ struct Program {
 
 impl Launcher {
     /// Splits the launcher off. Fails once the process has several threads.
-    pub fn split_off() -> io::Result<Self> {
+    pub fn spawn() -> io::Result<Self> {
         if fs::read_dir("/proc/self/task")?.count() != 1 {
             return Err(io::Error::other("the process has several threads already"));
         }
@@ -117,8 +118,8 @@ impl Program {
     }
 
     /// Becomes the program, with `descriptors` in their places. Returns only if that fails.
-    fn become_it(&self, descriptors: Vec<(String, OwnedFd)>) -> io::Result<Infallible> {
-        for one in NOT_OURS {
+    fn exec(&self, descriptors: Vec<(String, OwnedFd)>) -> io::Result<Infallible> {
+        for one in FOREIGN_SIGNALS {
             // SAFETY: the default disposition runs no code of ours.
             unsafe { signal(one, SigHandler::SigDfl) }?;
         }
@@ -133,14 +134,14 @@ impl Program {
             command.env("WATCHDOG_PID", &pid);
         }
         // First all out of the way, then each to its place.
-        let above = FIRST + RawFd::try_from(count).map_err(io::Error::other)?;
+        let above = FIRST_FD + RawFd::try_from(count).map_err(io::Error::other)?;
         let moved = descriptors.iter().map(|(_, descriptor)| clone_above(descriptor, above));
         let moved: Vec<OwnedFd> = moved.collect::<io::Result<_>>()?;
         for (_, descriptor) in descriptors {
             // Its number is about to be something else.
             let _ = descriptor.into_raw_fd();
         }
-        for (place, descriptor) in (FIRST..).zip(&moved) {
+        for (place, descriptor) in (FIRST_FD..).zip(&moved) {
             // SAFETY: both numbers are good; nobody here uses what `place` was before, because an
             // exec or an exit follows. The copy is not closed by an exec.
             if unsafe { libc::dup2(descriptor.as_raw_fd(), place) } < 0 {
@@ -155,7 +156,7 @@ impl Program {
 
 /// The launcher's life.
 fn wait_for_orders(program: &Program, orders: &OwnedFd) -> io::Result<()> {
-    for one in NOT_OURS {
+    for one in FOREIGN_SIGNALS {
         // SAFETY: ignoring runs no code of ours.
         unsafe { signal(one, SigHandler::SigIgn) }?;
     }
@@ -181,9 +182,9 @@ fn wait_for_orders(program: &Program, orders: &OwnedFd) -> io::Result<()> {
 
 /// Becomes the new process, or says on the last descriptor why not.
 fn start(program: &Program, descriptors: Vec<(String, OwnedFd)>) -> ! {
-    let above = FIRST + RawFd::try_from(descriptors.len()).unwrap_or(RawFd::MAX - FIRST);
+    let above = FIRST_FD + RawFd::try_from(descriptors.len()).unwrap_or(RawFd::MAX - FIRST_FD);
     let report = descriptors.last().map(|(_, last)| clone_above(last, above));
-    let Err(error) = program.become_it(descriptors);
+    let Err(error) = program.exec(descriptors);
     if let Some(Ok(report)) = report {
         // If nobody hears it, nobody waits for it.
         let _ = UnixStream::from(report).write_all(format!("failed {error}\n").as_bytes());
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn a_process_with_threads_is_not_forked() {
         let other = std::thread::spawn(std::thread::park);
-        let error = Launcher::split_off().unwrap_err();
+        let error = Launcher::spawn().unwrap_err();
         assert!(error.to_string().contains("several threads"), "{error}");
         other.thread().unpark();
         other.join().unwrap();

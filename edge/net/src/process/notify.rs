@@ -43,13 +43,13 @@ impl Notifier {
     }
 
     /// Says `lines`, assignments such as `READY=1`, one on each line.
-    pub fn say(&self, lines: &str) -> io::Result<()> {
+    pub fn notify(&self, lines: &str) -> io::Result<()> {
         self.socket.send_to_addr(lines.as_bytes(), &self.to).map(|_| ())
     }
 }
 
 /// Within what time `WATCHDOG=1` is due again and again, if anybody waits for it.
-pub fn watchdog_time() -> Option<Duration> {
+pub fn watchdog_interval() -> Option<Duration> {
     watchdog(|name| std::env::var(name).ok(), std::process::id())
 }
 
@@ -68,12 +68,12 @@ mod tests {
         let path = std::env::temp_dir().join(format!("tidegate-notify-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let watcher = UnixDatagram::bind(&path).unwrap();
-        Notifier::to(&path).unwrap().say("READY=1\nSTATUS=x").unwrap();
+        Notifier::to(&path).unwrap().notify("READY=1\nSTATUS=x").unwrap();
         let mut buffer = [0; 99];
         let len = watcher.recv(&mut buffer).unwrap();
         assert_eq!(&buffer[..len], b"READY=1\nSTATUS=x");
         std::fs::remove_file(&path).unwrap();
-        assert!(Notifier::to(&path).unwrap().say("READY=1").is_err());
+        assert!(Notifier::to(&path).unwrap().notify("READY=1").is_err());
     }
 
     #[cfg(target_os = "linux")]
@@ -83,7 +83,7 @@ mod tests {
         let name = format!("tidegate-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let watcher = UnixDatagram::bind_addr(&address).unwrap();
-        Notifier::to(Path::new(&format!("@{name}"))).unwrap().say("READY=1").unwrap();
+        Notifier::to(Path::new(&format!("@{name}"))).unwrap().notify("READY=1").unwrap();
         assert_eq!(watcher.recv(&mut [0; 99]).unwrap(), 7);
     }
 

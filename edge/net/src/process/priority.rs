@@ -4,6 +4,7 @@
 //! that it asks for says how soon: a thread that wakes takes the core from one with a longer slice, while one
 //! with the same slice keeps it until its own is over, or until the next tick of the system, milliseconds
 //! later. Systems before Linux 6.12 know no slices of threads.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::mem::size_of;
@@ -11,15 +12,15 @@ use std::time::Duration;
 
 /// How much nicer than the process a thread is that steps back: where there is not enough for all, it gets a
 /// tenth of what one of the others gets, which is little, but goes on.
-const NICER: i32 = 10;
+const NICE_OFFSET: i32 = 10;
 /// A fraction of the system's own slices, and more than a batch of requests takes, since those that go first
 /// share cores with each other, too.
-const SHORT: Duration = Duration::from_micros(500);
+const SHORT_SLICE: Duration = Duration::from_micros(500);
 
 /// Has the calling thread, and those that it starts from now on, get a core as soon as they have something
 /// to do, if others there ask for no such thing. An error if the system does not permit that.
 pub fn raise_priority() -> io::Result<()> {
-    change(|attributes| attributes.sched_runtime = SHORT.as_nanos() as u64)
+    change(|attributes| attributes.sched_runtime = SHORT_SLICE.as_nanos() as u64)
 }
 
 /// Has the calling thread, and those that it starts from now on, leave its core to the process's other
@@ -27,7 +28,7 @@ pub fn raise_priority() -> io::Result<()> {
 /// share it evenly.
 pub fn lower_priority() -> io::Result<()> {
     change(|attributes| {
-        attributes.sched_nice = (attributes.sched_nice + NICER).min(19);
+        attributes.sched_nice = (attributes.sched_nice + NICE_OFFSET).min(19);
         // The system's own.
         attributes.sched_runtime = 0;
     })
@@ -78,7 +79,7 @@ mod tests {
     #[test]
     fn a_thread_that_steps_back_takes_along_those_that_it_starts_and_no_other() {
         let before = own();
-        let behind = ((before.0 + NICER).min(19), before.1);
+        let behind = ((before.0 + NICE_OFFSET).min(19), before.1);
         let seen = thread::spawn(|| {
             raise_priority().unwrap();
             lower_priority().unwrap();
@@ -99,6 +100,6 @@ mod tests {
         .unwrap();
         assert_eq!(nice_then, nice);
         // Where slices are not known, there is nothing to see.
-        assert!(slice_then == slice || slice_then == SHORT.as_nanos() as u64, "{slice_then}");
+        assert!(slice_then == slice || slice_then == SHORT_SLICE.as_nanos() as u64, "{slice_then}");
     }
 }

@@ -31,19 +31,19 @@ pub struct Certificate {
     names: Vec<String>,
     /// The first second, and the last, in which it is good.
     valid: [SystemTime; 2],
-    chain: Chain,
+    chain: ChainStatus,
 }
 
 /// Whether clients get what they need to check a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chain {
+pub enum ChainStatus {
     /// As far as can be seen.
-    Whole,
+    Complete,
     /// The host's certificate stands alone, but says where to fetch that of the authority which issued
     /// it. Few clients do.
-    Short,
+    MissingIntermediate,
     /// A certificate behind another one is not of the authority that issued that.
-    Broken,
+    OutOfOrder,
 }
 
 /// Why there is no certificate.
@@ -51,11 +51,11 @@ pub enum Chain {
 pub struct CertificateError {
     /// The file that is at fault.
     pub path: PathBuf,
-    fault: Fault,
+    kind: CertificateErrorKind,
 }
 
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum CertificateErrorKind {
     Unreadable(io::Error),
     Pem(PemError),
     NoCertificate,
@@ -74,15 +74,18 @@ pub(super) enum Fault {
 impl Certificate {
     /// Reads it, and sees that key and certificate belong together.
     pub fn read(files: &CertificateFiles) -> Result<Self, CertificateError> {
-        let blame = |path: &Path, fault| CertificateError { path: path.to_owned(), fault };
-        let read =
-            |path: &Path| fs::read(path).map_err(|error| blame(path, Fault::Unreadable(error)));
+        let error_at = |path: &Path, kind| CertificateError { path: path.to_owned(), kind };
+        let read = |path: &Path| {
+            fs::read(path).map_err(|error| error_at(path, CertificateErrorKind::Unreadable(error)))
+        };
         let (chain, key) = (read(&files.chain)?, read(&files.key)?);
-        let chain = chain_of(&chain).map_err(|fault| blame(&files.chain, fault))?;
-        let key = key_of(&key).map_err(|fault| blame(&files.key, fault))?;
-        Self::new(chain, &key).map_err(|fault| match fault {
-            Fault::Key | Fault::Mismatch => blame(&files.key, fault),
-            fault => blame(&files.chain, fault),
+        let chain = chain_of(&chain).map_err(|kind| error_at(&files.chain, kind))?;
+        let key = key_of(&key).map_err(|kind| error_at(&files.key, kind))?;
+        Self::new(chain, &key).map_err(|kind| match kind {
+            CertificateErrorKind::Key | CertificateErrorKind::Mismatch => {
+                error_at(&files.key, kind)
+            }
+            kind => error_at(&files.chain, kind),
         })
     }
 
@@ -90,24 +93,24 @@ impl Certificate {
     /// for the message if something is wrong with it.
     pub fn from_pem(pem: &[u8], path: &Path) -> Result<Self, CertificateError> {
         let read = || Self::new(chain_of(pem)?, &key_of(pem)?);
-        read().map_err(|fault| CertificateError { path: path.to_owned(), fault })
+        read().map_err(|kind| CertificateError { path: path.to_owned(), kind })
     }
 
     /// The answer to a challenge (RFC 8737), from such a text. Its critical extension is understood by
     /// authorities only, so that key and certificate cannot be compared.
     pub fn challenge_from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
         let read = || Self::unmatched(chain_of(pem)?, &key_of(pem)?);
-        read().map_err(|fault| CertificateError { path: "challenge".into(), fault })
+        read().map_err(|kind| CertificateError { path: "challenge".into(), kind })
     }
 
     pub(super) fn new(
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKeyDer<'_>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CertificateErrorKind> {
         let certificate = Self::unmatched(chain, key)?;
         certificate.key.keys_match().map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => Fault::Mismatch,
-            error => Fault::Rejected(error),
+            rustls::Error::InconsistentKeys(_) => CertificateErrorKind::Mismatch,
+            error => CertificateErrorKind::Rejected(error),
         })?;
         Ok(certificate)
     }
@@ -115,24 +118,24 @@ impl Certificate {
     fn unmatched(
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKeyDer<'_>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CertificateErrorKind> {
         let parsed =
             chain.iter().zip(1..).map(|(der, number)| match X509Certificate::from_der(der) {
                 Ok((_, certificate)) => Ok(certificate),
-                Err(_) => Err(Fault::X509(number)),
+                Err(_) => Err(CertificateErrorKind::X509(number)),
             });
         let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
-        let own = parsed.first().ok_or(Fault::NoCertificate)?;
+        let own = parsed.first().ok_or(CertificateErrorKind::NoCertificate)?;
         if own.version() != X509Version::V3 {
-            return Err(Fault::Version);
+            return Err(CertificateErrorKind::Version);
         }
         let names = names(own);
         let valid = [own.validity().not_before, own.validity().not_after]
             .map(|time| instant(time.timestamp()));
-        let links = see_links(&parsed);
-        let signing = any_supported_type(key).map_err(|_| Fault::Key)?;
+        let chain_status = check_chain(&parsed);
+        let signing = any_supported_type(key).map_err(|_| CertificateErrorKind::Key)?;
         let key = CertifiedKey::new(chain, signing);
-        Ok(Self { key: Arc::new(key), names, valid, chain: links })
+        Ok(Self { key: Arc::new(key), names, valid, chain: chain_status })
     }
 
     /// The host names that it is for.
@@ -151,7 +154,7 @@ impl Certificate {
     }
 
     /// Whether its time has come and is not over.
-    pub fn is_good_at(&self, time: SystemTime) -> bool {
+    pub fn is_valid_at(&self, time: SystemTime) -> bool {
         let [from, until] = self.valid;
         (from..=until).contains(&time)
     }
@@ -162,7 +165,7 @@ impl Certificate {
     }
 
     /// Whether clients get what they need to check it.
-    pub fn chain(&self) -> Chain {
+    pub fn chain(&self) -> ChainStatus {
         self.chain
     }
 
@@ -171,12 +174,12 @@ impl Certificate {
     }
 
     /// Whether its key signs in one of these ways.
-    pub(super) fn signs_by(&self, schemes: &[SignatureScheme]) -> bool {
+    pub(super) fn supports_any_scheme(&self, schemes: &[SignatureScheme]) -> bool {
         self.key.key.choose_scheme(schemes).is_some()
     }
 
     /// Whether it is for a host.
-    pub fn is_for(&self, host: &str) -> bool {
+    pub fn covers_host(&self, host: &str) -> bool {
         let rest = host.split_once('.').map(|(_, rest)| rest);
         self.names.iter().any(|name| match name.strip_prefix("*.") {
             Some(domain) => rest.is_some_and(|rest| rest.eq_ignore_ascii_case(domain)),
@@ -185,40 +188,43 @@ impl Certificate {
     }
 }
 
-fn chain_of(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Fault> {
-    let chain: Vec<_> =
-        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(Fault::Pem)?;
+fn chain_of(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateErrorKind> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(CertificateErrorKind::Pem)?;
     match (chain.is_empty(), PrivateKeyDer::from_pem_slice(pem)) {
         (false, _) => Ok(chain),
-        (true, Ok(_)) => Err(Fault::Swapped),
-        (true, Err(_)) => Err(Fault::NoCertificate),
+        (true, Ok(_)) => Err(CertificateErrorKind::Swapped),
+        (true, Err(_)) => Err(CertificateErrorKind::NoCertificate),
     }
 }
 
-fn key_of(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Fault> {
+fn key_of(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateErrorKind> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| {
         // PKCS#8 says it in the first line, older forms in a line that is no base64.
         let mark = b"ENCRYPTED";
         let is_locked = pem.windows(mark.len()).any(|window| window == mark);
         match error {
-            _ if is_locked => Fault::Password,
-            PemError::NoItemsFound if chain_of(pem).is_ok() => Fault::Swapped,
-            PemError::NoItemsFound => Fault::NoKey,
-            error => Fault::Pem(error),
+            _ if is_locked => CertificateErrorKind::Password,
+            PemError::NoItemsFound if chain_of(pem).is_ok() => CertificateErrorKind::Swapped,
+            PemError::NoItemsFound => CertificateErrorKind::NoKey,
+            error => CertificateErrorKind::Pem(error),
         }
     })
 }
 
 /// Looks at the names only: clients do the rest, and trust nothing else.
-fn see_links(chain: &[X509Certificate<'_>]) -> Chain {
+fn check_chain(chain: &[X509Certificate<'_>]) -> ChainStatus {
     let is_issued = |pair: &[X509Certificate<'_>]| match pair {
         [one, next] => one.issuer() == next.subject(),
         _ => true,
     };
     match chain {
-        [own] if own.issuer() != own.subject() && says_where_issuer_is(own) => Chain::Short,
-        _ if chain.windows(2).all(is_issued) => Chain::Whole,
-        _ => Chain::Broken,
+        [own] if own.issuer() != own.subject() && says_where_issuer_is(own) => {
+            ChainStatus::MissingIntermediate
+        }
+        _ if chain.windows(2).all(is_issued) => ChainStatus::Complete,
+        _ => ChainStatus::OutOfOrder,
     }
 }
 
@@ -262,28 +268,28 @@ impl fmt::Debug for Certificate {
 impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
-        match &self.fault {
-            Fault::Unreadable(error) => write!(f, "cannot be read: {error}"),
-            Fault::Pem(PemError::MissingSectionEnd { .. }) => {
+        match &self.kind {
+            CertificateErrorKind::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            CertificateErrorKind::Pem(PemError::MissingSectionEnd { .. }) => {
                 f.write_str("is cut short: a BEGIN has no END")
             }
-            Fault::Pem(_) => f.write_str("is no PEM: what is between BEGIN and END is no base64"),
-            Fault::NoCertificate => f.write_str("holds no certificate (PEM: BEGIN CERTIFICATE)"),
-            Fault::NoKey => {
+            CertificateErrorKind::Pem(_) => f.write_str("is no PEM: what is between BEGIN and END is no base64"),
+            CertificateErrorKind::NoCertificate => f.write_str("holds no certificate (PEM: BEGIN CERTIFICATE)"),
+            CertificateErrorKind::NoKey => {
                 f.write_str("holds no private key (PEM: BEGIN PRIVATE KEY, or RSA, or EC)")
             }
-            Fault::Swapped => f.write_str("holds what the other file should: swap chain and key"),
-            Fault::Password => f.write_str(
+            CertificateErrorKind::Swapped => f.write_str("holds what the other file should: swap chain and key"),
+            CertificateErrorKind::Password => f.write_str(
                 "has a password, which nobody could enter: openssl pkey -in OLD -out NEW removes it",
             ),
-            Fault::X509(number) => write!(f, "its certificate {number} cannot be understood"),
-            Fault::Version => f.write_str(
+            CertificateErrorKind::X509(number) => write!(f, "its certificate {number} cannot be understood"),
+            CertificateErrorKind::Version => f.write_str(
                 "its certificate is of X.509 version 1, which clients refuse: \
                  with a subjectAltName it becomes one of version 3",
             ),
-            Fault::Rejected(error) => write!(f, "its certificate cannot be used: {error}"),
-            Fault::Key => f.write_str("its key is of a kind that cannot be used: RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519"),
-            Fault::Mismatch => f.write_str("is not the key of the certificate"),
+            CertificateErrorKind::Rejected(error) => write!(f, "its certificate cannot be used: {error}"),
+            CertificateErrorKind::Key => f.write_str("its key is of a kind that cannot be used: RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519"),
+            CertificateErrorKind::Mismatch => f.write_str("is not the key of the certificate"),
         }
     }
 }

@@ -6,7 +6,7 @@ use rustls::server::ClientHello;
 pub(super) const PROTOCOL: &[u8] = b"acme-tls/1";
 
 /// Whether a client asks for nothing but the proof. One that offers HTTP as well gets HTTP.
-pub(super) fn asks_for_proof(hello: &ClientHello<'_>) -> bool {
+pub(super) fn is_acme_challenge(hello: &ClientHello<'_>) -> bool {
     hello
         .alpn()
         .is_some_and(|mut offered| offered.next() == Some(PROTOCOL) && offered.next().is_none())
@@ -31,9 +31,9 @@ mod tests {
 
     /// Believes whatever it is shown, as an authority does that looks at the extension.
     #[derive(Debug)]
-    struct Credulous(WebPkiSupportedAlgorithms);
+    struct AcceptAny(WebPkiSupportedAlgorithms);
 
-    impl ServerCertVerifier for Credulous {
+    impl ServerCertVerifier for AcceptAny {
         fn verify_server_cert(
             &self,
             _: &CertificateDer<'_>,
@@ -76,21 +76,21 @@ mod tests {
     }
 
     /// What came of a handshake.
-    struct Met {
+    struct HandshakeResult {
         shown: CertificateDer<'static>,
         protocol: Option<Vec<u8>>,
         /// What the server made of a request behind the handshake: bytes, and whether it is the end.
         heard: (usize, bool),
     }
 
-    fn meet(
+    fn handshake(
         certificates: &Arc<Certificates>,
         host: &str,
         protocols: &[&[u8]],
         version: &'static rustls::SupportedProtocolVersion,
-    ) -> Result<Met, Error> {
+    ) -> Result<HandshakeResult, Error> {
         let provider: Arc<CryptoProvider> = aws_lc_rs::default_provider().into();
-        let verifier = Credulous(provider.signature_verification_algorithms);
+        let verifier = AcceptAny(provider.signature_verification_algorithms);
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_protocol_versions(&[version]).unwrap();
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
@@ -118,7 +118,7 @@ mod tests {
             }
         }
         let shown = client.peer_certificates().unwrap()[0].clone().into_owned();
-        Ok(Met { shown, protocol: client.alpn_protocol().map(<[u8]>::to_vec), heard })
+        Ok(HandshakeResult { shown, protocol: client.alpn_protocol().map(<[u8]>::to_vec), heard })
     }
 
     //= rfc8737#only-alpn
@@ -132,21 +132,21 @@ mod tests {
             let [usual, proof] = ["t.example"; 2].map(certificate);
             certificates.replace_obtained(vec![usual.clone()]);
             // Nothing is to be proven.
-            let refused = |host| meet(&certificates, host, &[PROTOCOL], version).is_err();
+            let refused = |host| handshake(&certificates, host, &[PROTOCOL], version).is_err();
             assert!(refused("t.example"));
             certificates.set_challenge(Some(proof.clone()));
-            let met = meet(&certificates, "t.example", &[PROTOCOL], version).unwrap();
-            assert_eq!(Some(&met.shown), proof.der());
-            assert_eq!(met.protocol.as_deref(), Some(PROTOCOL));
-            assert_eq!(met.heard, (0, true), "no request is taken over it");
+            let result = handshake(&certificates, "t.example", &[PROTOCOL], version).unwrap();
+            assert_eq!(Some(&result.shown), proof.der());
+            assert_eq!(result.protocol.as_deref(), Some(PROTOCOL));
+            assert_eq!(result.heard, (0, true), "no request is taken over it");
             assert!(refused("other.example"));
             // Clients that do not ask do not see it.
             let http: &[u8] = b"http/1.1";
             for protocols in [&[][..], &[http], &[http, PROTOCOL], &[PROTOCOL, http]] {
-                let met = meet(&certificates, "t.example", protocols, version).unwrap();
-                assert_eq!(Some(&met.shown), usual.der());
-                assert_ne!(met.protocol.as_deref(), Some(PROTOCOL));
-                assert!(met.heard.0 > 0 && !met.heard.1);
+                let result = handshake(&certificates, "t.example", protocols, version).unwrap();
+                assert_eq!(Some(&result.shown), usual.der());
+                assert_ne!(result.protocol.as_deref(), Some(PROTOCOL));
+                assert!(result.heard.0 > 0 && !result.heard.1);
             }
             certificates.set_challenge(None);
             assert!(refused("t.example"));
@@ -157,13 +157,13 @@ mod tests {
     fn files_go_before_what_was_obtained() {
         let certificates = Arc::new(Certificates::default());
         assert!(
-            meet(&certificates, "a.example", &[], &version::TLS13).is_err(),
+            handshake(&certificates, "a.example", &[], &version::TLS13).is_err(),
             "there is none yet"
         );
         let [a, b, c] = ["a.example", "b.example", "b.example"].map(certificate);
         let shown = |host| {
-            let met = meet(&certificates, host, &[], &version::TLS13).unwrap();
-            met.shown
+            let result = handshake(&certificates, host, &[], &version::TLS13).unwrap();
+            result.shown
         };
         certificates.replace_obtained(vec![a.clone(), b]);
         assert_eq!(Some(&shown("unknown.example")), a.der());

@@ -77,7 +77,7 @@ impl TlsSession {
             opened
         };
         if opened.is_err() {
-            self.break_off();
+            self.queue_alert();
         }
         //= rfc8737#no-data
         let is_proof = self.rustls.alpn_protocol() == Some(challenge::PROTOCOL);
@@ -98,7 +98,7 @@ impl TlsSession {
             self.is_done = true;
             return Err(invalid("a message of the handshake without an end"));
         }
-        unless_full(flushed).map(|()| len)
+        ignore_would_block(flushed).map(|()| len)
     }
 
     /// Opens what is whole in `input`. Gives how much of it is done with, and how many bytes are in
@@ -112,7 +112,7 @@ impl TlsSession {
             at += discard;
             let step = match state {
                 Ok(ConnectionState::ReadTraffic(traffic)) => {
-                    take_in(traffic, plain, &mut len).map(|discard| at += discard)
+                    copy_plaintext(traffic, plain, &mut len).map(|discard| at += discard)
                 }
                 Ok(ConnectionState::EncodeTlsData(mut message)) => {
                     encode(&mut message, &mut self.unsent)
@@ -142,7 +142,7 @@ impl TlsSession {
 
     /// Takes out the alert that tells the client what it did. There is no more of the input for rustls
     /// to look at: it would break over that a second time.
-    fn break_off(&mut self) {
+    fn queue_alert(&mut self) {
         self.is_done = true;
         while self.rustls.wants_write() {
             match self.rustls.process_tls_records(&mut []).state {
@@ -243,13 +243,13 @@ impl TlsSession {
             Err(error) => (0, Err(error)),
         };
         self.unsent.extend_from_slice(sealed.get(sent..).unwrap_or_default());
-        unless_full(end)
+        ignore_would_block(end)
     }
 }
 
 /// Copies what was opened to `plain` from `len` on; gives how many bytes of the input that makes
 /// superfluous.
-fn take_in<T>(
+fn copy_plaintext<T>(
     mut traffic: ReadTraffic<'_, '_, T>,
     plain: &mut [u8],
     len: &mut usize,
@@ -289,7 +289,7 @@ fn write_all(bytes: &[u8], socket: &mut impl Write) -> (usize, io::Result<()>) {
 }
 
 /// A socket that is full is no failure where what it did not take is kept.
-fn unless_full(end: io::Result<()>) -> io::Result<()> {
+fn ignore_would_block(end: io::Result<()>) -> io::Result<()> {
     end.or_else(|error| if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) })
 }
 

@@ -1,8 +1,8 @@
-//! Networks whose datagrams the kernel throws away before they take a place in a socket's buffer.
+//! Drops datagrams from given networks in the kernel, before they use a socket's buffer.
 //!
-//! Reading a datagram only to drop it costs a third of what serving it costs, so who sends several
-//! times what a worker can serve fills the buffer all the same, and others' datagrams are lost. A
-//! filter at the socket (classic BPF, for which nobody needs privileges) drops before that.
+//! Reading a datagram only to drop it costs a third of serving it. A client that sends several times
+//! what a worker can serve would still fill the buffer, and datagrams of other clients would be lost.
+//! A filter on the socket (classic BPF, which needs no privileges) drops them before that.
 
 use std::io;
 use std::net::IpAddr;
@@ -28,14 +28,14 @@ impl UdpSocket {
         let own: Vec<IpPrefix> = own.take(SOURCE_FILTER_MAX).copied().collect();
         let socket = SockRef::from(&self.socket);
         if own.is_empty() {
-            return let_all_in(&socket);
+            return clear_filter(&socket);
         }
         socket.attach_filter(&program(is_v4, &own))
     }
 }
 
 /// Has the kernel drop nothing.
-pub(super) fn let_all_in(socket: &Socket) -> io::Result<()> {
+pub(super) fn clear_filter(socket: &Socket) -> io::Result<()> {
     match socket.detach_filter() {
         // There was no filter.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -54,9 +54,9 @@ fn program(is_v4: bool, networks: &[IpPrefix]) -> Vec<SockFilter> {
         program.push(step(STORE, 0, 0, word));
     }
     for network in networks {
-        let parts = parts(network);
-        let len = 3 * parts.len() as u8;
-        for (word, (value, mask)) in parts.into_iter().enumerate() {
+        let masked_words = masked_words(network);
+        let len = 3 * masked_words.len() as u8;
+        for (word, (value, mask)) in masked_words.into_iter().enumerate() {
             program.push(step(RECALL, 0, 0, word as u32));
             program.push(step(AND, 0, 0, mask));
             // What differs goes on behind this network's steps and its verdict.
@@ -70,7 +70,7 @@ fn program(is_v4: bool, networks: &[IpPrefix]) -> Vec<SockFilter> {
 }
 
 /// The words of a network that count, and which of their bits.
-fn parts(network: &IpPrefix) -> Vec<(u32, u32)> {
+fn masked_words(network: &IpPrefix) -> Vec<(u32, u32)> {
     let needed = usize::from(network.bits()).div_ceil(32).max(1);
     words(network.address()).into_iter().zip(words(network.mask())).take(needed).collect()
 }
@@ -139,9 +139,9 @@ mod tests {
     fn an_heir_of_the_socket_lets_all_in() {
         let server = server("127.0.0.1:0");
         server.source_filter(&[network("127.0.0.9", 32)]).unwrap();
-        let handed = InheritedSocket(Socket::from(server.descriptor().unwrap()));
+        let inherited = InheritedSocket(Socket::from(server.descriptor().unwrap()));
         let options = UdpOptions::default();
-        let heir = adopt_udp(vec![handed], server.local_addr(), 1, &options).unwrap().remove(0);
+        let heir = adopt_udp(vec![inherited], server.local_addr(), 1, &options).unwrap().remove(0);
         drop(server);
         assert!(arrives(&heir, "127.0.0.9", "127.0.0.1"));
     }
@@ -162,7 +162,7 @@ mod tests {
             // A datagram over the loopback device has arrived when its sending returns.
             assert_eq!(server.socket.recv(&mut [0]).is_ok(), expected, "{shut:?}");
         }
-        let words = |address, bits| parts(&network(address, bits));
+        let words = |address, bits| masked_words(&network(address, bits));
         assert_eq!(words("2001:db8:1:2:3::", 64), [(0x2001_0db8, !0), (0x0001_0002, !0)]);
         assert_eq!(words("2001:db8:ffff::", 36), [(0x2001_0db8, !0), (0xf000_0000, 0xf000_0000)]);
         assert_eq!(words("10.1.2.3", 0), [(0, 0)]);

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use front::Clock;
 use front::http::{HttpListener, HttpOptions, HttpWorker, serve};
-use front::web::{Place, WebOptions};
+use front::webtorrent::{WebOptions, WorkerLink};
 use net::tls::{Certificates, TlsConfig};
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
@@ -31,7 +31,7 @@ pub(crate) struct HttpServer {
     pub(crate) tracker: Arc<Tracker>,
     pub(crate) registry: Arc<MetricsRegistry>,
     pub(crate) stop: watch::Sender<bool>,
-    workers: Vec<JoinHandle<()>>,
+    pub(crate) workers: Vec<JoinHandle<()>>,
 }
 
 impl HttpServer {
@@ -74,7 +74,7 @@ impl HttpServer {
         let registry = Arc::new(MetricsRegistry::default());
         let (stop, stopped) = watch::channel(false);
         let (mut addresses, mut tls_address, mut workers) = (Vec::new(), None, Vec::new());
-        for place in Place::for_workers(count) {
+        for link in WorkerLink::for_workers(count) {
             let (address, socket) = bind(listen);
             addresses.push(address);
             let mut listeners = vec![listener(&registry, socket, None, &options)];
@@ -85,7 +85,7 @@ impl HttpServer {
                 listeners.push(listener(&registry, socket, tls, &options));
             }
             let tracker = Arc::clone(&tracker);
-            let worker = HttpWorker { tracker, listeners, clock: Clock::start(), seed: 7, place };
+            let worker = HttpWorker { tracker, listeners, clock: Clock::start(), seed: 7, link };
             let stopped = stopped.clone();
             workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
         }

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use front::web::WebOptions;
+use front::webtorrent::WebOptions;
 use rustls::StreamOwned;
 use wire::webtorrent::client as messages;
 use wire::ws;

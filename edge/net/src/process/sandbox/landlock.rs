@@ -6,6 +6,7 @@
 //! # Safety
 //!
 //! The kernel reads the structures during the calls that they are passed to, and keeps no pointer.
+#![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::null;
 
-use super::Allowed;
+use super::SandboxPolicy;
 
 /// `struct landlock_ruleset_attr`: what is denied unless a rule allows it.
 #[repr(C)]
@@ -58,14 +59,14 @@ const SIGNALS: u64 = 1 << 1;
 
 /// How much this kernel's Landlock restricts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
+pub(super) struct Restrictions {
     pub(super) tcp: bool,
 }
 
 /// Leaves this thread, and those that it will start, nothing of the file system but what is `allowed`,
 /// no new TCP listener or other connection, and no signal to other processes: as far as the kernel
 /// knows how to.
-pub(super) fn restrict(allowed: &Allowed) -> io::Result<Extent> {
+pub(super) fn restrict(allowed: &SandboxPolicy) -> io::Result<Restrictions> {
     let version = version()?;
     let ruleset = Ruleset {
         // All rights to files that the version has: 13, then refer, truncate, and ioctl on devices.
@@ -103,7 +104,7 @@ pub(super) fn restrict(allowed: &Allowed) -> io::Result<Extent> {
     // SAFETY: only numbers are passed.
     let status = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) };
     done(status)?;
-    Ok(Extent { tcp: ruleset.net != 0 })
+    Ok(Restrictions { tcp: ruleset.net != 0 })
 }
 
 /// Why there is none, in words.

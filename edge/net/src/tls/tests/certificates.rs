@@ -189,11 +189,11 @@ fn names_and_times_are_known() {
     let certificate = folder.read(chain, own.serialize_pem()).unwrap();
     assert_eq!(certificate.names(), ["tracker.test", "*.example.test"]);
     for (days, expected) in [(0, true), (2, true), (4, false)] {
-        assert_eq!(certificate.is_good_at(now + days * day), expected, "{days}");
+        assert_eq!(certificate.is_valid_at(now + days * day), expected, "{days}");
     }
-    assert!(!certificate.is_good_at(now - 3 * day));
-    assert!(certificate.is_good_at(certificate.expires()));
-    assert!(!certificate.is_good_at(certificate.expires() + Duration::from_secs(1)));
+    assert!(!certificate.is_valid_at(now - 3 * day));
+    assert!(certificate.is_valid_at(certificate.expires()));
+    assert!(!certificate.is_valid_at(certificate.expires() + Duration::from_secs(1)));
     for (host, expected) in [
         ("tracker.test", true),
         ("TRACKER.test", true),
@@ -207,7 +207,7 @@ fn names_and_times_are_known() {
         ("192.0.2.1", false),
         ("", false),
     ] {
-        assert_eq!(certificate.is_for(host), expected, "{host}");
+        assert_eq!(certificate.covers_host(host), expected, "{host}");
     }
 }
 
@@ -218,8 +218,8 @@ fn before_1970_and_after_2050_are_times_too() {
     params.not_before = rcgen::date_time_ymd(1960, 1, 1);
     params.not_after = rcgen::date_time_ymd(4000, 1, 1);
     let certificate = in_memory(&params.self_signed(&own).unwrap().pem(), &own);
-    assert!(certificate.is_good_at(SystemTime::UNIX_EPOCH));
-    assert!(certificate.is_good_at(SystemTime::now()));
+    assert!(certificate.is_valid_at(SystemTime::UNIX_EPOCH));
+    assert!(certificate.is_valid_at(SystemTime::now()));
 }
 
 #[test]
@@ -232,14 +232,14 @@ fn chains_are_looked_through() {
     let plain_leaf = root.issue(&params(&["a.test"]), &own);
     let itself = of_the_web.self_signed(&own).unwrap().pem();
     for (chain, expected) in [
-        (vec![&leaf, &between.pem], Chain::Whole),
-        (vec![&leaf, &between.pem, &root.pem], Chain::Whole),
-        (vec![&leaf], Chain::Short),
-        (vec![&plain_leaf], Chain::Whole),
-        (vec![&itself], Chain::Whole),
-        (vec![&leaf, &root.pem], Chain::Broken),
-        (vec![&leaf, &root.pem, &between.pem], Chain::Broken),
-        (vec![&leaf, &leaf], Chain::Broken),
+        (vec![&leaf, &between.pem], ChainStatus::Complete),
+        (vec![&leaf, &between.pem, &root.pem], ChainStatus::Complete),
+        (vec![&leaf], ChainStatus::MissingIntermediate),
+        (vec![&plain_leaf], ChainStatus::Complete),
+        (vec![&itself], ChainStatus::Complete),
+        (vec![&leaf, &root.pem], ChainStatus::OutOfOrder),
+        (vec![&leaf, &root.pem, &between.pem], ChainStatus::OutOfOrder),
+        (vec![&leaf, &leaf], ChainStatus::OutOfOrder),
     ] {
         let chain: String = chain.into_iter().map(String::as_str).collect();
         assert_eq!(in_memory(&chain, &own).chain(), expected, "{chain}");

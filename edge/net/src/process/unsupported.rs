@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use super::Allowed;
+use super::SandboxPolicy;
 
 /// The way to the launcher, which is not there.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct Launcher(Infallible);
 
 impl Launcher {
     /// Fails: it needs Linux.
-    pub fn split_off() -> io::Result<Self> {
+    pub fn spawn() -> io::Result<Self> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "needs Linux"))
     }
 
@@ -26,11 +26,11 @@ impl Launcher {
 
 /// A sandbox that holds nothing.
 #[derive(Debug)]
-pub struct Sandbox(Allowed);
+pub struct Sandbox(SandboxPolicy);
 
 /// Confines nothing.
-pub fn confine(allowed: Allowed) -> Sandbox {
-    Sandbox(allowed)
+pub fn confine(policy: SandboxPolicy) -> Sandbox {
+    Sandbox(policy)
 }
 
 /// Changes nothing.
@@ -45,17 +45,17 @@ pub fn lower_priority() -> io::Result<()> {
 
 impl Sandbox {
     /// Any file can be read.
-    pub fn covers(&self, _: &Path) -> bool {
+    pub fn can_read(&self, _: &Path) -> bool {
         true
     }
 
     /// Files can be made anywhere.
-    pub fn covers_writing(&self, _: &Path) -> bool {
+    pub fn can_write(&self, _: &Path) -> bool {
         true
     }
 
     /// Connections can be made to any port.
-    pub fn covers_connecting(&self, _: u16) -> bool {
+    pub fn can_connect(&self, _: u16) -> bool {
         true
     }
 

@@ -1,16 +1,16 @@
-//! Socket addresses as the Linux kernel writes them: `sockaddr_in` and `sockaddr_in6`, taken apart
-//! as bytes so that no union needs to be read.
+//! Socket addresses as the Linux kernel writes them: `sockaddr_in` and `sockaddr_in6`, parsed as bytes
+//! so that no union needs to be read.
 
 use std::mem::offset_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Room for an address of either family.
+/// A buffer for an address of either family.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(4))]
-pub(crate) struct Name([u8; Self::V6_LEN]);
+pub(crate) struct RawSockAddr([u8; Self::V6_LEN]);
 
-const _: () = assert!(Name::V4_LEN == 16 && Name::V6_LEN == 28);
-const _: () = assert!(align_of::<Name>() >= align_of::<libc::sockaddr_in6>());
+const _: () = assert!(RawSockAddr::V4_LEN == 16 && RawSockAddr::V6_LEN == 28);
+const _: () = assert!(align_of::<RawSockAddr>() >= align_of::<libc::sockaddr_in6>());
 const _: () = assert!(offset_of!(libc::sockaddr_in, sin_port) == 2);
 const _: () = assert!(offset_of!(libc::sockaddr_in, sin_addr) == 4);
 const _: () = assert!(offset_of!(libc::sockaddr_in6, sin6_port) == 2);
@@ -18,21 +18,21 @@ const _: () = assert!(offset_of!(libc::sockaddr_in6, sin6_flowinfo) == 4);
 const _: () = assert!(offset_of!(libc::sockaddr_in6, sin6_addr) == 8);
 const _: () = assert!(offset_of!(libc::sockaddr_in6, sin6_scope_id) == 24);
 
-impl Name {
-    /// Bytes of a v4 address.
+impl RawSockAddr {
+    /// The length of a v4 address in bytes.
     pub(crate) const V4_LEN: usize = size_of::<libc::sockaddr_in>();
-    /// Bytes of a v6 address.
+    /// The length of a v6 address in bytes.
     pub(crate) const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
-    /// Family 0: what the kernel has not written yet.
+    /// Family 0: the kernel has not written an address yet.
     pub(crate) const EMPTY: Self = Self([0; Self::V6_LEN]);
 
-    /// Where the kernel may write [`Name::V6_LEN`] bytes, or read an address from.
+    /// Returns a pointer to [`RawSockAddr::V6_LEN`] bytes that the kernel may read or write.
     #[inline]
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.0.as_mut_ptr()
     }
 
-    /// The address, if it is one of the two families.
+    /// Returns the address, if it is of one of the two families.
     #[inline]
     pub(crate) fn socket_addr(&self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes(self.part(2));
@@ -51,7 +51,7 @@ impl Name {
         }
     }
 
-    /// `N` bytes from `at`; both are constants of this file and inside.
+    /// Returns `N` bytes from offset `at`. Both are constants of this file and in bounds.
     #[inline]
     fn part<const N: usize>(&self, at: usize) -> [u8; N] {
         let mut part = [0; N];
@@ -61,21 +61,21 @@ impl Name {
 }
 
 #[cfg(test)]
-impl From<SocketAddr> for Name {
+impl From<SocketAddr> for RawSockAddr {
     fn from(addr: SocketAddr) -> Self {
-        let mut name = Self::EMPTY;
+        let mut raw = Self::EMPTY;
         let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-        name.0[..2].copy_from_slice(&(family as u16).to_ne_bytes());
-        name.0[2..4].copy_from_slice(&addr.port().to_be_bytes());
+        raw.0[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+        raw.0[2..4].copy_from_slice(&addr.port().to_be_bytes());
         match addr {
-            SocketAddr::V4(v4) => name.0[4..8].copy_from_slice(&v4.ip().octets()),
+            SocketAddr::V4(v4) => raw.0[4..8].copy_from_slice(&v4.ip().octets()),
             SocketAddr::V6(v6) => {
-                name.0[4..8].copy_from_slice(&v6.flowinfo().to_be_bytes());
-                name.0[8..24].copy_from_slice(&v6.ip().octets());
-                name.0[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
+                raw.0[4..8].copy_from_slice(&v6.flowinfo().to_be_bytes());
+                raw.0[8..24].copy_from_slice(&v6.ip().octets());
+                raw.0[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
             }
         }
-        name
+        raw
     }
 }
 
@@ -84,11 +84,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_wrote() {
+    fn addresses_round_trip() {
         for text in ["1.2.3.4:5", "[2001:db8::1]:65535", "[fe80::1%3]:258"] {
             let addr: SocketAddr = text.parse().unwrap();
-            assert_eq!(Name::from(addr).socket_addr(), Some(addr));
+            assert_eq!(RawSockAddr::from(addr).socket_addr(), Some(addr));
         }
-        assert_eq!(Name::EMPTY.socket_addr(), None);
+        assert_eq!(RawSockAddr::EMPTY.socket_addr(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Looks and removals by hand, beside the twin; and what was heard of torrents.
+//! Inspection, removal and events, beside the twin.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use types::{ConnectionKey, WebPeer};
 use super::*;
 use crate::{PeerInfo, RelayTargets, StoreWebAnnounce, TorrentEvent, TorrentStats};
 
-/// Whatever can be seen of the store is what the twin knows, except that the store may hold torrents
-/// without peers.
+/// Everything visible of the store equals the twin, except that the store may hold torrents without
+/// peers.
 pub(super) fn check(store: &Store, twin: &BTreeMap<InfoHash, TwinTorrent>, now: Tick) {
     let mut seen = BTreeMap::new();
-    store.each_torrent(|figures| {
-        assert!(figures.first_seen <= now);
-        assert!(seen.insert(figures.info_hash, figures.counts).is_none(), "shown twice");
+    store.each_torrent(|stats| {
+        assert!(stats.first_seen <= now);
+        assert!(seen.insert(stats.info_hash, stats.counts).is_none(), "shown twice");
     });
     seen.retain(|_, counts| counts.seeders() + counts.leechers() > 0);
     let known = twin.iter().filter(|(_, torrent)| !torrent.peers.is_empty());
@@ -44,7 +44,7 @@ fn key(peer: &PeerInfo) -> PeerKey {
 
 fn check_torrent(store: &Store, info_hash: &InfoHash, torrent: &TwinTorrent, now: Tick) {
     let inspect = store.inspect(now, info_hash, 1000).expect("the twin knows it");
-    assert_eq!(inspect.figures.counts, torrent.counts());
+    assert_eq!(inspect.stats.counts, torrent.counts());
     assert_eq!(inspect.peers.len(), torrent.peers.len().min(1000));
     let mut keys = BTreeSet::new();
     for peer in &inspect.peers {
@@ -84,7 +84,7 @@ pub(super) fn remove_some(
     assert_eq!(store.remove_peers_at(now, ip), 0);
 }
 
-/// A torrent of all kinds of peers goes with all of them, and its memory with it.
+/// Removing a torrent removes all kinds of peers and frees their memory.
 #[test]
 fn a_removed_torrent_leaves_nothing() {
     let store = store(1);
@@ -97,7 +97,7 @@ fn a_removed_torrent_leaves_nothing() {
     }
     for number in 0..300 {
         let peer = WebPeer { connection: ConnectionKey(number), peer_id: PeerId([3; 20]) };
-        let job = StoreWebAnnounce {
+        let request = StoreWebAnnounce {
             info_hash: InfoHash([1; 20]),
             peer,
             role: [Role::Seeder, Role::PartialSeed][number as usize % 2],
@@ -105,8 +105,8 @@ fn a_removed_torrent_leaves_nothing() {
             min_interval_s: 0,
             want: 0,
         };
-        let mut chosen = RelayTargets::new();
-        store.announce_web(Tick(0), &mut Random::new(1), &job, &mut chosen).unwrap();
+        let mut summary = RelayTargets::new();
+        store.announce_web(Tick(0), &mut Random::new(1), &request, &mut summary).unwrap();
     }
     announce(&store, 0, &[update(2, v4(1), Role::Leecher)]);
     let inspect = store.inspect(Tick(200), &InfoHash([1; 20]), 100).unwrap();
@@ -125,14 +125,15 @@ fn a_removed_torrent_leaves_nothing() {
 }
 
 #[test]
-fn events_wait_up_to_a_bound_and_only_for_who_listens() {
+fn events_are_kept_up_to_a_limit_and_only_while_listened_to() {
     let store = store(1);
     let mut heard = Vec::new();
     let hash = |number: u32| InfoHash(std::array::from_fn(|at| (number >> (8 * (at % 4))) as u8));
     let come = |numbers: std::ops::Range<u32>| {
         for number in numbers {
-            let job = StoreAnnounce { info_hash: hash(number), ..update(0, v4(1), Role::Seeder) };
-            announce(&store, 0, &[job]);
+            let request =
+                StoreAnnounce { info_hash: hash(number), ..update(0, v4(1), Role::Seeder) };
+            announce(&store, 0, &[request]);
         }
     };
     come(0..10);
@@ -152,7 +153,7 @@ fn events_wait_up_to_a_bound_and_only_for_who_listens() {
 }
 
 #[test]
-fn torrents_have_an_age_and_the_sweep_a_lag() {
+fn reports_age_of_torrents_and_lag_of_the_sweep() {
     let store = store(1);
     announce(&store, 0, &[update(1, v4(1), Role::Seeder)]);
     announce(&store, 5000, &[update(2, v4(1), Role::Seeder)]);
@@ -164,10 +165,10 @@ fn torrents_have_an_age_and_the_sweep_a_lag() {
     assert_eq!(first_seen[&1], Tick(0));
     assert!(first_seen[&2] <= Tick(5000) && first_seen[&2].0 > 5000 - 1024);
     assert!(first_seen[&3].0 > 300 * 86_400 && first_seen[&3].0 < 90_000_000);
-    // The first torrent has got WebTorrent peers since: that it has is kept in the same word.
+    // The first torrent gets WebTorrent peers: that flag shares a word with its age.
     let peer = WebPeer { connection: ConnectionKey(1), peer_id: PeerId([3; 20]) };
     let (info_hash, action) = (InfoHash([2; 20]), Action::Update { completed: false });
-    let job = StoreWebAnnounce {
+    let request = StoreWebAnnounce {
         info_hash,
         peer,
         role: Role::Seeder,
@@ -175,12 +176,9 @@ fn torrents_have_an_age_and_the_sweep_a_lag() {
         min_interval_s: 0,
         want: 0,
     };
-    let mut chosen = RelayTargets::new();
-    store.announce_web(Tick(5000), &mut Random::new(1), &job, &mut chosen).unwrap();
-    assert_eq!(
-        store.inspect(Tick(5000), &info_hash, 0).unwrap().figures.first_seen,
-        first_seen[&2]
-    );
+    let mut summary = RelayTargets::new();
+    store.announce_web(Tick(5000), &mut Random::new(1), &request, &mut summary).unwrap();
+    assert_eq!(store.inspect(Tick(5000), &info_hash, 0).unwrap().stats.first_seen, first_seen[&2]);
     sweep_all(&store, 6000);
     assert_eq!(store.expiry_lag_s(Tick(6000)), 0);
     assert_eq!(store.expiry_lag_s(Tick(6030)), 30);
