@@ -192,7 +192,7 @@ impl Handler for UdpFront {
     }
 
     fn source_filter(&mut self) -> Option<Vec<IpPrefix>> {
-        Some(self.heavy_hitters.change()?.collect())
+        Some(self.heavy_hitters.take_change()?.collect())
     }
 }
 
@@ -291,7 +291,7 @@ impl Turn<'_> {
             Err(noise) => {
                 let reason = match noise {
                     DecodeError::TooShort => DropReason::TooShort,
-                    DecodeError::WrongMagic => DropReason::NotATracker,
+                    DecodeError::WrongMagic => DropReason::WrongMagic,
                 };
                 self.drop(reason, request);
                 return None;
@@ -325,7 +325,7 @@ impl Turn<'_> {
                 self.counters.request(family, RequestKind::Other);
                 let grant = self.authorize_key(None);
                 if grant.is_ok() && self.heavy_hitters.is_some() {
-                    self.view.report_offence(self.ip, BanReason::Garbage);
+                    self.view.report_offence(self.ip, BanReason::Malformed);
                 }
                 self.refuse(grant.err().unwrap_or(refusal), transaction_id, reply);
             }

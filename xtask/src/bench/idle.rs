@@ -29,7 +29,7 @@ struct Run {
 
 /// Measures memory and idle cost of each subject.
 pub(super) fn bench(plan: &Plan, name: &str, subjects: &[Subject]) -> Result<()> {
-    let subjects = plan.those_here(subjects);
+    let subjects = plan.available(subjects);
     let mut runs = Vec::new();
     for round in 1..=plan.runs {
         for subject in &subjects {

@@ -82,7 +82,7 @@ impl Subject {
     }
 
     /// Whether its program is there to be started; tidegate is built.
-    pub(super) fn is_here(self, rivals: &Path) -> bool {
+    pub(super) fn is_available(self, rivals: &Path) -> bool {
         match self {
             Self::Tidegate | Self::TidegateTls => true,
             Self::HitchTidegate => output(command(&[HITCH, "--version"])).is_ok(),

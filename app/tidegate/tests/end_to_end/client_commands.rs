@@ -161,7 +161,7 @@ fn exits_with_2_and_one_sentence_on_bad_arguments() {
         (&["announce", url, "absent.torrent"], "nor a file that is there"),
         (&["announce", HASH], "it names no tracker"),
         (&["announce", url, HASH, "--ca", "absent.pem"], "--ca: absent.pem: cannot be read"),
-        (&["announce", url, HASH, "--ca", html], "holds no certificate"),
+        (&["announce", url, HASH, "--ca", html], "contains no certificate"),
         (&["announce", url, HASH, "--peer-id", "short"], "20 characters or 40 hex digits"),
         (&["announce", url, HASH, "--key", "xyz"], "8 hex digits"),
         (&["announce", url, HASH, "-4", "-6"], "cannot be used with"),

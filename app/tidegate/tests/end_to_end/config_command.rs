@@ -170,5 +170,5 @@ fn checks_the_files_of_acme() {
     }
     let empty = directory.path("file");
     let bad = stderr(&check("cache", &format!("ca = {empty:?}\n")));
-    assert!(bad.contains("holds no certificate"), "{bad}");
+    assert!(bad.contains("contains no certificate"), "{bad}");
 }

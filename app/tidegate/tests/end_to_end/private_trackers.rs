@@ -9,7 +9,7 @@ use crate::process::{Directory, Tracker};
 
 const ANNA: &str = "anna-0123456789ab";
 const BERT: &str = "bert_0123456789ABCDEF0123456789ABCDEF";
-const MISSING: &str = "this tracker is private: its announce URL must have your key";
+const MISSING: &str = "this tracker is private: the announce URL must contain your key";
 const UNKNOWN: &str = "unknown key in the announce URL";
 const SERVED: &str = "10:incompletei";
 

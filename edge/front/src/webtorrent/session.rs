@@ -147,7 +147,7 @@ impl Session {
     }
 
     fn report_offence(&self, context: &WsContext<'_>) {
-        context.tracker.view(context.now).report_offence(self.client.ip, BanReason::Garbage);
+        context.tracker.view(context.now).report_offence(self.client.ip, BanReason::Malformed);
     }
 
     fn message(&mut self, context: &mut WsContext<'_>, message: Result<Message<'_>, MessageError>) {

@@ -42,7 +42,7 @@ fn keeps_the_old_certificate_if_the_new_file_is_broken() {
     secure.tracker.wait_until("complaint", |it| it.metric(FAILURES) == 1.0);
     let said = "the certificates in force stay: ";
     secure.tracker.wait_for_log(said);
-    secure.tracker.wait_for_log("host.pem: is cut short: a BEGIN has no END");
+    secure.tracker.wait_for_log("host.pem: is truncated: BEGIN without END");
     assert_eq!(secure.serial("host.test"), before);
     secure.tracker.reload();
     secure.tracker.wait_until("refusal", |it| it.metric(FAILURES) == 2.0);
@@ -97,10 +97,10 @@ fn reports_bad_certificates_in_config_check() {
         ("soon", "soon.pem: the certificate expires in less than 14 days"),
         ("expired", "expired.pem: the certificate has expired"),
         ("expired", "expired.pem: the certificate is for no host name"),
-        ("version1", "version1.pem: its certificate is of X.509 version 1"),
-        ("mismatch", "mismatch.key: is not the key of the certificate"),
+        ("version1", "version1.pem: the certificate has X.509 version 1"),
+        ("mismatch", "mismatch.key: does not match the certificate"),
         ("missing", "missing.pem: cannot be read: No such file"),
-        ("locked", "locked.key: has a password"),
+        ("locked", "locked.key: is encrypted"),
     ] {
         let (code, said) = check(&directory, name);
         assert!(code == Some(1) && said.contains(expected), "{name}: {said}");

@@ -145,7 +145,7 @@ fn drops_unwrapped_datagrams_of_trusted_proxies() {
     let drops = server.finish().drops;
     assert_eq!(drops[DropReason::BadProxyHeader.index()], bad);
     assert_eq!(drops[DropReason::TooShort.index()], 1);
-    assert_eq!(drops[DropReason::NotATracker.index()], 1);
+    assert_eq!(drops[DropReason::WrongMagic.index()], 1);
     assert_eq!(drops[DropReason::Oversize.index()], 1);
 }
 

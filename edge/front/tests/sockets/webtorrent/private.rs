@@ -115,5 +115,5 @@ fn bans_clients_that_send_malformed_messages() {
     }
     let mut made = Vec::new();
     server.tracker.bans().take_automatic(&mut made);
-    assert!(matches!(made[..], [(_, Some(_), BanReason::Garbage)]), "{made:?}");
+    assert!(matches!(made[..], [(_, Some(_), BanReason::Malformed)]), "{made:?}");
 }

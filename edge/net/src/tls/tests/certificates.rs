@@ -126,15 +126,15 @@ fn what_is_wrong_is_said_of_the_right_file() {
         "RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nM",
     );
     let der = String::from_utf8_lossy(authority.der.as_ref()).into_owned();
-    let no_certificate = "chain.pem: holds no certificate (PEM: BEGIN CERTIFICATE)";
-    let no_key = "key.pem: holds no private key (PEM: BEGIN PRIVATE KEY, or RSA, or EC)";
-    let cut = "is cut short: a BEGIN has no END";
-    let no_pem = "is no PEM: what is between BEGIN and END is no base64";
-    let password = "key.pem: has a password, which nobody could enter: \
-                    openssl pkey -in OLD -out NEW removes it";
-    let swapped = "holds what the other file should: swap chain and key";
-    let kinds = "key.pem: its key is of a kind that cannot be used: \
-                 RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519";
+    let no_certificate = "chain.pem: contains no certificate: expected PEM with BEGIN CERTIFICATE";
+    let no_key = "key.pem: contains no private key: expected PEM with BEGIN (RSA, EC) PRIVATE KEY";
+    let cut = "is truncated: BEGIN without END";
+    let no_pem = "is not PEM: expected base64 between BEGIN and END";
+    let password = "key.pem: is encrypted: \
+                    remove its password by `openssl pkey -in OLD -out NEW`";
+    let swapped = "contains what the other file should: swap chain and key";
+    let kinds = "key.pem: unsupported key: expected RSA of at least 2048 bits, \
+                 ECDSA on P-256, P-384 or P-521, or Ed25519";
     for (chain, key, expected) in [
         (&empty, &key, no_certificate),
         (&chain, &empty, no_key),
@@ -144,13 +144,17 @@ fn what_is_wrong_is_said_of_the_right_file() {
         (&chain, &short(&key), &format!("key.pem: {cut}")),
         (&not_base64(&chain), &key, &format!("chain.pem: {no_pem}")),
         (&chain, &not_base64(&key), &format!("key.pem: {no_pem}")),
-        (&no_der, &key, "chain.pem: its certificate 1 cannot be understood"),
-        (&format!("{chain}{no_der}"), &key, "chain.pem: its certificate 2 cannot be understood"),
+        (&no_der, &key, "chain.pem: certificate 1 is not a valid X.509 certificate"),
+        (
+            &format!("{chain}{no_der}"),
+            &key,
+            "chain.pem: certificate 2 is not a valid X.509 certificate",
+        ),
         (&chain, &locked, password),
         (&chain, &locked_of_old, password),
         (&chain, &pem("PRIVATE KEY", &[0x30, 0]), kinds),
-        (&chain, &ecdsa().serialize_pem(), "key.pem: is not the key of the certificate"),
-        (&authority.pem, &key, "key.pem: is not the key of the certificate"),
+        (&chain, &ecdsa().serialize_pem(), "key.pem: does not match the certificate"),
+        (&authority.pem, &key, "key.pem: does not match the certificate"),
         (&key, &chain, &format!("chain.pem: {swapped}")),
         (&chain, &chain, &format!("key.pem: {swapped}")),
     ] {
