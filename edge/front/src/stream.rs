@@ -1,8 +1,5 @@
 //! Non-blocking sockets, with TLS or without.
 
-#[cfg(test)]
-mod tests;
-
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
 use std::task::{Context, Poll};

@@ -494,6 +494,3 @@ impl PeerSink for Replies<'_> {
     /// Not called: UDP does not ask for peer ids.
     fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
-
-#[cfg(test)]
-mod tests;
