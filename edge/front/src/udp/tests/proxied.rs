@@ -11,7 +11,7 @@ fn behind_proxy(listen: &str) -> Server {
 }
 
 /// The 38 bytes with which a proxy at 192.0.2.200 speaks for `client`, put together by hand.
-fn header(client: &str) -> Vec<u8> {
+pub(super) fn header(client: &str) -> Vec<u8> {
     header_to(client, "192.0.2.200")
 }
 
@@ -144,7 +144,7 @@ fn a_trusted_proxy_wraps_whatever_it_sends() {
     assert_eq!(drops[DropReason::BadProxyHeader.index()], bad);
     assert_eq!(drops[DropReason::TooShort.index()], 1);
     assert_eq!(drops[DropReason::WrongMagic.index()], 1);
-    assert_eq!(drops[DropReason::Oversize.index()], 1);
+    assert_eq!(drops[DropReason::TooLong.index()], 1);
 }
 
 #[test]
