@@ -110,7 +110,7 @@ impl BatchContext<'_> {
         let counters = &mut metrics.counters;
         counters.bytes_in += request.len() as u64;
         if truncated {
-            counters.drop(DropReason::Oversize);
+            counters.drop(DropReason::TooLong);
             return None;
         }
         let (mut ip, mut request, mut reply_slot) = (from, request, ReplySlot::new(from));
@@ -190,12 +190,12 @@ impl Handler for UdpFront {
     }
 
     fn send_failed(&mut self, socket: usize, datagrams: usize, blocked: bool) {
-        let reason = if blocked { DropReason::Blocked } else { DropReason::SendFailed };
+        let reason = if blocked { DropReason::SendBufferFull } else { DropReason::SendFailed };
         self.listeners[socket].metrics.counters.drops[reason.index()] += datagrams as u64;
     }
 
     fn source_filter(&mut self) -> Option<Vec<IpPrefix>> {
-        Some(self.heavy_hitters.change()?.collect())
+        Some(self.heavy_hitters.take_change()?.collect())
     }
 }
 
@@ -305,7 +305,7 @@ impl DatagramContext<'_> {
             Err(error) => {
                 let reason = match error {
                     DecodeError::TooShort => DropReason::TooShort,
-                    DecodeError::WrongMagic => DropReason::NotATracker,
+                    DecodeError::WrongMagic => DropReason::WrongMagic,
                 };
                 self.drop(reason, request);
                 return None;
@@ -339,7 +339,7 @@ impl DatagramContext<'_> {
                 self.counters.request(family, RequestKind::Other);
                 let grant = self.authorize_key(None);
                 if grant.is_ok() && self.heavy_hitters.is_some() {
-                    self.view.report_offence(self.ip, BanReason::Garbage);
+                    self.view.report_offence(self.ip, BanReason::Malformed);
                 }
                 self.refuse(grant.err().unwrap_or(refusal), transaction_id, reply);
             }

@@ -103,7 +103,7 @@ fn each_has_its_lists_and_a_reload_changes_them() {
     tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xbb)));
     tracker.wait_until("followed", |_| entries(&labels("udp"), "allow") == 2.0);
     assert_eq!(answers(0xbb), "yyyyyy");
-    let said = "access lists: 2 allowed, 1 denied";
+    let said = "lists=\"2 allowed, 1 denied";
     tracker.wait_for_log(said);
 
     // What it says is changed by a reload, but it neither comes nor goes.
@@ -115,7 +115,8 @@ fn each_has_its_lists_and_a_reload_changes_them() {
     assert_eq!(answers(0xdd), "ddyddy", "the one that is gone from the file serves on");
     assert!(!tracker.admin("/metrics").1.contains(&format!("127.0.0.{late}:")));
     let mut wanted = String::new();
-    write!(wanted, "only a restart puts it in force: [[listener]] http 127.0.0.{late}:0").unwrap();
+    write!(wanted, "some changes need a restart changes=\"[[listener]] http 127.0.0.{late}:0")
+        .unwrap();
     write!(wanted, ", [[listener]] http 127.0.0.{open}:0").unwrap();
     tracker.wait_until("said", |it| it.log().contains(&wanted));
     // Which an upgrade is, too.

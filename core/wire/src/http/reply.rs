@@ -142,7 +142,7 @@ pub fn failure(body: &mut Vec<u8>, refusal: Refusal) {
     encoder.bytes(b"failure reason");
     encoder.bytes(refusal.text().as_bytes());
     match refusal.retry() {
-        Retry::Unsaid => {}
+        Retry::Unspecified => {}
         Retry::Never => {
             encoder.bytes(b"retry in");
             encoder.bytes(b"never");

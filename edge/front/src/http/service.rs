@@ -247,7 +247,7 @@ impl State {
         http::request_error(&mut self.out, error);
         reject_log::dropped("http", ip, reason);
         if !client.listener.options.trusted_proxies.contains(ip) {
-            view.report_offence(ip, BanReason::Garbage);
+            view.report_offence(ip, BanReason::Malformed);
         }
     }
 

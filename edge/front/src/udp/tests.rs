@@ -465,7 +465,7 @@ fn scrapes_are_cut_to_one_datagram_and_oversize_ones_dropped() {
     let oversize = scrape(id, &[HASH; 140]);
     assert!(oversize.len() > limits::UDP_REQUEST_MAX);
     assert!(client.is_silence(&oversize));
-    assert_eq!(server.finish().drops[DropReason::Oversize.index()], 1);
+    assert_eq!(server.finish().drops[DropReason::TooLong.index()], 1);
 
     // Over v6 the datagram is smaller: 120 answers, and not a byte more than fits.
     let server = Server::start("[::1]:0");

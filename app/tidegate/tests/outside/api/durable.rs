@@ -86,7 +86,7 @@ fn entries_bans_tokens_and_downloads_are_there_the_next_time() {
     api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.0/24" })));
     let many = |networks: &[&str]| json!({ "networks": networks, "reason": "list" });
     let put = api.expect(200, "POST /bans/bulk", Some(&many(&["198.51.100.7", "2001:db8::/32"])));
-    assert_eq!((&put["named"], &put["total"]), (&json!(2), &json!(3)));
+    assert_eq!((&put["requested"], &put["total"]), (&json!(2), &json!(3)));
     // They spread over more of the file than can be taken back without some room.
     for part in 0..5 {
         let network = |at| format!("2001:db8:{:x}:{part:x}::/64", (at * 7919) % 65_536);
@@ -130,7 +130,7 @@ fn a_file_that_is_not_ours_is_left_alone() {
     let output = tidegate(&["--config"]).arg(settings).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("tidegate.db is no file of tidegate's records"), "{said}");
+    assert!(said.contains("tidegate.db is not a tidegate database"), "{said}");
     assert!(fs::read_to_string(&file).unwrap().starts_with("somebody's diary"));
 }
 
@@ -152,10 +152,14 @@ fn the_first_token_is_shown_once() {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let rest: Vec<_> = errors.map_while(Result::ok).collect();
         assert!(!rest.iter().any(|line| line.contains("tg_")), "{rest:?}");
-        lines.filter_map(|line| line.strip_prefix("  token  ").map(String::from)).next()
+        lines
+            .filter_map(|line| {
+                line.strip_prefix("  Admin token (full access, shown once): ").map(String::from)
+            })
+            .next()
     };
     let first = token().unwrap();
-    assert!(first.starts_with("tg_") && first.contains("shown this once"), "{first}");
+    assert!(first.starts_with("tg_") && first.len() == 35, "{first}");
     assert_eq!(token(), None);
 }
 
@@ -164,7 +168,10 @@ fn a_token_of_the_environment_must_be_one() {
     let mut command = tidegate(&[]);
     let output = command.env("TIDEGATE_ADMIN_TOKEN", "hunter2").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("TIDEGATE_ADMIN_TOKEN: tg_") && !said.contains("hunter2"), "{said}");
+    assert!(
+        said.contains("TIDEGATE_ADMIN_TOKEN: invalid token") && !said.contains("hunter2"),
+        "{said}"
+    );
 }
 
 /// Kept here so that the folder is not forgotten by whoever changes [`Tracker`].

@@ -30,7 +30,7 @@ fn a_renewed_certificate_is_served_soon() {
     let after = secure.serial_of("host.pem");
     assert_ne!(before, after);
     secure.tracker.wait_until("the new one", |_| secure.serial("host.test") == after);
-    let said = "certificates: 1 in force";
+    let said = "loaded certificates count=1";
     secure.tracker.wait_for_log(said);
 }
 
@@ -40,9 +40,9 @@ fn a_broken_file_leaves_the_old_certificate_in_force() {
     let before = secure.serial("host.test");
     secure.tracker.directory.write("host.pem", "-----BEGIN CERTIFICATE-----\nMII");
     secure.tracker.wait_until("complaint", |it| it.metric(FAILURES) == 1.0);
-    let said = "the certificates in force stay: ";
+    let said = "certificates not reloaded; the previous ones stay in use: ";
     secure.tracker.wait_for_log(said);
-    secure.tracker.wait_for_log("host.pem: is cut short: a BEGIN has no END");
+    secure.tracker.wait_for_log("host.pem: is truncated: BEGIN without END");
     assert_eq!(secure.serial("host.test"), before);
     secure.tracker.reload();
     secure.tracker.wait_until("refusal", |it| it.metric(FAILURES) == 2.0);
@@ -58,7 +58,7 @@ fn a_hangup_puts_other_certificates_in_force() {
     make(&secure.tracker.directory, "other", RSA, "30");
     secure.configure(&["host", "other"]);
     secure.tracker.reload();
-    let said = "reloaded; changed: tls.certificates";
+    let said = "reloaded the configuration changed=\"tls.certificates";
     secure.tracker.wait_for_log(said);
     assert_eq!(secure.serial("host.test"), secure.serial_of("host.pem"));
     assert_eq!(secure.serial("other.test"), secure.serial_of("other.pem"));
@@ -96,11 +96,11 @@ fn checking_says_what_is_wrong_before_it_matters() {
     for (name, expected) in [
         ("soon", "soon.pem: the certificate expires in less than 14 days"),
         ("expired", "expired.pem: the certificate has expired"),
-        ("expired", "expired.pem: the certificate is for no host name"),
-        ("version1", "version1.pem: its certificate is of X.509 version 1"),
-        ("mismatch", "mismatch.key: is not the key of the certificate"),
+        ("expired", "expired.pem: the certificate names no host"),
+        ("version1", "version1.pem: the certificate has X.509 version 1"),
+        ("mismatch", "mismatch.key: does not match the certificate"),
         ("missing", "missing.pem: cannot be read: No such file"),
-        ("locked", "locked.key: has a password"),
+        ("locked", "locked.key: is encrypted"),
     ] {
         let (code, said) = check(&directory, name);
         assert!(code == Some(1) && said.contains(expected), "{name}: {said}");

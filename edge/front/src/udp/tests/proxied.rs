@@ -143,8 +143,8 @@ fn a_trusted_proxy_wraps_whatever_it_sends() {
     let drops = server.finish().drops;
     assert_eq!(drops[DropReason::BadProxyHeader.index()], bad);
     assert_eq!(drops[DropReason::TooShort.index()], 1);
-    assert_eq!(drops[DropReason::NotATracker.index()], 1);
-    assert_eq!(drops[DropReason::Oversize.index()], 1);
+    assert_eq!(drops[DropReason::WrongMagic.index()], 1);
+    assert_eq!(drops[DropReason::TooLong.index()], 1);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn broken_frames_end_the_connection_with_the_right_code() {
     }
     let counters = server.end();
     assert_eq!(counters.drops[DropReason::BadFrame.index()], 7);
-    assert_eq!(counters.drops[DropReason::MessageTooBig.index()], 1);
+    assert_eq!(counters.drops[DropReason::MessageTooLarge.index()], 1);
 }
 
 #[test]

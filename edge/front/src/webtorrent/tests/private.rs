@@ -122,5 +122,5 @@ fn broken_frames_and_messages_are_evidence() {
     }
     let mut made = Vec::new();
     server.tracker.bans().take_automatic(&mut made);
-    assert!(matches!(made[..], [(_, Some(_), BanReason::Garbage)]), "{made:?}");
+    assert!(matches!(made[..], [(_, Some(_), BanReason::Malformed)]), "{made:?}");
 }

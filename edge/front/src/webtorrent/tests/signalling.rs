@@ -97,7 +97,7 @@ fn only_who_was_offered_answers_and_once() {
     assert!(matches!(offerer.hear(), Heard::Answer { .. }));
     offerer.hears_nothing();
     drop((offerer, offered, stranger));
-    assert_eq!(server.end().drops[DropReason::StrayAnswer.index()], 6);
+    assert_eq!(server.end().drops[DropReason::UnmatchedAnswer.index()], 6);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What counts against a key's bounds.
+//! A key's quota, and what counts against it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,20 +7,20 @@ use types::{Refusal, Tick};
 
 use super::KeyRules;
 
-/// How often a key has announced of late: what a bucket holds that a minute empties.
+/// How often a key has announced lately: a bucket that a minute empties.
 #[derive(Clone, Copy, Default)]
-struct Pace {
-    /// When it was last changed.
+struct AnnounceRate {
+    /// The last change.
     at: Tick,
-    /// Sixtieths of an announce, so that a second takes a whole number of them.
+    /// Sixtieths of an announce, so that every second drains a whole number of them.
     debt: u32,
 }
 
-/// An announce, and what a second takes for each that a minute has.
+/// An announce in sixtieths. A second drains one sixtieth for each announce that a minute allows.
 const ANNOUNCE: u32 = 60;
 
-impl Pace {
-    /// Counts an announce, unless there were `per_min` already in the last minute.
+impl AnnounceRate {
+    /// Counts an announce. Returns false, and counts nothing, after `per_min` of them in a minute.
     fn take(&mut self, now: Tick, per_min: u16) -> bool {
         let per_min = u32::from(per_min);
         let debt = self.debt.saturating_sub(now.since(self.at).saturating_mul(per_min));
@@ -33,36 +33,38 @@ impl Pace {
     }
 }
 
-/// What a key's holder may do, and does. Torrents and addresses of his peers are known by 32 bits of a keyed
-/// hash each: of two that have the same bits, which is one pair in four billion, one does not count.
+/// A key's quota and its present use.
+///
+/// Torrents and addresses are 32 bits of a keyed hash each. If two of a key's have the same bits, which
+/// happens to one pair in four billion, one of them does not count.
 #[derive(Default)]
-pub(super) struct Bounded {
+pub(super) struct QuotaState {
     pub(super) rules: KeyRules,
-    pace: Pace,
-    /// How many peers each torrent has.
+    rate: AnnounceRate,
+    /// Peers in each torrent.
     torrents: BTreeMap<u32, u32>,
-    /// How many peers each address has.
+    /// Peers at each address.
     addresses: BTreeMap<u32, u32>,
 }
 
-impl Bounded {
-    /// Whether it matters which peers there are.
+impl QuotaState {
+    /// Returns whether the quota depends on the key's peers.
     pub(super) fn counts_peers(&self) -> bool {
         let KeyRules { peers_per_torrent, torrents, addresses, .. } = self.rules;
         peers_per_torrent > 0 || torrents > 0 || addresses > 0
     }
 
-    /// Counts an announce, unless there are too many.
-    pub(super) fn keep_pace(&mut self, now: Tick) -> Result<(), Refusal> {
+    /// Counts an announce, unless there were too many in the last minute.
+    pub(super) fn check_rate(&mut self, now: Tick) -> Result<(), Refusal> {
         let per_min = self.rules.announces_per_minute;
-        if per_min > 0 && !self.pace.take(now, per_min) {
+        if per_min > 0 && !self.rate.take(now, per_min) {
             return Err(Refusal::KeyRate);
         }
         Ok(())
     }
 
-    /// Counts a peer, unless it is one too many.
-    pub(super) fn enter(&mut self, torrent: u32, address: u32) -> Result<(), Refusal> {
+    /// Counts a new peer, unless it is one too many.
+    pub(super) fn add_peer(&mut self, torrent: u32, address: u32) -> Result<(), Refusal> {
         match self.torrents.get(&torrent) {
             Some(peers) if is_reached(self.rules.peers_per_torrent.into(), *peers as usize) => {
                 return Err(Refusal::KeyPeers);
@@ -72,27 +74,27 @@ impl Bounded {
             }
             _ => {}
         }
-        self.admit_address(address)?;
+        self.check_address(address)?;
         add(&mut self.torrents, torrent);
         add(&mut self.addresses, address);
         Ok(())
     }
 
-    /// Counts a known peer at its other address, unless that is one too many.
+    /// Moves a counted peer to another address, unless that is one too many.
     pub(super) fn change_address(&mut self, old: u32, new: u32) -> Result<(), Refusal> {
         subtract(&mut self.addresses, old);
-        let admitted = self.admit_address(new);
-        add(&mut self.addresses, if admitted.is_ok() { new } else { old });
-        admitted
+        let checked = self.check_address(new);
+        add(&mut self.addresses, if checked.is_ok() { new } else { old });
+        checked
     }
 
-    /// A peer is there no more.
-    pub(super) fn leave(&mut self, torrent: u32, address: u32) {
+    /// Removes a counted peer.
+    pub(super) fn remove_peer(&mut self, torrent: u32, address: u32) {
         subtract(&mut self.torrents, torrent);
         subtract(&mut self.addresses, address);
     }
 
-    fn admit_address(&self, address: u32) -> Result<(), Refusal> {
+    fn check_address(&self, address: u32) -> Result<(), Refusal> {
         let is_new = !self.addresses.contains_key(&address);
         if is_new && is_reached(self.rules.addresses.into(), self.addresses.len()) {
             return Err(Refusal::KeyAddresses);
@@ -101,9 +103,9 @@ impl Bounded {
     }
 }
 
-/// Whether `found` are as many as there may be; 0 is no bound.
-fn is_reached(bound: u32, found: usize) -> bool {
-    bound > 0 && found >= bound as usize
+/// Returns whether `found` reaches a limit; a limit of 0 is never reached.
+fn is_reached(limit: u32, found: usize) -> bool {
+    limit > 0 && found >= limit as usize
 }
 
 fn add(counts: &mut BTreeMap<u32, u32>, of: u32) {
@@ -112,6 +114,8 @@ fn add(counts: &mut BTreeMap<u32, u32>, of: u32) {
 }
 
 fn subtract(counts: &mut BTreeMap<u32, u32>, of: u32) {
+    // It may be absent: a key that was removed and added again starts with empty counts, while peers
+    // that counted before still leave.
     if let Entry::Occupied(mut count) = counts.entry(of) {
         *count.get_mut() -= 1;
         if *count.get() == 0 {
@@ -125,14 +129,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minute_has_as_many_announces_as_it_may_at_any_pace() {
+    fn a_minute_allows_its_announces_at_any_pace() {
         for per_min in [1, 2, 7, 60, 61, 1000] {
             for every_s in [1, 2, 7, 61] {
-                let mut pace = Pace::default();
+                let mut rate = AnnounceRate::default();
                 let taken: Vec<u32> = (0..3600)
                     .filter(|second| second % every_s == 0)
                     .flat_map(|second| (0..per_min).map(move |_| second))
-                    .filter(|second| pace.take(Tick(*second), per_min))
+                    .filter(|second| rate.take(Tick(*second), per_min))
                     .collect();
                 // An empty bucket gives a minute's worth at once, and then as much each minute.
                 let most = usize::from(per_min) * 61;
@@ -144,10 +148,10 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_clock_gives_nothing_away() {
-        let mut pace = Pace::default();
-        assert!(pace.take(Tick(100), 1));
-        assert!(!pace.take(Tick(99), 1) && !pace.take(Tick(159), 1));
-        assert!(pace.take(Tick(160), 1));
+    fn earlier_clock_drains_nothing() {
+        let mut rate = AnnounceRate::default();
+        assert!(rate.take(Tick(100), 1));
+        assert!(!rate.take(Tick(99), 1) && !rate.take(Tick(159), 1));
+        assert!(rate.take(Tick(160), 1));
     }
 }
