@@ -266,9 +266,13 @@ mod tests {
 
     #[test]
     fn takes_sockets_by_kind_name_and_address() {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let at = udp.local_addr().unwrap();
-        let tcp = TcpListener::bind(at).unwrap();
+        // Another process may have the TCP port of the same number.
+        let bind_both = || {
+            let udp = UdpSocket::bind("127.0.0.1:0").ok()?;
+            let at = udp.local_addr().ok()?;
+            Some((udp, at, TcpListener::bind(at).ok()?))
+        };
+        let (udp, at, tcp) = (0..100).find_map(|_| bind_both()).unwrap();
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let any = ([127, 0, 0, 1], 0).into();
         let mut inherited = InheritedSockets {
