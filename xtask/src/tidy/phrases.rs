@@ -3,7 +3,7 @@
 
 use super::Finding;
 use super::source::{Source, line_of};
-use crate::workspace::{File, Tree};
+use crate::tree::{File, Tree};
 use anyhow::Result;
 
 /// The phrases, and what to write instead. Upper and lower case are the same, except in `Who`.
