@@ -195,7 +195,7 @@ fn is_full(error: &io::Error) -> bool {
 
 /// Whoever loads a tracker knows which: certificates are not looked at.
 fn tls(resume: bool) -> Result<Arc<ClientConfig>> {
-    let mut config = client::tls::config(&Trust::Anybody)?;
+    let mut config = client::tls::config(&Trust::NoVerification)?;
     if !resume {
         config.resumption = Resumption::disabled();
     }

@@ -147,7 +147,7 @@ fn mistakes_have_their_exit_codes() {
     for (words, code, what) in [
         (&["load", "udp"][..], 2, "<URL>"),
         (&["load", "udp", "udp://127.0.0.1:1", "--mix", "x"], 2, "no weights"),
-        (&["load", "udp", "tcp://127.0.0.1:1"], 2, "its scheme is none of a tracker's"),
+        (&["load", "udp", "tcp://127.0.0.1:1"], 2, "unknown scheme"),
         (&["load", "udp", "udp://192.0.2.1:1"], 2, "--i-own-this-tracker"),
         (&["load", "http", "http://127.0.0.1:1/announce"], 1, "cannot connect to 127.0.0.1:1"),
         (&["load", "ws", "ws://127.0.0.1:1"], 1, "no peer could join"),
