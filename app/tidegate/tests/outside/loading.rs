@@ -146,7 +146,7 @@ fn info_hashes_are_written_for_every_protocol() {
 fn mistakes_have_their_exit_codes() {
     for (words, code, what) in [
         (&["load", "udp"][..], 2, "<URL>"),
-        (&["load", "udp", "udp://127.0.0.1:1", "--mix", "x"], 2, "no weights"),
+        (&["load", "udp", "udp://127.0.0.1:1", "--mix", "x"], 2, "expected weights"),
         (&["load", "udp", "tcp://127.0.0.1:1"], 2, "unknown scheme"),
         (&["load", "udp", "udp://192.0.2.1:1"], 2, "--i-own-this-tracker"),
         (&["load", "http", "http://127.0.0.1:1/announce"], 1, "cannot connect to 127.0.0.1:1"),
