@@ -146,8 +146,8 @@ fn writes_the_same_info_hashes_for_every_protocol() {
 fn exits_with_the_code_of_the_mistake() {
     for (words, code, what) in [
         (&["load", "udp"][..], 2, "<URL>"),
-        (&["load", "udp", "udp://127.0.0.1:1", "--mix", "x"], 2, "no weights"),
-        (&["load", "udp", "tcp://127.0.0.1:1"], 2, "its scheme is none of a tracker's"),
+        (&["load", "udp", "udp://127.0.0.1:1", "--mix", "x"], 2, "expected weights"),
+        (&["load", "udp", "tcp://127.0.0.1:1"], 2, "unknown scheme"),
         (&["load", "udp", "udp://192.0.2.1:1"], 2, "--i-own-this-tracker"),
         (&["load", "http", "http://127.0.0.1:1/announce"], 1, "cannot connect to 127.0.0.1:1"),
         (&["load", "ws", "ws://127.0.0.1:1"], 1, "no peer could join"),

@@ -54,13 +54,13 @@ fn passes_our_own_tracker() {
     }
     let text =
         |report: usize, name| (item(&reports[report], name).0, item(&reports[report], name).1);
-    assert_eq!(text(0, "connection-id"), ("ok", "given; a wrong one is met with silence"));
-    assert_eq!(text(1, "own-address"), ("ok", "we are not told of ourselves"));
-    assert_eq!(text(2, "keep-alive"), ("ok", "7 answers on one connection"));
-    assert!(text(5, "keep-alive").1.contains("a pong in"));
-    assert!(text(4, "introduction").1.contains("an offer arrives in"));
-    assert_eq!(text(3, "stopped"), ("ok", "nobody is left"));
-    // A check announces two clients, and removes both. WebTorrent peers have no addresses.
+    assert_eq!(text(0, "connection-id"), ("ok", "received; wrong ids are ignored"));
+    assert_eq!(text(1, "own-address"), ("ok", "the client's own address is left out"));
+    assert_eq!(text(2, "keep-alive"), ("ok", "7 responses on one connection"));
+    assert!(text(5, "keep-alive").1.contains("pong in"));
+    assert!(text(4, "introduction").1.contains("offer relayed in"));
+    assert_eq!(text(3, "stopped"), ("ok", "the swarm is empty"));
+    // Two clients a visit, none of which is left; WebTorrent's have no address to be told.
     assert_eq!(text(0, "keep-alive").0, "n/a");
 }
 
@@ -119,7 +119,7 @@ fn passes_a_tracker_with_an_allow_list() {
         expect(&reports[0], &expected);
         let (code, reports) = check(&[&url, "--torrent", HASH]);
         assert_eq!(code, Some(0), "{reports:?}");
-        let alone = ("introduction", "n/a", "others have this torrent");
+        let alone = ("introduction", "n/a", "other clients share this torrent");
         expect(&reports[0], &[("announce", "ok", ""), ("stopped", "ok", ""), alone]);
         let (code, _) = check(&[&url, "--torrent", &"f".repeat(40)]);
         assert_eq!(code, Some(1), "{url}");
@@ -154,14 +154,14 @@ fn finds_faults_of_a_udp_tracker() {
     expect(
         &reports[0],
         &[
-            ("connection-id", "failed", "magic number"),
-            ("announce", "warning", "a list of peers that ends within one"),
+            ("connection-id", "failed", "the protocol's constant"),
+            ("announce", "warning", "the peer list ends within a peer"),
             ("interval", "failed", "0 s"),
-            ("own-address", "warning", "we are told of ourselves: 127.0.0.1:"),
-            ("re-announce", "failed", "it counts as another peer: 2 leechers, not 1"),
-            ("introduction", "failed", "a second client is not told of the first"),
-            ("scrape", "warning", "5 seeders, 7 leechers, but 2 leechers have announced"),
-            ("stopped", "warning", "12 peers are counted that have gone"),
+            ("own-address", "warning", "the client's own address, 127.0.0.1:"),
+            ("re-announce", "failed", "counts as another peer: 2 leechers instead of 1"),
+            ("introduction", "failed", "a second client does not receive the first one's address"),
+            ("scrape", "warning", "5 seeders, 7 leechers, expected 2 leechers"),
+            ("stopped", "warning", "12 peers are still counted after they stopped"),
         ],
     );
 }
@@ -175,16 +175,16 @@ fn tries_a_wrong_connection_id_only_if_thorough() {
     };
     let careless = format!("udp://{}/", udp(serve));
     let (_, reports) = check(&[&careless]);
-    expect(&reports[0], &[("connection-id", "ok", "given")]);
+    expect(&reports[0], &[("connection-id", "ok", "received")]);
     let (_, reports) = check(&[&careless, "--thorough"]);
-    expect(&reports[0], &[("connection-id", "failed", "a wrong one serves as well")]);
+    expect(&reports[0], &[("connection-id", "failed", "wrong ids are accepted")]);
     let careful = udp(move |it| match number(it, 8) {
         0 => serve(it),
         _ if it[..8] != 7_u64.to_be_bytes() => vec![reply(it, 3, b"who?")],
         _ => serve(it),
     });
     let (_, reports) = check(&[&format!("udp://{careful}/"), "--thorough"]);
-    expect(&reports[0], &[("connection-id", "ok", "a wrong one is refused: who?")]);
+    expect(&reports[0], &[("connection-id", "ok", "wrong ids are refused: who?")]);
 }
 
 #[test]
@@ -201,11 +201,15 @@ fn finds_faults_of_an_http_tracker() {
         &reports[0],
         &[
             ("announce", "warning", "not strict bencoding: byte 10: key out of order"),
-            ("interval", "warning", "5 s is below the min interval, 9 s"),
+            ("interval", "warning", "5 s is less than the minimum interval, 9 s"),
             ("re-announce", "ok", ""),
-            ("introduction", "failed", "a second client is not told of the first: 0 peers"),
+            (
+                "introduction",
+                "failed",
+                "a second client does not receive the first one's address, only 0 others",
+            ),
             ("scrape", "failed", "the expected keys are missing"),
-            ("keep-alive", "warning", "every announce costs another one"),
+            ("keep-alive", "warning", "each announce needs a new one"),
         ],
     );
     // It closes without announcing it.
@@ -214,9 +218,9 @@ fn finds_faults_of_an_http_tracker() {
     expect(
         &reports[0],
         &[
-            ("announce", "warning", "does not say how many leechers"),
-            ("scrape", "warning", "has no scrape"),
-            ("keep-alive", "warning", "closed that the last answer had left open"),
+            ("announce", "warning", "no leecher count"),
+            ("scrape", "warning", "has no scrape URL"),
+            ("keep-alive", "warning", "closed a connection without announcing it"),
         ],
     );
 }
@@ -261,10 +265,10 @@ fn finds_a_websocket_tracker_that_relays_nothing() {
         &reports[0],
         &[
             ("announce", "ok", ""),
-            ("introduction", "failed", "a second client's offer does not reach the first"),
-            ("scrape", "failed", "no whole answer"),
-            ("stopped", "ok", "answered"),
-            ("keep-alive", "warning", "but no proper end"),
+            ("introduction", "failed", "a second client's offer did not reach the first"),
+            ("scrape", "failed", "no complete response"),
+            ("stopped", "ok", "accepted"),
+            ("keep-alive", "warning", "not closed cleanly"),
         ],
     );
 }

@@ -57,8 +57,8 @@ fn reports_silent_and_closed_connections() {
     let silent = tcp(|mut stream| hang(&mut stream));
     let closed = tcp(drop);
     for scheme in ["http", "https", "ws", "wss"] {
-        expect(&format!("{scheme}://{silent}/"), "silent", "within 1 s");
-        expect(&format!("{scheme}://{closed}/"), "lost", "");
+        expect(&format!("{scheme}://{silent}/"), "timeout", "within 1 s");
+        expect(&format!("{scheme}://{closed}/"), "connection_lost", "");
     }
 }
 
@@ -72,33 +72,45 @@ fn reports_malformed_http_responses() {
     for (answer, kind, why) in [
         (
             "SSH-2.0-OpenSSH\r\n".to_owned(),
-            "garbled",
-            "\"SSH-2.0-OpenSSH\\r\\n\", which is no HTTP answer",
+            "invalid_response",
+            "\"SSH-2.0-OpenSSH\\r\\n\", which is not an HTTP response",
         ),
-        ("HTTP/1.1 200 OK\r\nContent-Le".into(), "lost", "within its answer, 27 bytes in"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Le".into(),
+            "connection_lost",
+            "after 27 bytes of its response",
+        ),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nd8:in".into(),
-            "lost",
-            "within its answer, 5 bytes in",
+            "connection_lost",
+            "after 5 bytes of its response",
         ),
-        ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n".into(), "garbled", "no HTTP answer"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n".into(),
+            "invalid_response",
+            "not an HTTP response",
+        ),
         (
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n".into(),
-            "garbled",
-            "broken chunks",
+            "invalid_response",
+            "malformed chunks",
         ),
         (
             "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx".into(),
-            "garbled",
-            "in gzip",
+            "invalid_response",
+            "Content-Encoding gzip",
         ),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n".into(),
-            "garbled",
+            "invalid_response",
             "a body of 99999999999 bytes",
         ),
-        (ok("<html>it works</html>"), "garbled", "\"<html>it works</html>\": not bencoded"),
-        (ok("de"), "garbled", "the expected keys are missing"),
+        (
+            ok("<html>it works</html>"),
+            "invalid_response",
+            "\"<html>it works</html>\": not bencoded",
+        ),
+        (ok("de"), "invalid_response", "the expected keys are missing"),
         (ok("d14:failure reason10:not\x1b[2Jyoue"), "refused", "refused: not\\u{1b}[2Jyou"),
         (
             "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into(),
@@ -114,7 +126,7 @@ fn reports_malformed_http_responses() {
             "HTTP/1.1 301 Moved\r\nLocation: https://t/announce\r\nContent-Length: 0\r\n\r\n"
                 .into(),
             "refused",
-            "it is at https://t/announce",
+            "redirects to https://t/announce",
         ),
     ] {
         expect(&http(answer, true), kind, why);
@@ -124,7 +136,7 @@ fn reports_malformed_http_responses() {
 #[test]
 fn times_out_on_incomplete_responses() {
     for answer in ["HTTP/1.1 200 OK\r\nX", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nd8:in"] {
-        expect(&http(answer, false), "silent", "no whole answer");
+        expect(&http(answer, false), "timeout", "no complete response");
     }
 }
 
@@ -151,30 +163,34 @@ fn bounds_endless_responses() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let interim = "HTTP/1.1 100 Continue\r\n\r\n";
     for (server, kind, why) in [
-        (endless(ok, "X-Header: of many, none of which is the last\r\n", none), "garbled", ""),
+        (
+            endless(ok, "X-Header: of many, none of which is the last\r\n", none),
+            "invalid_response",
+            "",
+        ),
         (
             endless("HTTP/1.1 200 OK\r\nX: ", big, none),
-            "garbled",
+            "invalid_response",
             "headers of more than 16384 bytes",
         ),
-        (endless("HTTP/1.1 200 OK\r\n\r\n", big, none), "garbled", "a body of more than"),
-        (endless(chunked, chunk, none), "garbled", "a body of more than"),
-        (endless(ok, "X", slow), "silent", "no whole answer"),
-        (endless(chunked, "1\r\nx\r\n", slow), "silent", "no whole answer"),
-        (endless(interim, interim, slow), "silent", "no whole answer"),
+        (endless("HTTP/1.1 200 OK\r\n\r\n", big, none), "invalid_response", "a body of more than"),
+        (endless(chunked, chunk, none), "invalid_response", "a body of more than"),
+        (endless(ok, "X", slow), "timeout", "no complete response"),
+        (endless(chunked, "1\r\nx\r\n", slow), "timeout", "no complete response"),
+        (endless(interim, interim, slow), "timeout", "no complete response"),
     ] {
         expect(&format!("http://{server}/announce"), kind, why);
     }
     let server = endless("HTTP/1.1 200 OK\r\nX: ", big, none);
-    expect(&format!("ws://{server}/"), "garbled", "headers of more than 16384 bytes");
+    expect(&format!("ws://{server}/"), "invalid_response", "headers of more than 16384 bytes");
 }
 
 #[test]
 fn reports_missing_tls() {
     let server = answers("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", true);
     for scheme in ["https", "wss"] {
-        // A ClientHello has no empty line, so the server waits for the end of the head.
-        expect(&format!("{scheme}://{server}/"), "silent", "no TLS handshake");
+        // The hello has no empty line, so that the server waits for more of it.
+        expect(&format!("{scheme}://{server}/"), "timeout", "no TLS handshake");
     }
     let server = tcp(|mut stream| {
         let _ = stream.read(&mut [0; 4096]);
@@ -217,31 +233,35 @@ fn text(body: &str) -> Vec<u8> {
 #[test]
 fn reports_malformed_websocket_messages() {
     let plain = answers("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", true);
-    expect(&format!("ws://{plain}/"), "refused", "HTTP status 404 in place of a WebSocket");
+    expect(&format!("ws://{plain}/"), "refused", "expected a WebSocket, found HTTP status 404");
     let other = "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: x\r\n\r\n";
     expect(
         &format!("ws://{}/", answers(other, true)),
-        "garbled",
-        "in place of a WebSocket's handshake",
+        "invalid_response",
+        "which is not a WebSocket handshake",
     );
     let mut closed = Vec::new();
     wire::ws::close(&mut closed, wire::ws::CloseCode::POLICY, "no");
     for (frames, kind, why) in [
-        (closed, "lost", "has closed the WebSocket with code 1008"),
-        (vec![0x88, 0], "lost", "has closed the WebSocket with no code"),
-        (vec![0xff; 20], "garbled", "a broken frame: a reserved bit"),
-        (vec![0x81, 127, 0, 0, 0, 1, 0, 0, 0, 0], "garbled", "a broken frame: message too big"),
-        (text("<html>"), "garbled", "\"<html>\", which is no message of a tracker"),
-        (text("{}"), "garbled", "no message of a tracker"),
+        (closed, "connection_lost", "closed the WebSocket with code 1008"),
+        (vec![0x88, 0], "connection_lost", "closed the WebSocket with no code"),
+        (vec![0xff; 20], "invalid_response", "an invalid WebSocket frame: a reserved bit"),
+        (
+            vec![0x81, 127, 0, 0, 0, 1, 0, 0, 0, 0],
+            "invalid_response",
+            "an invalid WebSocket frame: message too big",
+        ),
+        (text("<html>"), "invalid_response", "\"<html>\", which is not a tracker message"),
+        (text("{}"), "invalid_response", "not a tracker message"),
         (text(r#"{"failure reason":"not \"you\""}"#), "refused", "refused: not \"you\""),
-        (vec![0x81, 5, b'{'], "silent", "no whole answer"),
-        // A message about another torrent is not the reply.
+        (vec![0x81, 5, b'{'], "timeout", "no complete response"),
+        // What is about another torrent is no answer.
         (
             text(
                 r#"{"action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa","complete":1,"incomplete":1,"interval":9}"#,
             ),
             "silent",
-            "no whole answer",
+            "no complete response",
         ),
     ] {
         expect(&web(frames), kind, why);
@@ -254,29 +274,37 @@ fn reports_malformed_datagrams() {
     let is_connect = |request: &[u8]| request[8..12] == [0; 4];
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let silent_address = silent.local_addr().unwrap();
-    expect(&format!("udp://{silent_address}/"), "silent", "no connection id from 127.0.0.1");
+    expect(&format!("udp://{silent_address}/"), "timeout", "no connection id from 127.0.0.1");
     let deaf = udp(move |it| if is_connect(it) { vec![reply(it, 0, &id)] } else { vec![] });
-    expect(&format!("udp://{deaf}/"), "silent", "no answer from 127.0.0.1");
+    expect(&format!("udp://{deaf}/"), "timeout", "no response from 127.0.0.1");
     let wrong = udp(move |it| {
         let mut answer = reply(it, 0, &id);
         answer[4] ^= 1;
         vec![answer; 3]
     });
-    expect(&format!("udp://{wrong}/"), "garbled", "3 datagrams that answer nothing we have asked");
+    expect(
+        &format!("udp://{wrong}/"),
+        "invalid_response",
+        "3 datagrams with unknown transaction ids",
+    );
     for (answer, why) in [
-        (vec![0_u8; 7], "answer nothing"),
-        (b"HTTP/1.1 400 Bad Request".to_vec(), "answer nothing"),
-        (Vec::new(), "answer nothing"),
+        (vec![0_u8; 7], "unknown transaction ids"),
+        (b"HTTP/1.1 400 Bad Request".to_vec(), "unknown transaction ids"),
+        (Vec::new(), "unknown transaction ids"),
     ] {
         let garbage = udp(move |_| vec![answer.clone()]);
-        expect(&format!("udp://{garbage}/"), "garbled", why);
+        expect(&format!("udp://{garbage}/"), "invalid_response", why);
     }
     let short = udp(move |it| vec![reply(it, 0, &id[..7])]);
-    expect(&format!("udp://{short}/"), "garbled", "which says nothing");
+    expect(&format!("udp://{short}/"), "invalid_response", "which is not a BEP 15 response");
     let other = udp(move |it| vec![reply(it, 2, &[0; 12])]);
-    expect(&format!("udp://{other}/"), "garbled", "something else than a connection id");
+    expect(&format!("udp://{other}/"), "invalid_response", "a response other than a connection id");
     let other = udp(move |it| vec![reply(it, 0, &id)]);
-    expect(&format!("udp://{other}/"), "garbled", "something else than the answer to an announce");
+    expect(
+        &format!("udp://{other}/"),
+        "invalid_response",
+        "a response that does not match the announce",
+    );
     let refuses = udp(move |it| {
         vec![if is_connect(it) { reply(it, 0, &id) } else { reply(it, 3, b"not you\0") }]
     });
@@ -294,10 +322,14 @@ fn reports_malformed_scrape_responses() {
     let html = answers(ok("<html>"), true);
     let page = answers(ok("d5:filesdee"), true);
     for (url, why, is_fault) in [
-        (format!("udp://{empty}/"), "a scrape without figures", true),
+        (format!("udp://{empty}/"), "a scrape response without torrents", true),
         (format!("http://{html}/announce"), "not bencoded", true),
-        (format!("http://{html}/tracker"), "has no scrape: its path has no /announce", true),
-        (format!("http://{page}/announce"), "not in the response", false),
+        (
+            format!("http://{html}/tracker"),
+            "has no scrape URL: the path contains no /announce",
+            true,
+        ),
+        (format!("http://{page}/announce"), "the tracker says nothing of it", false),
     ] {
         let output = run(&["scrape", &url, HASH, "--timeout", "1"]);
         assert_eq!(output.status.code(), Some(1), "{url}");

@@ -45,14 +45,14 @@ fn passes_a_good_certificate() {
     for scheme in ["https", "wss"] {
         let item = |name| check(&secure, scheme, &ca, name);
         assert_eq!(item("certificate"), (Some(0), "ok: for 127.0.0.1, issued by CN=ca".into()));
-        // 30 only within the second of its creation.
-        let good = ["ok: it is good for 29 more days", "ok: it is good for 30 more days"];
+        // 30 in the second in which it was made.
+        let good = ["ok: valid for 29 more days", "ok: valid for 30 more days"];
         assert!(good.contains(&item("expiry").1.as_str()), "{:?}", item("expiry"));
         assert!(item("tls").1.starts_with("ok: TLSv1_3, TLS13_AES_"), "{:?}", item("tls"));
         assert!(item("introduction").1.starts_with("ok: "), "{:?}", item("introduction"));
         let soon =
             check(&secure, scheme, &[ca.as_slice(), &["--expiry-days", "31"]].concat(), "expiry");
-        assert!(soon.0 == Some(0) && soon.1.starts_with("warning: it is good for"), "{soon:?}");
+        assert!(soon.0 == Some(0) && soon.1.starts_with("warning: valid for"), "{soon:?}");
     }
     for scheme in ["https", "wss"] {
         let url = url(&secure, scheme);
@@ -72,7 +72,7 @@ fn fails_a_certificate_of_an_unknown_issuer() {
     let secure = start("127.0.0.1", "30");
     let (code, said) = check(&secure, "https", &[], "certificate");
     assert!(
-        code == Some(1) && said.starts_with("failed: it stands alone, and its issuer"),
+        code == Some(1) && said.starts_with("failed: no chain was sent and the issuer"),
         "{said}"
     );
     // The other items are still checked, and the certificate also if a later item fails.
@@ -80,9 +80,9 @@ fn fails_a_certificate_of_an_unknown_issuer() {
     let url = format!("wss://{}/announce", secure.address);
     let text = stdout(&run(&["check", &url]));
     assert!(text.contains("failed   connect        refused: HTTP status 200"), "{text}");
-    assert!(text.contains("failed   certificate    it stands alone"), "{text}");
+    assert!(text.contains("failed   certificate    no chain was sent"), "{text}");
     let unseen = check(&secure, "https", &["--no-verify"], "certificate");
-    assert_eq!(unseen, (Some(0), "n/a: certificates are not looked at".into()));
+    assert_eq!(unseen, (Some(0), "n/a: certificate verification is off".into()));
 }
 
 #[test]
@@ -93,6 +93,6 @@ fn fails_a_certificate_for_another_host() {
     let secure = Secure::start(directory, &["host"]);
     let ca = secure.file("ca.pem");
     let (code, said) = check(&secure, "https", &["--ca", ca.to_str().unwrap()], "certificate");
-    let expected = "failed: it is not for 127.0.0.1, but for host.test";
+    let expected = "failed: not valid for 127.0.0.1, only for host.test";
     assert_eq!((code, said.as_str()), (Some(1), expected));
 }

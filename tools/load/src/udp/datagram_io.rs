@@ -2,20 +2,20 @@
 //! through the network stack; elsewhere one by one.
 
 #[cfg(target_os = "linux")]
-#[path = "mover/linux.rs"]
+#[path = "datagram_io/linux.rs"]
 mod system;
 #[cfg(not(target_os = "linux"))]
-#[path = "mover/portable.rs"]
+#[path = "datagram_io/portable.rs"]
 mod system;
 
-pub(super) use system::{Mover, Poller, Socket};
+pub(super) use system::{DatagramIo, Poller, Socket};
 
 /// Datagrams received at once.
 #[cfg(target_os = "linux")]
 const BATCH: usize = 64;
 /// Bytes of an answer. The largest is that of an announce over IPv6 with 200 peers: 3620.
-const ROOM: usize = 4096;
+const DATAGRAM_BUFFER: usize = 4096;
 
 /// What is due within so short a time is waited for awake: a sleep may take longer.
 #[cfg(target_os = "linux")]
-const AWAKE: std::time::Duration = std::time::Duration::from_micros(60);
+const SPIN_BEFORE: std::time::Duration = std::time::Duration::from_micros(60);

@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 
-use super::ROOM;
+use super::DATAGRAM_BUFFER;
 
 /// A socket that does not wait.
 pub(in super::super) type Socket = UdpSocket;
 
 /// A buffer for datagrams; one for all sockets of a thread.
-pub(in super::super) struct Mover {
-    room: Box<[u8]>,
+pub(in super::super) struct DatagramIo {
+    buffer: Box<[u8]>,
 }
 
-impl Mover {
+impl DatagramIo {
     /// There is no offload here, and nobody tells when datagrams came.
     pub(in super::super) fn new(_: bool, _: bool) -> Self {
-        Self { room: vec![0; ROOM].into() }
+        Self { buffer: vec![0; DATAGRAM_BUFFER].into() }
     }
 
     /// There is nothing to do.
-    pub(in super::super) fn take_in(&self, _: &std::net::UdpSocket) -> io::Result<()> {
+    pub(in super::super) fn register(&self, _: &std::net::UdpSocket) -> io::Result<()> {
         Ok(())
     }
 
@@ -32,14 +32,16 @@ impl Mover {
     pub(in super::super) fn receive(
         &mut self,
         socket: &UdpSocket,
-        mut hear: impl FnMut(&[u8], bool, Duration),
+        mut on_datagram: impl FnMut(&[u8], bool, Duration),
     ) -> io::Result<()> {
         // To the last one, because only what comes behind it is reported.
         loop {
-            match socket.recv(&mut self.room) {
-                Ok(len) => {
-                    hear(self.room.get(..len).unwrap_or_default(), len == ROOM, Duration::ZERO)
-                }
+            match socket.recv(&mut self.buffer) {
+                Ok(len) => on_datagram(
+                    self.buffer.get(..len).unwrap_or_default(),
+                    len == DATAGRAM_BUFFER,
+                    Duration::ZERO,
+                ),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -50,10 +52,10 @@ impl Mover {
     pub(in super::super) fn send(
         &mut self,
         socket: &UdpSocket,
-        train: &[u8],
+        batch: &[u8],
         len: usize,
     ) -> io::Result<()> {
-        train.chunks(len).try_for_each(|datagram| socket.send(datagram).map(drop))
+        batch.chunks(len).try_for_each(|datagram| socket.send(datagram).map(drop))
     }
 }
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::{Found, Usage};
+use crate::{Counters, Usage};
 
 /// How long a run takes, and whom it watches.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// How long it goes on before anything is counted.
     pub warm_up: Duration,
     /// How long, beyond that, it may wait for the tracker to be steady; not at all if none.
@@ -25,7 +25,7 @@ pub struct Plan {
     pub pid: Option<u32>,
 }
 
-impl Default for Plan {
+impl Default for RunPlan {
     fn default() -> Self {
         Self {
             warm_up: Duration::from_secs(1),
@@ -44,7 +44,7 @@ pub struct Progress {
     /// Whether it counts.
     pub is_measuring: bool,
     /// What came meanwhile.
-    pub found: Found,
+    pub counters: Counters,
     /// Seconds of that.
     pub seconds: f64,
 }
@@ -52,17 +52,17 @@ pub struct Progress {
 /// A line that says how it is going.
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { elapsed, is_measuring, found, seconds } = self;
-        let rate = found.all_responses() as f64 / seconds.max(1e-9);
-        let part = |part| found.latencies.quantile(part).unwrap_or_default().as_secs_f64() * 1e3;
+        let Self { elapsed, is_measuring, counters, seconds } = self;
+        let rate = counters.all_responses() as f64 / seconds.max(1e-9);
+        let part = |part| counters.latencies.quantile(part).unwrap_or_default().as_secs_f64() * 1e3;
         let (half, most) = (part(0.5), part(0.99));
-        let errors: u64 = found.errors.values().sum();
+        let errors: u64 = counters.errors.values().sum();
         let stage = if *is_measuring { "" } else { " (warming up)" };
         write!(
             f,
             "{:4.0} s  {rate:9.0} responses/s  p50 {half:.3} ms  p99 {most:.3} ms  {} lost  {errors} errors{stage}",
             elapsed.as_secs_f64(),
-            found.lost
+            counters.lost
         )
     }
 }
@@ -77,20 +77,20 @@ pub(crate) trait Worker {
 
     /// Does what can be done now, and waits for more to do until `until` at the latest. An error ends
     /// the run.
-    fn turn(&mut self, until: Instant, found: &mut Found) -> Result<()>;
+    fn step(&mut self, until: Instant, counters: &mut Counters) -> Result<()>;
 
     /// Does what must be done now and then.
-    fn tidy(&mut self, found: &mut Found);
+    fn maintain(&mut self, counters: &mut Counters);
 }
 
 /// What came of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    pub(crate) found: Found,
+    pub(crate) counters: Counters,
     /// Seconds that it is about.
     pub(crate) seconds: f64,
     pub(crate) workers: usize,
-    pub(crate) own: Option<Usage>,
+    pub(crate) generator: Option<Usage>,
     pub(crate) tracker: Option<Usage>,
     /// The tracker's usage when measuring began.
     pub(crate) tracker_before: Option<Usage>,
@@ -109,7 +109,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const STEADY: (usize, f64) = (4, 0.03);
 
 /// What a worker says.
-enum Word {
+enum WorkerEvent {
     Ready(Result<()>),
     Slice(Box<Slice>),
     Ended(anyhow::Error),
@@ -118,36 +118,36 @@ enum Word {
 struct Slice {
     number: u64,
     seconds: f64,
-    found: Found,
+    counters: Counters,
 }
 
 /// Runs so many workers, each of which `make` makes in its own thread. An error if they cannot start, or if
 /// nothing was measured.
-pub(crate) fn conduct<W: Worker>(
-    plan: &Plan,
+pub(crate) fn run_workers<W: Worker>(
+    plan: &RunPlan,
     (workers, make): (u32, impl Fn(u32) -> Result<W> + Sync),
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome> {
-    let (slices, length) = cut(plan.duration);
-    let halt = AtomicBool::new(false);
+    let (slices, length) = split_into_slices(plan.duration);
+    let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (sender, words) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         let mut starts = Vec::new();
         for number in 0..workers {
             let (start, wait) = mpsc::channel();
             starts.push(start);
-            let (sender, halt, make) = (sender.clone(), &halt, &make);
+            let (sender, stop, make) = (sender.clone(), &stop, &make);
             scope.spawn(move || match make(number) {
-                Ok(worker) => work(worker, length, &sender, &wait, halt),
+                Ok(worker) => run_worker(worker, length, &sender, &wait, stop),
                 // Nobody listens any more only when all is over.
-                Err(error) => drop(sender.send(Word::Ready(Err(error)))),
+                Err(error) => drop(sender.send(WorkerEvent::Ready(Err(error)))),
             });
         }
         drop(sender);
-        let lead = Lead::new(plan, (slices, length), workers as usize, words);
-        let outcome = lead.run(&starts, interrupted, &halt, progress);
-        halt.store(true, Ordering::Relaxed);
+        let runner = Runner::new(plan, (slices, length), workers as usize, events);
+        let outcome = runner.run(&starts, interrupted, &stop, progress);
+        stop.store(true, Ordering::Relaxed);
         // Workers that wait for the start give up.
         drop(starts);
         outcome
@@ -155,42 +155,43 @@ pub(crate) fn conduct<W: Worker>(
 }
 
 /// How many slices there are, and how long each is.
-fn cut(duration: Duration) -> (u64, Duration) {
+fn split_into_slices(duration: Duration) -> (u64, Duration) {
     let slices = duration.as_nanos().div_ceil(SLICE_MAX.as_nanos()).clamp(4, 1 << 30) as u32;
     (slices.into(), (duration / slices).max(Duration::from_millis(1)))
 }
 
 /// A worker's thread.
-fn work(
+fn run_worker(
     mut worker: impl Worker,
     length: Duration,
-    words: &Sender<Word>,
+    events: &Sender<WorkerEvent>,
     start: &Receiver<Instant>,
-    halt: &AtomicBool,
+    stop: &AtomicBool,
 ) {
-    let prepared = worker.prepare(halt);
+    let prepared = worker.prepare(stop);
     // Nobody listens any more only when all is over.
-    let _ = words.send(Word::Ready(prepared));
+    let _ = events.send(WorkerEvent::Ready(prepared));
     let Ok(start) = start.recv() else { return };
     worker.start(start);
     let (mut number, mut from) = (0, start);
-    let mut found = Found::default();
+    let mut counters = Counters::default();
     loop {
         let until = start + length * (number + 1);
         let now = Instant::now();
-        let is_over = halt.load(Ordering::Relaxed);
+        let is_over = stop.load(Ordering::Relaxed);
         let mut ended = None;
         if now < until && !is_over {
-            match worker.turn(until, &mut found) {
+            match worker.step(until, &mut counters) {
                 Ok(()) => continue,
                 Err(error) => ended = Some(error),
             }
         }
         let seconds = now.saturating_duration_since(from).as_secs_f64();
-        let slice = Slice { number: number.into(), seconds, found: std::mem::take(&mut found) };
-        let _ = words.send(Word::Slice(Box::new(slice)));
+        let slice =
+            Slice { number: number.into(), seconds, counters: std::mem::take(&mut counters) };
+        let _ = events.send(WorkerEvent::Slice(Box::new(slice)));
         if let Some(error) = ended {
-            let _ = words.send(Word::Ended(error));
+            let _ = events.send(WorkerEvent::Ended(error));
             return;
         }
         if is_over {
@@ -198,39 +199,39 @@ fn work(
         }
         from = now;
         number = (now.duration_since(start).as_nanos() / length.as_nanos()) as u32;
-        worker.tidy(&mut found);
+        worker.maintain(&mut counters);
     }
 }
 
 /// Who hears the workers.
-struct Lead<'a> {
-    plan: &'a Plan,
+struct Runner<'a> {
+    plan: &'a RunPlan,
     slices: u64,
     length: Duration,
     workers: usize,
-    words: Receiver<Word>,
+    events: Receiver<WorkerEvent>,
     /// The first slice that counts, once it is known.
     first: Option<u64>,
     is_steady: Option<bool>,
     /// Answers in each slice so far, and from how many workers.
     history: Vec<(u64, usize)>,
-    found: Found,
+    counters: Counters,
     seconds: f64,
     ended: Option<String>,
-    recent: Progress,
+    interval: Progress,
 }
 
-impl<'a> Lead<'a> {
+impl<'a> Runner<'a> {
     fn new(
-        plan: &'a Plan,
+        plan: &'a RunPlan,
         (slices, length): (u64, Duration),
         workers: usize,
-        words: Receiver<Word>,
+        events: Receiver<WorkerEvent>,
     ) -> Self {
-        let recent = Progress {
+        let interval = Progress {
             elapsed: Duration::ZERO,
             is_measuring: false,
-            found: Found::default(),
+            counters: Counters::default(),
             seconds: 0.0,
         };
         let first = (plan.warm_up.as_nanos().div_ceil(length.as_nanos())) as u64;
@@ -239,14 +240,14 @@ impl<'a> Lead<'a> {
             slices,
             length,
             workers,
-            words,
+            events,
             first: plan.steady_within.is_none().then_some(first),
             is_steady: None,
             history: Vec::new(),
-            found: Found::default(),
+            counters: Counters::default(),
             seconds: 0.0,
             ended: None,
-            recent,
+            interval,
         }
     }
 
@@ -254,7 +255,7 @@ impl<'a> Lead<'a> {
         mut self,
         starts: &[Sender<Instant>],
         interrupted: &AtomicBool,
-        halt: &AtomicBool,
+        stop: &AtomicBool,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Outcome> {
         self.wait_until_ready(interrupted)?;
@@ -276,37 +277,37 @@ impl<'a> Lead<'a> {
             if let Some(first) = self.first {
                 let (from, to) = (moment(first), moment(first + self.slices));
                 if now >= from && usages.is_none() {
-                    usages = Some((self.own(), self.tracker()?));
+                    usages = Some((self.generator(), self.tracker()?));
                 }
                 if now >= to {
                     break;
                 }
                 wake = wake.min(if now < from { from } else { to });
             }
-            self.hear_until(wake);
+            self.receive_until(wake);
             if now - shown >= PROGRESS_EVERY {
                 shown = now;
                 latest = self.plan.pid.and_then(|pid| Usage::times(pid).ok()).or(latest);
                 self.show(now - start, progress);
             }
         }
-        let own = self.own();
+        let generator = self.generator();
         let tracker = self.tracker().ok().flatten().or(latest);
-        halt.store(true, Ordering::Relaxed);
-        while let Ok(word) = self.words.recv() {
-            self.take(word);
+        stop.store(true, Ordering::Relaxed);
+        while let Ok(event) = self.events.recv() {
+            self.handle(event);
         }
         let since = |before: Option<Usage>, now: Option<Usage>| Some(now?.since(&before?));
-        let (own_before, tracker_before) = usages.unwrap_or_default();
-        let Self { found, seconds, workers, is_steady, ended, .. } = self;
+        let (generator_before, tracker_before) = usages.unwrap_or_default();
+        let Self { counters, seconds, workers, is_steady, ended, .. } = self;
         if seconds <= 0.0 {
             bail!("{} before anything was measured", ended.unwrap_or_default());
         }
         Ok(Outcome {
-            found,
+            counters,
             seconds: seconds / workers as f64,
             workers,
-            own: since(own_before, own),
+            generator: since(generator_before, generator),
             tracker: since(tracker_before, tracker),
             tracker_before,
             is_steady,
@@ -314,7 +315,7 @@ impl<'a> Lead<'a> {
         })
     }
 
-    fn own(&self) -> Option<Usage> {
+    fn generator(&self) -> Option<Usage> {
         Usage::of_one(std::process::id()).ok()
     }
 
@@ -328,8 +329,8 @@ impl<'a> Lead<'a> {
             if interrupted.load(Ordering::Relaxed) {
                 bail!("interrupted before anything was measured");
             }
-            match self.words.recv_timeout(TICK) {
-                Ok(Word::Ready(prepared)) => {
+            match self.events.recv_timeout(TICK) {
+                Ok(WorkerEvent::Ready(prepared)) => {
                     prepared?;
                     ready += 1;
                 }
@@ -341,10 +342,10 @@ impl<'a> Lead<'a> {
     }
 
     /// Takes in what workers say until then, or until one has said something.
-    fn hear_until(&mut self, until: Instant) {
+    fn receive_until(&mut self, until: Instant) {
         let wait = until.saturating_duration_since(Instant::now());
-        match self.words.recv_timeout(wait) {
-            Ok(word) => self.take(word),
+        match self.events.recv_timeout(wait) {
+            Ok(event) => self.handle(event),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 self.ended.get_or_insert_with(|| "all workers have ended".into());
@@ -352,36 +353,36 @@ impl<'a> Lead<'a> {
         }
     }
 
-    fn take(&mut self, word: Word) {
-        match word {
-            Word::Ready(_) => {}
-            Word::Ended(error) => {
+    fn handle(&mut self, event: WorkerEvent) {
+        match event {
+            WorkerEvent::Ready(_) => {}
+            WorkerEvent::Ended(error) => {
                 self.ended.get_or_insert_with(|| format!("{error:#}"));
             }
-            Word::Slice(slice) => {
-                self.recent.found.merge(&slice.found);
-                self.recent.seconds += slice.seconds;
+            WorkerEvent::Slice(slice) => {
+                self.interval.counters.merge(&slice.counters);
+                self.interval.seconds += slice.seconds;
                 let counts = |first| (first..first + self.slices).contains(&slice.number);
                 match self.first {
                     Some(first) if counts(first) => {
-                        self.found.merge(&slice.found);
+                        self.counters.merge(&slice.counters);
                         self.seconds += slice.seconds;
                     }
                     Some(_) => {}
-                    None => self.watch(&slice),
+                    None => self.detect_steady(&slice),
                 }
             }
         }
     }
 
     /// Decides whether the tracker is steady by now.
-    fn watch(&mut self, slice: &Slice) {
+    fn detect_steady(&mut self, slice: &Slice) {
         let number = slice.number as usize;
         if self.history.len() <= number {
             self.history.resize(number + 1, (0, 0));
         }
         let Some((answers, workers)) = self.history.get_mut(number) else { return };
-        *answers += slice.found.all_responses();
+        *answers += slice.counters.all_responses();
         *workers += 1;
         if *workers < self.workers {
             return;
@@ -397,13 +398,13 @@ impl<'a> Lead<'a> {
     }
 
     fn show(&mut self, elapsed: Duration, progress: &mut dyn FnMut(&Progress)) {
-        self.recent.elapsed = elapsed;
-        self.recent.is_measuring = self
+        self.interval.elapsed = elapsed;
+        self.interval.is_measuring = self
             .first
             .is_some_and(|first| elapsed > self.length * u32::try_from(first).unwrap_or(u32::MAX));
-        self.recent.seconds /= self.workers as f64;
-        progress(&self.recent);
-        (self.recent.found, self.recent.seconds) = (Found::default(), 0.0);
+        self.interval.seconds /= self.workers as f64;
+        progress(&self.interval);
+        (self.interval.counters, self.interval.seconds) = (Counters::default(), 0.0);
     }
 }
 
@@ -437,28 +438,29 @@ mod tests {
 
         fn start(&mut self, _: Instant) {}
 
-        fn turn(&mut self, _: Instant, found: &mut Found) -> Result<()> {
+        fn step(&mut self, _: Instant, counters: &mut Counters) -> Result<()> {
             if self.fails_after.is_some_and(|turns| self.turns >= turns) {
                 bail!("it is dead");
             }
             self.turns += 1;
-            (0..(self.answers)(self.turns)).for_each(|_| found.count(crate::Kind::Announce));
+            (0..(self.answers)(self.turns))
+                .for_each(|_| counters.count(crate::ResponseKind::Announce));
             thread::sleep(Duration::from_millis(1));
             Ok(())
         }
 
-        fn tidy(&mut self, _: &mut Found) {}
+        fn maintain(&mut self, _: &mut Counters) {}
     }
 
     fn counter(answers: fn(u64) -> u64) -> Counter {
         Counter { turns: 0, answers, fails_after: None }
     }
 
-    fn plan() -> Plan {
-        Plan {
+    fn plan() -> RunPlan {
+        RunPlan {
             warm_up: Duration::from_millis(30),
             duration: Duration::from_millis(500),
-            ..Plan::default()
+            ..RunPlan::default()
         }
     }
 
@@ -466,32 +468,33 @@ mod tests {
     fn only_what_is_measured_counts() {
         let flag = AtomicBool::new(false);
         let make = |number| Ok(counter(if number == 0 { |_| 1 } else { |_| 2 }));
-        let outcome = conduct(&plan(), (2, make), &flag, &mut |_| {}).unwrap();
+        let outcome = run_workers(&plan(), (2, make), &flag, &mut |_| {}).unwrap();
         assert!(outcome.seconds >= 0.4, "{}", outcome.seconds);
         // At most 3 a millisecond; a busy machine may do less.
-        let answers = outcome.found.all_responses();
+        let answers = outcome.counters.all_responses();
         assert!(answers > 0 && answers as f64 <= 3000.0 * outcome.seconds * 1.05, "{answers}");
         assert_eq!((outcome.ended, outcome.is_steady), (None, None));
     }
 
     #[test]
     fn a_run_cut_short_keeps_what_it_has() {
-        let long = Plan { duration: Duration::from_secs(3600), warm_up: Duration::ZERO, ..plan() };
+        let long =
+            RunPlan { duration: Duration::from_secs(3600), warm_up: Duration::ZERO, ..plan() };
         let flag = AtomicBool::new(false);
         let dies = |_| Ok(Counter { fails_after: Some(30), ..counter(|_| 1) });
-        let outcome = conduct(&long, (1, dies), &flag, &mut |_| {}).unwrap();
+        let outcome = run_workers(&long, (1, dies), &flag, &mut |_| {}).unwrap();
         assert_eq!(outcome.ended.as_deref(), Some("it is dead"));
-        assert_eq!(outcome.found.all_responses(), 30);
+        assert_eq!(outcome.counters.all_responses(), 30);
         let outcome = thread::scope(|scope| {
             scope.spawn(|| {
                 thread::sleep(Duration::from_millis(50));
                 flag.store(true, Ordering::Relaxed);
             });
-            conduct(&long, (1, |_| Ok(counter(|_| 1))), &flag, &mut |_| {}).unwrap()
+            run_workers(&long, (1, |_| Ok(counter(|_| 1))), &flag, &mut |_| {}).unwrap()
         });
         assert_eq!(outcome.ended.as_deref(), Some("interrupted"));
-        assert!(outcome.found.all_responses() > 0);
-        assert!(conduct(&long, (1, |_| Ok(counter(|_| 1))), &flag, &mut |_| {}).is_err());
+        assert!(outcome.counters.all_responses() > 0);
+        assert!(run_workers(&long, (1, |_| Ok(counter(|_| 1))), &flag, &mut |_| {}).is_err());
     }
 
     #[test]
@@ -502,27 +505,27 @@ mod tests {
                 bail!("nobody is there")
             }
             fn start(&mut self, _: Instant) {}
-            fn turn(&mut self, _: Instant, _: &mut Found) -> Result<()> {
+            fn step(&mut self, _: Instant, _: &mut Counters) -> Result<()> {
                 Ok(())
             }
-            fn tidy(&mut self, _: &mut Found) {}
+            fn maintain(&mut self, _: &mut Counters) {}
         }
         let flag = AtomicBool::new(false);
-        let error = conduct(&plan(), (2, |_| Ok(Broken)), &flag, &mut |_| {}).unwrap_err();
+        let error = run_workers(&plan(), (2, |_| Ok(Broken)), &flag, &mut |_| {}).unwrap_err();
         assert_eq!(error.to_string(), "nobody is there");
         let make = |_| -> Result<Broken> { bail!("no sockets") };
-        let error = conduct(&plan(), (2, make), &flag, &mut |_| {}).unwrap_err();
+        let error = run_workers(&plan(), (2, make), &flag, &mut |_| {}).unwrap_err();
         assert_eq!(error.to_string(), "no sockets");
     }
 
     #[test]
     fn measuring_begins_when_the_tracker_is_steady() {
         // It gets no slower before a quarter of a second has passed.
-        let slow_at_first = |turn: u64| if turn < 100 { turn } else { 100 };
-        let patient = Plan { steady_within: Some(Duration::from_secs(20)), ..plan() };
+        let slow_at_first = |step: u64| if step < 100 { step } else { 100 };
+        let patient = RunPlan { steady_within: Some(Duration::from_secs(20)), ..plan() };
         let flag = AtomicBool::new(false);
         let make = |_| Ok(counter(slow_at_first));
-        let outcome = conduct(&patient, (1, make), &flag, &mut |_| {}).unwrap();
+        let outcome = run_workers(&patient, (1, make), &flag, &mut |_| {}).unwrap();
         assert!(outcome.is_steady.is_some(), "{outcome:?}");
         let steady = |answers: &[u64]| {
             is_steady(&answers.iter().map(|answers| (*answers, 1)).collect::<Vec<_>>())

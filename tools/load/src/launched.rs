@@ -8,34 +8,34 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::Url;
+use crate::TrackerUrl;
 
 /// How long a tracker may take until it listens.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it may take to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A tracker's process, which ends when this is dropped.
 #[derive(Debug)]
-pub struct Started(Child);
+pub struct LaunchedTracker(Child);
 
-impl Started {
+impl LaunchedTracker {
     /// Starts the program with its words, and waits until it listens where the URL leads to, as far as
     /// that can be seen. What it writes goes to standard error.
-    pub fn new(program: &str, words: &[String], url: &Url) -> Result<Self> {
+    pub fn new(program: &str, words: &[String], url: &TrackerUrl) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null()).stdout(io::stderr());
-        let mut started =
+        let mut launched =
             Self(command.spawn().with_context(|| format!("cannot start the tracker `{program}`"))?);
         let begun = Instant::now();
-        while !started.listens(url)? {
-            if begun.elapsed() > PATIENCE {
-                bail!("the tracker `{program}` does not listen at {url} after {PATIENCE:?}");
+        while !launched.listens(url)? {
+            if begun.elapsed() > STARTUP_TIMEOUT {
+                bail!("the tracker `{program}` does not listen at {url} after {STARTUP_TIMEOUT:?}");
             }
             sleep(LOOK);
         }
-        Ok(started)
+        Ok(launched)
     }
 
     /// Its process.
@@ -43,7 +43,7 @@ impl Started {
         self.0.id()
     }
 
-    fn listens(&mut self, url: &Url) -> Result<bool> {
+    fn listens(&mut self, url: &TrackerUrl) -> Result<bool> {
         if let Some(status) = self.0.try_wait()? {
             bail!("the tracker has ended before it was loaded: {status}");
         }
@@ -56,7 +56,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for LaunchedTracker {
     /// Asks it to end, and ends it if it does not.
     fn drop(&mut self) {
         #[cfg(unix)]
@@ -82,19 +82,19 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    fn start(script: &str, url: &str) -> Result<Started> {
-        let url = if url.starts_with("udp") { Url::udp(url) } else { Url::http(url) };
-        Started::new("sh", &["-c".into(), script.into()], &url.unwrap())
+    fn start(script: &str, url: &str) -> Result<LaunchedTracker> {
+        let url = if url.starts_with("udp") { TrackerUrl::udp(url) } else { TrackerUrl::http(url) };
+        LaunchedTracker::new("sh", &["-c".into(), script.into()], &url.unwrap())
     }
 
     #[test]
     fn what_was_started_is_ended() {
         // One ends when asked, the other does not.
         for script in ["sleep 60 & wait", "exec sleep 60"] {
-            let started = start(script, "udp://127.0.0.1:1").unwrap();
-            let pid = started.pid();
+            let launched = start(script, "udp://127.0.0.1:1").unwrap();
+            let pid = launched.pid();
             assert!(crate::Usage::times(pid).is_ok());
-            drop(started);
+            drop(launched);
             assert!(crate::Usage::times(pid).is_err());
         }
     }
@@ -107,8 +107,8 @@ mod tests {
         drop(listener);
         let error = start("exit 3", &url).unwrap_err().to_string();
         assert!(error.contains("has ended") && error.contains('3'), "{error}");
-        let url = Url::udp("udp://127.0.0.1:1").unwrap();
-        let error = Started::new("/nowhere/tracker", &[], &url).unwrap_err().to_string();
+        let url = TrackerUrl::udp("udp://127.0.0.1:1").unwrap();
+        let error = LaunchedTracker::new("/nowhere/tracker", &[], &url).unwrap_err().to_string();
         assert!(error.contains("cannot start the tracker `/nowhere/tracker`"), "{error}");
     }
 }

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 
 use types::{Announce, InfoHash, OfferId, PeerId};
 
-use super::Options;
-use crate::Url;
-use crate::found::Found;
-use crate::mix::{Asked, Mix};
+use super::WsOptions;
+use crate::TrackerUrl;
+use crate::counters::Counters;
+use crate::mix::{Mix, RequestKind};
 use crate::population::Population;
 use crate::random::{Random, hash};
 
 /// The peers' common knowledge, and what they have seen.
-pub(super) struct Crowd {
-    pub(super) url: Url,
+pub(super) struct SharedState {
+    pub(super) url: TrackerUrl,
     population: Population,
     /// Offers in each announce, and what they and their answers say.
     pub(super) offers: usize,
@@ -34,31 +34,31 @@ pub(super) struct Crowd {
     check_every: u32,
     /// Some of the offers that have come.
     offers_seen: HashSet<OfferId>,
-    pub(super) found: Found,
+    pub(super) counters: Counters,
 }
 
 /// So many offers are remembered, to notice when one comes again.
 const OFFERS_SEEN_MAX: usize = 65_536;
 
-impl Crowd {
+impl SharedState {
     /// Share number `share` of so many.
-    pub(super) fn new(options: &Options, share: u32, shares: u32) -> Self {
+    pub(super) fn new(options: &WsOptions, share: u32, shares: u32) -> Self {
         Self {
             url: options.url.clone(),
-            population: Population::new(&options.habits, share, shares),
+            population: Population::new(&options.workload, share, shares),
             offers: options.offers,
             offer: description("offer", options.offer_bytes),
             answer: description("answer", options.offer_bytes),
             answers_percent: options.answers_percent,
             mix: options.mix,
             scrape_torrents: options.scrape_torrents,
-            random: Random::new(hash(options.habits.seed, share.into())),
+            random: Random::new(hash(options.workload.seed, share.into())),
             acknowledges: false,
             probing: false,
-            peers_max: options.habits.peers.into(),
+            peers_max: options.workload.peers.into(),
             check_every: options.check_every.max(1),
             offers_seen: HashSet::new(),
-            found: Found::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -68,46 +68,46 @@ impl Crowd {
     }
 
     /// Path and query as the peer at this place has them.
-    pub(super) fn target(&self, place: usize) -> &str {
-        self.url.target(self.population.number(place as u32))
+    pub(super) fn target(&self, index: usize) -> &str {
+        self.url.target(self.population.number(index as u32))
     }
 
     /// Whether the next request is a scrape.
-    pub(super) fn is_to_scrape(&mut self) -> bool {
-        self.mix.draw(&mut self.random) == Asked::Scrape
+    pub(super) fn next_is_scrape(&mut self) -> bool {
+        self.mix.draw(&mut self.random) == RequestKind::Scrape
     }
 
     /// What the peer at this place announces next.
-    pub(super) fn announce(&mut self, place: usize) -> Announce {
-        let (announce, _) = self.population.announce(place as u32, &mut self.random);
+    pub(super) fn announce(&mut self, index: usize) -> Announce {
+        let (announce, _) = self.population.announce(index as u32, &mut self.random);
         // Who leaves makes room for another one, but the tracker may go on counting who came back.
         self.peers_max += u64::from(announce.event == types::Event::Stopped);
         announce
     }
 
     /// Torrents to be scraped, that of the peer at this place among them.
-    pub(super) fn scraped(&mut self, place: usize) -> Vec<InfoHash> {
+    pub(super) fn scrape_hashes(&mut self, index: usize) -> Vec<InfoHash> {
         let others = 1..self.scrape_torrents;
         let others = others.map(|_| self.random.below(self.population.len() as usize));
-        let places: Vec<usize> = others.chain([place]).collect();
-        let torrents = places.into_iter().map(|place| self.population.torrent(place as u32));
-        torrents.map(|torrent| self.population.habits().info_hash(torrent)).collect()
+        let places: Vec<usize> = others.chain([index]).collect();
+        let torrents = places.into_iter().map(|index| self.population.torrent(index as u32));
+        torrents.map(|torrent| self.population.workload().info_hash(torrent)).collect()
     }
 
     /// Looks at the count of a reply to an announce.
-    pub(super) fn look_at_count(&mut self, peers: u64) {
-        self.found.checks.checked += 1;
-        self.found.checks.bad_counts += u64::from(peers > self.peers_max);
+    pub(super) fn check_count(&mut self, peers: u64) {
+        self.counters.checks.checked += 1;
+        self.counters.checks.bad_counts += u64::from(peers > self.peers_max);
     }
 
     /// Looks at an offer that was given to `own`. Only some are looked at: those with certain names, so
     /// that one that comes again is looked at again.
-    pub(super) fn look_at_offer(&mut self, own: PeerId, from: PeerId, offer: OfferId) {
+    pub(super) fn check_offer(&mut self, own: PeerId, from: PeerId, offer: OfferId) {
         let [first, second, ..] = offer.0;
         if !u32::from(u16::from_be_bytes([first, second])).is_multiple_of(self.check_every) {
             return;
         }
-        let checks = &mut self.found.checks;
+        let checks = &mut self.counters.checks;
         checks.checked += 1;
         checks.own_address += u64::from(from == own);
         checks.unknown_peers += u64::from(!from.0.starts_with(b"-TG0001-"));
@@ -122,9 +122,9 @@ impl Crowd {
         const DIGITS: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let mut key = [b'='; 24];
-        for (at, place) in key.iter_mut().take(22).enumerate() {
+        for (at, index) in key.iter_mut().take(22).enumerate() {
             let digit = if at == 21 { self.random.below(4) * 16 } else { self.random.below(64) };
-            *place = DIGITS.get(digit).copied().unwrap_or(b'A');
+            *index = DIGITS.get(digit).copied().unwrap_or(b'A');
         }
         key
     }
@@ -174,34 +174,34 @@ mod tests {
         assert!(description("answer", 1000).starts_with(r#"{"type":"answer","sdp":"v=0\r\n"#));
     }
 
-    fn crowd() -> Crowd {
-        let options = Options::busy(Url::web("ws://127.0.0.1").unwrap());
-        Crowd::new(&Options { check_every: 1, ..options }, 0, 1)
+    fn shared() -> SharedState {
+        let options = WsOptions::busy(TrackerUrl::web("ws://127.0.0.1").unwrap());
+        SharedState::new(&WsOptions { check_every: 1, ..options }, 0, 1)
     }
 
     #[test]
     fn keys_are_of_their_form() {
-        let mut crowd = crowd();
-        let key = crowd.handshake_key();
-        assert!(key.ends_with(b"==") && key != crowd.handshake_key());
+        let mut shared = shared();
+        let key = shared.handshake_key();
+        assert!(key.ends_with(b"==") && key != shared.handshake_key());
         assert!(b"AQgw".contains(&key[21]));
     }
 
     #[test]
     fn odd_offers_and_counts_are_noticed() {
-        let mut crowd = crowd();
-        let [one, two] = [0, 1].map(|place| crowd.announce(place).peer_id);
+        let mut shared = shared();
+        let [one, two] = [0, 1].map(|index| shared.announce(index).peer_id);
         let offers = [1, 2, 3].map(|byte| OfferId([byte; 20]));
-        crowd.look_at_offer(one, two, offers[0]);
-        crowd.look_at_count(128);
-        let checks = crowd.found.checks;
+        shared.check_offer(one, two, offers[0]);
+        shared.check_count(128);
+        let checks = shared.counters.checks;
         assert_eq!((checks.checked, checks.own_address, checks.unknown_peers), (2, 0, 0));
         assert_eq!((checks.duplicates, checks.bad_counts), (0, 0));
-        crowd.look_at_offer(one, two, offers[0]);
-        crowd.look_at_offer(one, one, offers[1]);
-        crowd.look_at_offer(one, PeerId([b'x'; 20]), offers[2]);
-        crowd.look_at_count(129);
-        let checks = crowd.found.checks;
+        shared.check_offer(one, two, offers[0]);
+        shared.check_offer(one, one, offers[1]);
+        shared.check_offer(one, PeerId([b'x'; 20]), offers[2]);
+        shared.check_count(129);
+        let checks = shared.counters.checks;
         assert_eq!((checks.duplicates, checks.own_address), (1, 1));
         assert_eq!((checks.unknown_peers, checks.bad_counts), (1, 1));
     }

@@ -29,7 +29,7 @@ pub(crate) struct Ready {
 }
 
 /// Waits for connections. Those that are [dialled](crate::stream::Dialer::dial) with its `poll` are taken in.
-pub(crate) struct Waiter {
+pub(crate) struct ConnectionPoller {
     pub(crate) poll: Poll,
     events: Events,
     /// Ends a wait to the microsecond: the poll itself counts in milliseconds.
@@ -44,9 +44,9 @@ const EVENTS: usize = 1024;
 const TIMER: Token = Token(usize::MAX);
 /// What is due within so short a time is waited for awake: a sleep may take longer.
 #[cfg(target_os = "linux")]
-const AWAKE: Duration = Duration::from_micros(60);
+const SPIN_BEFORE: Duration = Duration::from_micros(60);
 
-impl Waiter {
+impl ConnectionPoller {
     pub(crate) fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         #[cfg(target_os = "linux")]
@@ -69,8 +69,8 @@ impl Waiter {
     /// Sets the timer so that what is `left` ends awake; gives how long the poll may sleep.
     #[cfg(target_os = "linux")]
     fn sleep_exactly(&mut self, left: Duration) -> io::Result<Duration> {
-        let Some(asleep) = left.checked_sub(AWAKE) else { return Ok(Duration::ZERO) };
-        let time = Expiration::OneShot(TimeSpec::from_duration(asleep));
+        let Some(sleep) = left.checked_sub(SPIN_BEFORE) else { return Ok(Duration::ZERO) };
+        let time = Expiration::OneShot(TimeSpec::from_duration(sleep));
         self.timer.set(time, TimerSetTimeFlags::empty())?;
         Ok(left)
     }

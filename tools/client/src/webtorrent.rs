@@ -1,4 +1,4 @@
-//! WebTorrent's trackers: JSON over a WebSocket.
+//! WebTorrent trackers: JSON over a WebSocket.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -10,79 +10,82 @@ use wire::webtorrent::client::{TrackerMessage, announce, answer, read, scrape};
 use wire::webtorrent::{self, Answer, Offer, Offers};
 use wire::ws::{self, CloseCode, Event, ReadEvent, Reader};
 
-use crate::session::Manner;
 use crate::stream::{Deadline, Stream};
-use crate::{Announced, Fault, Figures, Kind, Url, random};
+use crate::{AnnounceResponse, FailureKind, ScrapeStats, SessionConfig, TrackerError, Url, random};
 
-/// A WebSocket to a tracker.
-pub(crate) struct Web {
+/// A WebSocket session with a tracker.
+pub(crate) struct WebTorrent {
     stream: Stream,
     url: Url,
     address: SocketAddr,
     timeout: Duration,
     reader: Reader,
-    /// What has come and is not done with.
+    /// Received bytes that are not yet processed.
     input: Vec<u8>,
-    /// What other peers have sent through the tracker, the last at the end.
+    /// Offers and answers from other peers, oldest first.
     pub(crate) relayed: Vec<Relayed>,
 }
 
-/// What another peer sends.
+/// An offer or an answer from another peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Relayed {
     pub(crate) is_answer: bool,
     pub(crate) info_hash: InfoHash,
     pub(crate) peer_id: PeerId,
     pub(crate) offer_id: OfferId,
-    /// The offer or the answer.
+    /// The session description.
     pub(crate) json: String,
 }
 
-/// What the other side says, apart from what is answered at once.
-enum Heard {
+/// A received event. Pings are answered at once and not reported.
+enum Received {
     Text(String),
     Pong(Vec<u8>),
     Close(Option<CloseCode>),
 }
 
-/// A message for us.
+/// A decoded message from the tracker.
 enum Message {
-    Announced(InfoHash, Announced),
-    Scraped(Vec<(InfoHash, Figures)>),
+    Announced(InfoHash, AnnounceResponse),
+    Scraped(Vec<(InfoHash, ScrapeStats)>),
     Relayed(Relayed),
-    Refused(Fault),
+    Refused(TrackerError),
 }
 
-/// Of what others send, so much is kept.
+/// Relayed messages kept at most; later ones are dropped.
 const RELAYED_MAX: usize = 1000;
-/// Bytes that are read at once.
-const READ: usize = 16 * 1024;
+/// Bytes per read.
+const READ_LEN: usize = 16 * 1024;
 
-impl Web {
-    /// Connects. A WebSocket it becomes by [`Web::shake_hands`].
-    pub(crate) fn open(url: &Url, address: SocketAddr, manner: &Manner) -> Result<Self, Fault> {
-        let deadline = Deadline::after(manner.timeout);
+impl WebTorrent {
+    /// Connects. [`WebTorrent::handshake`] must follow.
+    pub(crate) fn open(
+        url: &Url,
+        address: SocketAddr,
+        config: &SessionConfig,
+    ) -> Result<Self, TrackerError> {
+        let deadline = Deadline::after(config.timeout);
         Ok(Self {
-            stream: Stream::open(url, address, &manner.tls, deadline)?,
+            stream: Stream::open(url, address, &config.tls, deadline)?,
             url: url.clone(),
             address,
-            timeout: manner.timeout,
+            timeout: config.timeout,
             reader: Reader::for_server_frames(),
             input: Vec::new(),
             relayed: Vec::new(),
         })
     }
 
-    pub(crate) fn local(&self) -> Option<SocketAddr> {
-        self.stream.local()
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.stream.local_addr()
     }
 
-    /// What TLS has agreed on.
+    /// Returns the TLS session, if there is one.
     pub(crate) fn tls(&self) -> Option<&ClientConnection> {
         self.stream.tls()
     }
 
-    pub(crate) fn shake_hands(&mut self) -> Result<(), Fault> {
+    pub(crate) fn handshake(&mut self) -> Result<(), TrackerError> {
         let deadline = Deadline::after(self.timeout);
         let (key, mut request) = (handshake_key(), Vec::new());
         ws::client::request(&mut request, &self.url.host, &self.url.target, &key);
@@ -94,75 +97,83 @@ impl Web {
                     return Ok(());
                 }
                 ws::client::HandshakeReply::Refused(status) => {
-                    let text = format!("HTTP status {status} in place of a WebSocket");
-                    return Err(Fault::new(Kind::Refused, text));
+                    let text = format!("expected a WebSocket, found HTTP status {status}");
+                    return Err(TrackerError::new(FailureKind::Refused, text));
                 }
                 ws::client::HandshakeReply::Invalid => {
                     let begin = self.input.get(..40).unwrap_or(&self.input).escape_ascii();
-                    let what = format!("\"{begin}\" in place of a WebSocket's handshake");
-                    return Err(self.garbled(&what));
+                    let what = format!("\"{begin}\", which is not a WebSocket handshake");
+                    return Err(self.invalid_response(&what));
                 }
                 ws::client::HandshakeReply::Partial
                     if self.input.len() >= limits::HTTP_HEAD_MAX =>
                 {
                     let what = format!("headers of more than {} bytes", limits::HTTP_HEAD_MAX);
-                    return Err(self.garbled(&what));
+                    return Err(self.invalid_response(&what));
                 }
                 ws::client::HandshakeReply::Partial => self.fill(deadline)?,
             }
         }
     }
 
-    /// Announces with offers, and waits for the figures.
+    /// Announces with offers and waits for the response.
     pub(crate) fn announce(
         &mut self,
-        said: &Announce,
+        request: &Announce,
         offers: &[Offer<'_>],
-    ) -> Result<Announced, Fault> {
+    ) -> Result<AnnounceResponse, TrackerError> {
         let mut message = webtorrent::Announce {
-            event: said.event,
-            left: said.left,
-            uploaded: said.uploaded,
-            downloaded: said.downloaded,
-            want: said.want,
-            ..webtorrent::Announce::new(said.info_hash, said.peer_id)
+            event: request.event,
+            left: request.left,
+            uploaded: request.uploaded,
+            downloaded: request.downloaded,
+            want: request.want,
+            ..webtorrent::Announce::new(request.info_hash, request.peer_id)
         };
         message.offers =
             offers.iter().take(limits::WEB_OFFERS_MAX).copied().collect::<Offers<'_>>();
         let deadline = Deadline::after(self.timeout);
-        self.say(|out| announce(out, &message), deadline)?;
+        self.send(|out| announce(out, &message), deadline)?;
         loop {
             match self.next(deadline)? {
-                Message::Announced(hash, announced) if hash == said.info_hash => {
+                Message::Announced(hash, announced) if hash == request.info_hash => {
                     return Ok(announced);
                 }
-                Message::Refused(fault) => return Err(fault),
+                Message::Refused(error) => return Err(error),
                 Message::Relayed(relayed) => self.keep(relayed),
                 Message::Announced(..) | Message::Scraped(_) => {}
             }
         }
     }
 
-    pub(crate) fn scrape(&mut self, hashes: &[InfoHash]) -> Result<Vec<Option<Figures>>, Fault> {
+    pub(crate) fn scrape(
+        &mut self,
+        hashes: &[InfoHash],
+    ) -> Result<Vec<Option<ScrapeStats>>, TrackerError> {
         let deadline = Deadline::after(self.timeout);
-        self.say(|out| scrape(out, hashes), deadline)?;
+        self.send(|out| scrape(out, hashes), deadline)?;
         loop {
             match self.next(deadline)? {
                 Message::Scraped(files) => {
-                    let figures = |hash: &InfoHash| {
-                        files.iter().find(|(named, _)| named == hash).map(|(_, figures)| *figures)
+                    let stats = |hash: &InfoHash| {
+                        files.iter().find(|(named, _)| named == hash).map(|(_, stats)| *stats)
                     };
-                    return Ok(hashes.iter().map(figures).collect());
+                    return Ok(hashes.iter().map(stats).collect());
                 }
-                Message::Refused(fault) => return Err(fault),
+                Message::Refused(error) => return Err(error),
                 Message::Relayed(relayed) => self.keep(relayed),
                 Message::Announced(..) => {}
             }
         }
     }
 
-    /// Answers an offer that was relayed.
-    pub(crate) fn answer(&mut self, offer: &Relayed, own: PeerId, json: &str) -> Result<(), Fault> {
+    /// Answers a relayed offer.
+    pub(crate) fn answer(
+        &mut self,
+        offer: &Relayed,
+        own: PeerId,
+        json: &str,
+    ) -> Result<(), TrackerError> {
         let message = Answer {
             info_hash: offer.info_hash,
             peer_id: own,
@@ -170,11 +181,14 @@ impl Web {
             offer_id: offer.offer_id,
             json,
         };
-        self.say(|out| answer(out, &message), Deadline::after(self.timeout))
+        self.send(|out| answer(out, &message), Deadline::after(self.timeout))
     }
 
-    /// Waits for something that another peer sends.
-    pub(crate) fn wait(&mut self, is_it: impl Fn(&Relayed) -> bool) -> Result<Relayed, Fault> {
+    /// Waits for a relayed message that matches `is_it` and takes it out of `relayed`.
+    pub(crate) fn wait(
+        &mut self,
+        is_it: impl Fn(&Relayed) -> bool,
+    ) -> Result<Relayed, TrackerError> {
         let deadline = Deadline::after(self.timeout);
         loop {
             if let Some(at) = self.relayed.iter().position(&is_it) {
@@ -182,33 +196,33 @@ impl Web {
             }
             match self.next(deadline)? {
                 Message::Relayed(relayed) => self.keep(relayed),
-                Message::Refused(fault) => return Err(fault),
+                Message::Refused(error) => return Err(error),
                 Message::Announced(..) | Message::Scraped(_) => {}
             }
         }
     }
 
-    /// Sends a ping, and waits for its pong.
-    pub(crate) fn ping(&mut self) -> Result<(), Fault> {
+    /// Sends a ping and waits for the pong.
+    pub(crate) fn ping(&mut self) -> Result<(), TrackerError> {
         let (deadline, payload) = (Deadline::after(self.timeout), random::<8>());
         let mut out = Vec::new();
         ws::client::ping(&mut out, random(), &payload);
         self.stream.write(&out, deadline)?;
         loop {
-            match self.hear(deadline)? {
-                Heard::Pong(echo) if echo == payload => return Ok(()),
-                Heard::Close(code) => return Err(self.closed(code)),
-                Heard::Text(_) | Heard::Pong(_) => {}
+            match self.receive(deadline)? {
+                Received::Pong(echo) if echo == payload => return Ok(()),
+                Received::Close(code) => return Err(self.closed(code)),
+                Received::Text(_) | Received::Pong(_) => {}
             }
         }
     }
 
-    /// Ends the WebSocket, and waits until the other side has, too.
-    pub(crate) fn close(mut self) -> Result<(), Fault> {
+    /// Closes the WebSocket and waits for the tracker's close frame.
+    pub(crate) fn close(mut self) -> Result<(), TrackerError> {
         let (deadline, mut out) = (Deadline::after(self.timeout), Vec::new());
         ws::client::close(&mut out, random(), CloseCode::NORMAL, "");
         self.stream.write(&out, deadline)?;
-        while !matches!(self.hear(deadline)?, Heard::Close(_)) {}
+        while !matches!(self.receive(deadline)?, Received::Close(_)) {}
         Ok(())
     }
 
@@ -218,38 +232,42 @@ impl Web {
         }
     }
 
-    fn say(&mut self, write: impl FnOnce(&mut Vec<u8>), deadline: Deadline) -> Result<(), Fault> {
+    fn send(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>),
+        deadline: Deadline,
+    ) -> Result<(), TrackerError> {
         let mut out = Vec::new();
         ws::client::text_with(&mut out, random(), write);
         self.stream.write(&out, deadline)
     }
 
-    fn next(&mut self, deadline: Deadline) -> Result<Message, Fault> {
+    fn next(&mut self, deadline: Deadline) -> Result<Message, TrackerError> {
         loop {
-            match self.hear(deadline)? {
-                Heard::Text(text) => {
+            match self.receive(deadline)? {
+                Received::Text(text) => {
                     return message(&text).ok_or_else(|| {
                         let begin: String = text.chars().take(60).collect();
-                        self.garbled(&format!("{begin:?}, which is no message of a tracker"))
+                        self.invalid_response(&format!("{begin:?}, which is not a tracker message"))
                     });
                 }
-                Heard::Close(code) => return Err(self.closed(code)),
-                Heard::Pong(_) => {}
+                Received::Close(code) => return Err(self.closed(code)),
+                Received::Pong(_) => {}
             }
         }
     }
 
-    /// Waits for what is said next; pings are answered meanwhile.
-    fn hear(&mut self, deadline: Deadline) -> Result<Heard, Fault> {
+    /// Waits for the next event, answering pings meanwhile.
+    fn receive(&mut self, deadline: Deadline) -> Result<Received, TrackerError> {
         loop {
             let ReadEvent { consumed, event } =
                 self.reader.read(&mut self.input, limits::WS_MESSAGE_MAX);
-            let heard = match event {
+            let received = match event {
                 Event::Partial { .. } => None,
-                Event::Text(text) => Some(Heard::Text(text.into_owned())),
-                Event::Binary(bytes) => Some(Heard::Text(utf8(&bytes).into_owned())),
-                Event::Pong(payload) => Some(Heard::Pong(payload.to_vec())),
-                Event::Close(code) => Some(Heard::Close(code)),
+                Event::Text(text) => Some(Received::Text(text.into_owned())),
+                Event::Binary(bytes) => Some(Received::Text(utf8(&bytes).into_owned())),
+                Event::Pong(payload) => Some(Received::Pong(payload.to_vec())),
+                Event::Close(code) => Some(Received::Close(code)),
                 Event::Ping(payload) => {
                     let mut out = Vec::new();
                     ws::client::pong(&mut out, random(), payload);
@@ -257,42 +275,50 @@ impl Web {
                     self.input.drain(..consumed);
                     continue;
                 }
-                Event::Error(fault) => {
-                    return Err(self.garbled(&format!("a broken frame: {}", fault.text())));
+                Event::Error(error) => {
+                    return Err(self.invalid_response(&format!(
+                        "an invalid WebSocket frame: {}",
+                        error.text()
+                    )));
                 }
             };
             self.input.drain(..consumed);
-            match heard {
-                Some(heard) => return Ok(heard),
+            match received {
+                Some(received) => return Ok(received),
                 None => self.fill(deadline)?,
             }
         }
     }
 
-    /// Reads more, which there must be.
-    fn fill(&mut self, deadline: Deadline) -> Result<(), Fault> {
+    /// Reads more input. Fails at the end of the stream.
+    fn fill(&mut self, deadline: Deadline) -> Result<(), TrackerError> {
         let had = self.input.len();
-        self.input.resize(had + READ, 0);
+        self.input.resize(had + READ_LEN, 0);
         let read = self.stream.read(self.input.get_mut(had..).unwrap_or_default(), deadline);
         self.input.truncate(had + read.as_ref().map_or(0, |read| *read));
         if read? == 0 {
-            let text = format!("{} has closed the connection without a word", self.address);
-            return Err(Fault::new(Kind::Lost, text));
+            let text = format!("{} closed the connection without a close frame", self.address);
+            return Err(TrackerError::new(FailureKind::ConnectionLost, text));
         }
         Ok(())
     }
 
-    fn closed(&self, code: Option<CloseCode>) -> Fault {
+    fn closed(&self, code: Option<CloseCode>) -> TrackerError {
         let code = code.map_or_else(|| "no code".into(), |code| format!("code {}", code.0));
-        Fault::new(Kind::Lost, format!("{} has closed the WebSocket with {code}", self.address))
+        TrackerError::new(
+            FailureKind::ConnectionLost,
+            format!("{} closed the WebSocket with {code}", self.address),
+        )
     }
 
-    fn garbled(&self, what: &str) -> Fault {
-        Fault::new(Kind::Garbled, format!("{} has sent {what}", self.address))
+    fn invalid_response(&self, what: &str) -> TrackerError {
+        TrackerError::new(FailureKind::InvalidResponse, format!("{} has sent {what}", self.address))
     }
 }
 
-/// 16 random bytes in base64: the last digit before the padding has 2 bits.
+/// Returns the `Sec-WebSocket-Key`: 16 random bytes in base64. The last digit before the padding
+/// has
+/// only 2 bits.
 fn handshake_key() -> [u8; 24] {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digit = |value: u8| DIGITS.get(usize::from(value & 63)).copied().unwrap_or(b'A');
@@ -311,16 +337,17 @@ fn message(text: &str) -> Option<Message> {
     Some(match read(text)? {
         TrackerMessage::AnnounceReply { info_hash, complete, incomplete, interval_s } => {
             let (seeders, leechers) = (Some(complete), Some(incomplete));
-            let announced = Announced { interval_s, seeders, leechers, ..Announced::default() };
+            let announced =
+                AnnounceResponse { interval_s, seeders, leechers, ..AnnounceResponse::default() };
             Message::Announced(info_hash, announced)
         }
         TrackerMessage::ScrapeReply(files) => {
-            let figures = |file: &webtorrent::client::WebScrapeEntry| {
+            let stats = |file: &webtorrent::client::WebScrapeEntry| {
                 let downloads = Some(file.downloaded);
                 let (seeders, leechers) = (file.complete, file.incomplete);
-                (file.info_hash, Figures { seeders, downloads, leechers })
+                (file.info_hash, ScrapeStats { seeders, downloads, leechers })
             };
-            Message::Scraped(files.iter().map(figures).collect())
+            Message::Scraped(files.iter().map(stats).collect())
         }
         TrackerMessage::Offer { info_hash, peer_id, offer } => {
             let (offer_id, json) = (offer.id, offer.json.to_owned());
@@ -333,7 +360,7 @@ fn message(text: &str) -> Option<Message> {
         TrackerMessage::Failure { reason, .. } => {
             let plain = serde_json::from_str(&format!("\"{reason}\""));
             let reason = plain.unwrap_or_else(|_| reason.to_owned());
-            Message::Refused(Fault::new(Kind::Refused, reason))
+            Message::Refused(TrackerError::new(FailureKind::Refused, reason))
         }
     })
 }

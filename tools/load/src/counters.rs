@@ -10,7 +10,7 @@ use crate::checks::Checks;
 
 /// What an answer is to. WebTorrent's messages from other peers are the last two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ResponseKind {
     /// A connection, or a connection id.
     Connect,
     /// An announce.
@@ -25,7 +25,7 @@ pub enum Kind {
     Answer,
 }
 
-impl Kind {
+impl ResponseKind {
     pub(crate) const ALL: [Self; 6] =
         [Self::Connect, Self::Announce, Self::Scrape, Self::Error, Self::Offer, Self::Answer];
 }
@@ -38,12 +38,12 @@ const ERROR_LEN_MAX: usize = 160;
 
 /// All counts of a piece of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct Counters {
     /// Requests sent.
     pub sent: u64,
     /// Requests that left more than a millisecond after they were due.
     pub overdue: u64,
-    responses: [u64; Kind::ALL.len()],
+    responses: [u64; ResponseKind::ALL.len()],
     /// Requests that were not answered in time.
     pub lost: u64,
     /// Answers to such requests that came later.
@@ -65,14 +65,14 @@ pub struct Found {
     /// Answers to them.
     pub hostile_answered: u64,
     /// What only WebTorrent has.
-    pub web: Web,
+    pub web: WebTorrentCounters,
     /// How long the workers had nothing to do.
     pub waited: Duration,
 }
 
 /// Counts that only WebTorrent has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Web {
+pub struct WebTorrentCounters {
     /// Connections that ended, or could not be made.
     pub connections_lost: u64,
     /// Replies to answers, which some trackers send; they count as replies to announces, too.
@@ -88,9 +88,9 @@ pub struct Web {
     pub pongs: u64,
 }
 
-impl Found {
+impl Counters {
     /// How many answers of a kind there were.
-    pub fn responses(&self, kind: Kind) -> u64 {
+    pub fn responses(&self, kind: ResponseKind) -> u64 {
         self.responses.get(kind as usize).copied().unwrap_or(0)
     }
 
@@ -100,7 +100,7 @@ impl Found {
     }
 
     /// Counts one answer.
-    pub(crate) fn count(&mut self, kind: Kind) {
+    pub(crate) fn count(&mut self, kind: ResponseKind) {
         if let Some(count) = self.responses.get_mut(kind as usize) {
             *count += 1;
         }
@@ -123,7 +123,7 @@ impl Found {
 
     /// Counts a refusal in the tracker's own words.
     pub(crate) fn refuse(&mut self, words: &[u8]) {
-        self.count(Kind::Error);
+        self.count(ResponseKind::Error);
         let words = words.get(..ERROR_LEN_MAX).unwrap_or(words);
         // Escaped, because it goes to a terminal.
         let text: String = String::from_utf8_lossy(words).chars().flat_map(printable).collect();
@@ -175,28 +175,31 @@ mod tests {
 
     #[test]
     fn errors_are_bounded_and_printable() {
-        let mut found = Found::default();
-        found.refuse(b"no\x1b[31m \xff");
-        assert_eq!(found.errors.keys().next().unwrap(), "refused: no\\u{1b}[31m \u{fffd}");
+        let mut counters = Counters::default();
+        counters.refuse(b"no\x1b[31m \xff");
+        assert_eq!(counters.errors.keys().next().unwrap(), "refused: no\\u{1b}[31m \u{fffd}");
         for number in 0..1000 {
-            found.fail(&number.to_string());
+            counters.fail(&number.to_string());
         }
-        found.refuse(&[b'x'; 5000]);
-        assert_eq!(found.errors.len(), ERRORS_MAX + 1);
-        assert_eq!(found.errors.values().sum::<u64>(), 1002);
-        assert!(found.errors.keys().all(|text| text.len() < 200));
+        counters.refuse(&[b'x'; 5000]);
+        assert_eq!(counters.errors.len(), ERRORS_MAX + 1);
+        assert_eq!(counters.errors.values().sum::<u64>(), 1002);
+        assert!(counters.errors.keys().all(|text| text.len() < 200));
     }
 
     #[test]
     fn merged_counts_add_up() {
         let mut one =
-            Found { sent: 1, lost: 2, waited: Duration::from_secs(1), ..Found::default() };
-        one.count(Kind::Scrape);
+            Counters { sent: 1, lost: 2, waited: Duration::from_secs(1), ..Counters::default() };
+        one.count(ResponseKind::Scrape);
         one.fail("x");
         one.latencies.record(Duration::from_millis(1));
         let mut two = one.clone();
         two.merge(&one);
         assert_eq!((two.sent, two.lost, two.waited.as_secs()), (2, 4, 2));
-        assert_eq!((two.responses(Kind::Scrape), two.all_responses(), two.errors["x"]), (2, 2, 2));
+        assert_eq!(
+            (two.responses(ResponseKind::Scrape), two.all_responses(), two.errors["x"]),
+            (2, 2, 2)
+        );
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// How requests follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Pace {
+pub enum LoopMode {
     /// So many requests are under way at any time: the next is sent when one is answered.
     Closed {
         /// All workers together.
@@ -22,7 +22,7 @@ pub enum Pace {
     },
 }
 
-impl fmt::Display for Pace {
+impl fmt::Display for LoopMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed { outstanding } => write!(f, "closed loop, {outstanding} under way"),

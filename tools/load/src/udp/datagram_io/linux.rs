@@ -17,37 +17,38 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 
-use super::{AWAKE, BATCH, ROOM};
+use super::{BATCH, DATAGRAM_BUFFER, SPIN_BEFORE};
 
 /// A socket that does not wait.
 pub(in super::super) type Socket = UdpSocket;
 
 /// Datagrams of a train: what all kernels with offload take.
-const TRAIN_MAX: usize = 64;
+const SEGMENTS_MAX: usize = 64;
 /// Longer ones may not fit into the packets of the way, which segments must.
 const SEGMENT_MAX: usize = 1200;
 
 /// Buffers for datagrams; one for all sockets of a thread.
-pub(in super::super) struct Mover {
+pub(in super::super) struct DatagramIo {
     headers: MultiHeaders<()>,
-    rooms: Box<[[u8; ROOM]; BATCH]>,
+    buffers: Box<[[u8; DATAGRAM_BUFFER]; BATCH]>,
     offload: bool,
-    is_timed: bool,
+    timestamps: bool,
 }
 
-impl Mover {
-    /// With offload where the system has it, if so wished. `is_timed` if it shall be told when datagrams
+impl DatagramIo {
+    /// With offload where the system has it, if so wished. `timestamps` if it shall be told when datagrams
     /// came, rather than when they were read.
-    pub(in super::super) fn new(offload: bool, is_timed: bool) -> Self {
-        let rooms = vec![[0; ROOM]; BATCH].into_boxed_slice();
-        let rooms = rooms.try_into().unwrap_or_else(|_| Box::new([[0; ROOM]; BATCH]));
-        let control = is_timed.then(|| nix::cmsg_space!(TimeSpec));
-        Self { headers: MultiHeaders::preallocate(BATCH, control), rooms, offload, is_timed }
+    pub(in super::super) fn new(offload: bool, timestamps: bool) -> Self {
+        let buffers = vec![[0; DATAGRAM_BUFFER]; BATCH].into_boxed_slice();
+        let buffers =
+            buffers.try_into().unwrap_or_else(|_| Box::new([[0; DATAGRAM_BUFFER]; BATCH]));
+        let control = timestamps.then(|| nix::cmsg_space!(TimeSpec));
+        Self { headers: MultiHeaders::preallocate(BATCH, control), buffers, offload, timestamps }
     }
 
     /// Makes a socket ready for that.
-    pub(in super::super) fn take_in(&self, socket: &UdpSocket) -> io::Result<()> {
-        if self.is_timed {
+    pub(in super::super) fn register(&self, socket: &UdpSocket) -> io::Result<()> {
+        if self.timestamps {
             setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
         }
         Ok(())
@@ -58,18 +59,18 @@ impl Mover {
     pub(in super::super) fn receive(
         &mut self,
         socket: &UdpSocket,
-        mut hear: impl FnMut(&[u8], bool, Duration),
+        mut on_datagram: impl FnMut(&[u8], bool, Duration),
     ) -> io::Result<()> {
-        let mut rooms = self.rooms.iter_mut();
+        let mut buffers = self.buffers.iter_mut();
         let mut slices: [[IoSliceMut<'_>; 1]; BATCH] = array::from_fn(|_| {
-            [IoSliceMut::new(rooms.next().map_or(&mut [], |room| room.as_mut_slice()))]
+            [IoSliceMut::new(buffers.next().map_or(&mut [], |buffer| buffer.as_mut_slice()))]
         });
         let flags = MsgFlags::MSG_DONTWAIT;
         let fd = socket.as_raw_fd();
         let messages = recvmmsg(fd, &mut self.headers, slices.iter_mut(), flags, None)?;
-        let now = self.is_timed.then(SystemTime::now);
+        let now = self.timestamps.then(SystemTime::now);
         for message in messages {
-            let lain = now.and_then(|now| {
+            let queued = now.and_then(|now| {
                 let came = message.cmsgs().ok()?.find_map(|control| match control {
                     ControlMessageOwned::ScmTimestampns(came) => Some(Duration::from(came)),
                     _ => None,
@@ -78,8 +79,8 @@ impl Mover {
                 now.duration_since(SystemTime::UNIX_EPOCH + came).ok()
             });
             let bytes = message.iovs().next().unwrap_or_default();
-            let is_cut = message.flags.contains(MsgFlags::MSG_TRUNC);
-            hear(bytes, is_cut, lain.unwrap_or_default());
+            let is_truncated = message.flags.contains(MsgFlags::MSG_TRUNC);
+            on_datagram(bytes, is_truncated, queued.unwrap_or_default());
         }
         Ok(())
     }
@@ -88,24 +89,24 @@ impl Mover {
     pub(in super::super) fn send(
         &mut self,
         socket: &UdpSocket,
-        train: &[u8],
+        batch: &[u8],
         len: usize,
     ) -> io::Result<()> {
-        for train in train.chunks(len * TRAIN_MAX) {
-            if train.len() <= len {
-                socket.send(train)?;
-            } else if !self.offload || len > SEGMENT_MAX || !self.send_as_one(socket, train, len)? {
-                self.send_each(socket, train, len)?;
+        for batch in batch.chunks(len * SEGMENTS_MAX) {
+            if batch.len() <= len {
+                socket.send(batch)?;
+            } else if !self.offload || len > SEGMENT_MAX || !self.send_as_one(socket, batch, len)? {
+                self.send_each(socket, batch, len)?;
             }
         }
         Ok(())
     }
 
     /// Whether the system could do that; if not, it is not asked again.
-    fn send_as_one(&mut self, socket: &UdpSocket, train: &[u8], len: usize) -> io::Result<bool> {
+    fn send_as_one(&mut self, socket: &UdpSocket, batch: &[u8], len: usize) -> io::Result<bool> {
         let segment = u16::try_from(len).unwrap_or(u16::MAX);
         let control = [ControlMessage::UdpGsoSegments(&segment)];
-        let (fd, vector) = (socket.as_raw_fd(), [IoSlice::new(train)]);
+        let (fd, vector) = (socket.as_raw_fd(), [IoSlice::new(batch)]);
         match sendmsg::<()>(fd, &vector, &control, MsgFlags::MSG_DONTWAIT, None) {
             Ok(_) => Ok(true),
             Err(Errno::EIO | Errno::EINVAL | Errno::ENOPROTOOPT | Errno::EOPNOTSUPP) => {
@@ -116,8 +117,8 @@ impl Mover {
         }
     }
 
-    fn send_each(&mut self, socket: &UdpSocket, train: &[u8], len: usize) -> io::Result<()> {
-        let mut left = train;
+    fn send_each(&mut self, socket: &UdpSocket, batch: &[u8], len: usize) -> io::Result<()> {
+        let mut left = batch;
         while !left.is_empty() {
             let slices: Vec<_> =
                 left.chunks(len).take(BATCH).map(|datagram| [IoSlice::new(datagram)]).collect();
@@ -163,10 +164,10 @@ impl Poller {
     ) -> io::Result<impl Iterator<Item = usize>> {
         let left = until.saturating_duration_since(Instant::now());
         let mut rest = EpollTimeout::ZERO;
-        if let Some(asleep) = left.checked_sub(AWAKE).filter(|_| is_exact) {
+        if let Some(sleep) = left.checked_sub(SPIN_BEFORE).filter(|_| is_exact) {
             // An epoll is ready when one of its sockets is, and only this call counts in nanoseconds.
             let mut polls = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
-            match ppoll(&mut polls, Some(TimeSpec::from_duration(asleep)), None) {
+            match ppoll(&mut polls, Some(TimeSpec::from_duration(sleep)), None) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
