@@ -9,7 +9,7 @@
 //!    for it are one cache line, and comparing it takes the same time whatever it is compared with.
 //! 3. Only keys with a quota have a [`QuotaState`], where their torrents and addresses are counted.
 //!
-//! Peers are told apart by peer id here, not by address as in the store: a client that announces over
+//! Peers are distinguished by peer id here, not by address as in the store: a client that announces over
 //! both families, or two protocols, has transferred its bytes once.
 
 mod quota;

@@ -13,7 +13,7 @@
 //!    every bucket held by a flood, a client has a chance of 8 in 2^20 to be limited for somebody else's
 //!    requests, until the key is drawn anew.
 //! 4. A bucket is one atomic word, read and written with relaxed order, and without an exchange: that
-//!    would make each request wait for the bucket's line, where now the processor goes on. When two
+//!    would make each request wait for the bucket's line, where now the processor continues. When two
 //!    workers change a bucket within the same nanoseconds, one request is not counted. Refusing writes
 //!    nothing: under a flood the bucket stays as it is, and its line in every core's cache.
 //!
