@@ -27,7 +27,7 @@ macro_rules! refusals {
         $variant:ident $({ $(#[doc = $field_doc:literal])* $field:ident: $type:ty = $zero:literal })?
         => $label:literal, $retry:expr, $text:literal;
     )+) => {
-        /// A refusal that the client is told. Faults that are met with silence are not here.
+        /// A refusal that is sent to the client. Faults that are met with silence are not here.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Refusal {
             $($(#[doc = $doc])* $variant $({ $(#[doc = $field_doc])* $field: $type })?,)+
