@@ -17,8 +17,8 @@
 mod accept;
 mod challenges;
 mod connection;
+mod http_service;
 mod proxy_header;
-mod service;
 #[cfg(test)]
 mod tests;
 
@@ -46,7 +46,7 @@ use crate::webtorrent::{self, Relay, WebOptions, WorkerLink};
 use crate::worker::{Worker, new_read_buffer};
 
 pub use challenges::Challenges;
-pub(crate) use service::HttpService;
+pub(crate) use http_service::HttpService;
 pub use wire::http::ForwardedHeader;
 
 /// The settings of a listener for HTTP.
@@ -72,7 +72,7 @@ pub struct HttpOptions {
     /// Whether `compact=0` is answered with a list of dictionaries (BEP 3). The store must keep peer
     /// ids.
     pub non_compact: bool,
-    /// Seconds that connections may take to end after the worker is told to stop. The largest value
+    /// Seconds that connections may take to end after the worker gets the signal to stop. The largest value
     /// of a worker's listeners counts.
     pub shutdown_timeout_s: u32,
     /// How WebTorrent is served; `None` = not at all.

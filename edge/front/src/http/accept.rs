@@ -13,8 +13,8 @@ use tracker::ConnectionPermit;
 use tracker::counters::{Counters, DropReason};
 
 use super::connection::Connection;
+use super::http_service::{HttpClient, NextStep, ServiceStep};
 use super::proxy_header;
-use super::service::{HttpClient, NextStep, ServiceStep};
 use crate::buffer::InputBuffer;
 use crate::client::RemoteClient;
 use crate::connection_error::ConnectionError;

@@ -385,7 +385,7 @@ impl State {
         let grant = view.authorize_unverified(policy_id, ip, RequestKind::Announce, key)?;
         let query = match http::announce_query(query) {
             Ok(query) => query,
-            // A client without a valid key is told so, and counted, whatever else is wrong.
+            // A missing or invalid key is reported, and counted, before any other error.
             Err(refusal) => return view.verify(grant).and(Err(refusal)),
         };
         let is_compact = query.compact || !listener.options.non_compact;
