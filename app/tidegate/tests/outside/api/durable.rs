@@ -152,10 +152,10 @@ fn the_first_token_is_shown_once() {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let rest: Vec<_> = errors.map_while(Result::ok).collect();
         assert!(!rest.iter().any(|line| line.contains("tg_")), "{rest:?}");
-        lines.filter_map(|line| line.strip_prefix("  token  ").map(String::from)).next()
+        lines.filter_map(|line| line.strip_prefix("  Admin token ").map(String::from)).next()
     };
     let first = token().unwrap();
-    assert!(first.starts_with("tg_") && first.contains("shown this once"), "{first}");
+    assert!(first.starts_with("(full access, shown once): tg_"), "{first}");
     assert_eq!(token(), None);
 }
 
@@ -164,7 +164,11 @@ fn a_token_of_the_environment_must_be_one() {
     let mut command = tidegate(&[]);
     let output = command.env("TIDEGATE_ADMIN_TOKEN", "hunter2").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("TIDEGATE_ADMIN_TOKEN: tg_") && !said.contains("hunter2"), "{said}");
+    assert!(
+        said.contains("TIDEGATE_ADMIN_TOKEN: invalid token: expected `tg_`")
+            && !said.contains("hunter2"),
+        "{said}"
+    );
 }
 
 /// Kept here so that the folder is not forgotten by whoever changes [`Tracker`].
