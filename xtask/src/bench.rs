@@ -1,16 +1,19 @@
-//! Figures: tidegate beside the rivals that packages give, in one run.
+//! Benchmarks: `cargo xtask bench NAME [--runs N] [--seconds N] [--rivals FOLDER] [--write]`.
 //!
-//! `cargo xtask bench udp|udp-announce|http|http-close|https|https-handshake|ws|wss|ws-idle|wss-idle
-//! [--runs N] [--seconds N] [--rivals FOLDER] [--write]`. The tracker is pinned to core 0 and the load to core 1; runs are interleaved (A B A
-//! B) because machines drift; what counts is responses per second of the tracker's own CPU time.
-//! Rivals that are not in the folder are left out; npm's is looked for in its `node_modules`.
-//! `cargo xtask bench udp-testers|http-testers|wss-testers` is of the load testers: [`testers`],
-//! and `latency` of what they tell: [`latency`].
-//! `cargo xtask bench private` is of what keys, lists, bans, metrics and records cost: [`private`],
-//! and `api` of the management API: [`api`].
-//! `cargo xtask bench flood` is another kind of thing: [`flood`].
-//! `tidegate compare` measures with tidegate's own load tester; this is for figures that packaged testers
-//! give, and for idle peers. The store's own figures come from `tidegate bench store`.
+//! `udp`, `udp-announce`, `http`, `http-close`, `https`, `https-handshake`, `ws` and `wss` measure the
+//! throughput of tidegate and of other trackers; `ws-idle` and `wss-idle` measure idle connections. The
+//! tracker is pinned to core 0 and the load to core 1. Runs are interleaved (A B A B), because machines
+//! drift. The result is responses per second of the tracker's own CPU time. Trackers that are not in
+//! the folder are skipped; npm's is searched in its `node_modules`.
+//!
+//! - `udp-testers`, `http-testers`, `wss-testers`: throughput of the load testers, see [`testers`]
+//! - `latency`: the latencies that the load tester reports, see [`latency`]
+//! - `private`: the cost of passkeys, lists, bans, metrics and records, see [`private`]
+//! - `api`: the management API, see [`api`]
+//! - `flood`: rate limits, see [`flood`]
+//!
+//! These use packaged load testers where possible. `tidegate compare` uses tidegate's own, and
+//! `tidegate bench store` measures the store.
 
 mod api;
 mod api_client;
@@ -35,13 +38,13 @@ use load::{Load, Seen};
 use subject::{Subject, Used};
 use testers::Testers;
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Plan {
     runs: u32,
     seconds: u32,
-    /// Where the rivals' programs and the load testers are.
+    /// The folder of other trackers' programs and of load testers.
     rivals: PathBuf,
-    /// Whether the result becomes a record.
+    /// Whether the result is written to a record.
     write: bool,
 }
 
@@ -69,7 +72,7 @@ pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
         return flood::flood(options);
     }
     let (name, plan) = parse(arguments)?;
-    // A wrong name is no reason to build.
+    // Check the name before building.
     let bench = Bench::parse(name)?;
     let mut build = command(&["cargo", "build", "--release", "--package", "tidegate"]);
     build.env("CARGO_TERM_QUIET", "true");
@@ -84,25 +87,25 @@ pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// What can be measured.
+/// A benchmark.
 #[derive(Debug)]
 enum Bench {
-    /// Trackers under a load.
+    /// Trackers under load.
     Throughput(Load),
-    /// Trackers with idle browsers.
+    /// Trackers with idle WebSocket connections.
     Idle(&'static [Subject]),
     /// Load testers.
     Testers(Testers),
-    /// What a load tester tells, and what was seen.
+    /// The latencies of a load tester and of a packet capture.
     Latency,
-    /// A tracker with everything on beside a bare one.
+    /// A private tracker and a bare one.
     Private,
     /// The management API.
     Api,
 }
 
 impl Bench {
-    /// By the name on the command line.
+    /// Parses a name of the command line.
     fn parse(name: &str) -> Result<Self> {
         match name {
             "latency" => return Ok(Self::Latency),
@@ -118,9 +121,9 @@ impl Bench {
     }
 }
 
-/// Responses per second of each subject.
+/// Measures responses per second of each subject.
 fn throughput(plan: &Plan, load: Load) -> Result<()> {
-    let subjects = plan.those_here(load.subjects());
+    let subjects = plan.available(load.subjects());
     let mut runs = Vec::new();
     for round in 1..=plan.runs {
         for subject in &subjects {
@@ -138,19 +141,19 @@ fn throughput(plan: &Plan, load: Load) -> Result<()> {
 }
 
 impl Plan {
-    /// Those of the subjects that can be measured.
-    fn those_here(&self, subjects: &[Subject]) -> Vec<Subject> {
-        let is_here = |subject: &Subject| {
-            let is_here = subject.is_here(&self.rivals);
-            if !is_here {
-                println!("{} is not in {}: left out", subject.name(), self.rivals.display());
+    /// Returns the subjects whose programs are installed.
+    fn available(&self, subjects: &[Subject]) -> Vec<Subject> {
+        let is_available = |subject: &Subject| {
+            let is_available = subject.is_available(&self.rivals);
+            if !is_available {
+                println!("{} is not in {}: skipped", subject.name(), self.rivals.display());
             }
-            is_here
+            is_available
         };
-        subjects.iter().copied().filter(is_here).collect()
+        subjects.iter().copied().filter(is_available).collect()
     }
 
-    /// `bench/record/<day>-<name>.csv`: every run, under a head that says where and how.
+    /// Writes `bench/record/<day>-<name>.csv`: every run, after a head with machine and command.
     fn write_record(&self, name: &str, subjects: &[Subject], table: &str) -> Result<()> {
         let versions = subjects.iter().map(|subject| subject.version());
         let text = format!(
@@ -169,7 +172,8 @@ impl Plan {
 
 fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
     let mut words = arguments.iter().copied();
-    let name = words.next().with_context(|| format!("which: {} or flood?", load::NAMES))?;
+    let name =
+        words.next().with_context(|| format!("expected a benchmark: {} or flood", load::NAMES))?;
     let (runs, seconds) = if idle::subjects(name).is_some() { (1, 150) } else { (5, 10) };
     let mut plan = Plan {
         runs,
@@ -178,13 +182,13 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
         write: false,
     };
     while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("{word} wants a value"));
+        let mut value = || words.next().with_context(|| format!("{word} needs a value"));
         match word {
             "--runs" => plan.runs = value()?.parse()?,
             "--seconds" => plan.seconds = value()?.parse()?,
             "--rivals" => plan.rivals = value()?.into(),
             "--write" => plan.write = true,
-            _ => bail!("unknown option {word}: --runs, --seconds, --rivals, --write"),
+            _ => bail!("unknown option {word}: expected --runs, --seconds, --rivals or --write"),
         }
     }
     Ok((name, plan))
@@ -192,8 +196,8 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
 
 fn measure(plan: &Plan, load: Load, subject: Subject) -> Result<Run> {
     let tracker = subject.start(&plan.rivals)?;
-    // The tables of a tracker that has just started grow; every subject is measured from empty, so
-    // that is part of everybody's figure.
+    // A tracker's tables grow after its start. Every subject starts empty, so this is part of every
+    // result.
     let before = tracker.used()?;
     let seen = load.run(subject, tracker.pid(), &plan.rivals, plan.seconds)?;
     let mut used = tracker.used()?.since(&before);
@@ -216,7 +220,7 @@ fn line(run: &Run) -> String {
     )
 }
 
-/// Medians by subject, and the ratio of the first subject to each.
+/// Formats the medians of each subject, and the ratio of the first subject to each.
 fn report(plan: &Plan, load: Load, runs: &[Run]) -> String {
     let mut text = format!(
         "{}: medians of {} runs of {} s\n| tracker | responses/s | per CPU-s | user us | sys us | ratio |\n|---|---|---|---|---|---|\n",
@@ -252,7 +256,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Every run, for the record.
+/// Formats every run, for the record.
 fn table(runs: &[Run]) -> String {
     let head = "tracker,responses_s,responses_per_cpu_s,user_us,sys_us,cpu_s,peak_kib\n";
     let mut text = head.to_owned();
@@ -277,13 +281,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_is_the_middle() {
+    fn takes_the_median() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert!(median(Vec::new()).is_nan());
     }
 
     #[test]
-    fn options_are_read_and_unknown_ones_named() {
+    fn parses_options_and_names() {
         let words = |text: &'static str| text.split(' ').collect::<Vec<_>>();
         let (name, plan) = parse(&words("http --runs 3 --seconds 7 --write")).unwrap();
         assert!(name == "http" && plan.runs == 3 && plan.seconds == 7 && plan.write);

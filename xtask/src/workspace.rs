@@ -1,4 +1,4 @@
-//! The tree that the tasks look at: every file that git knows or would add, read once.
+//! The files of the workspace: all that git tracks or would add, read once.
 
 use crate::command::{command, output};
 use anyhow::{Context, Result};
@@ -6,58 +6,58 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Larger files are never read: they are a finding by themselves.
+/// Larger files are not read; tidy reports them.
 pub(crate) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The workspace root.
+/// Returns the workspace root.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask).to_path_buf()
 }
 
-/// Where cargo puts what it builds for releases.
+/// Returns the folder of cargo's release builds.
 pub(crate) fn release() -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    // A relative one is taken from where cargo runs, which here is the root.
+    // A relative path starts at cargo's working directory, which is the root.
     root().join(target).join("release")
 }
 
-/// A file of the tree.
+/// A file of the workspace.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// From the root, with `/`.
+    /// The path from the root, with `/`.
     pub(crate) path: String,
-    /// Its content; empty when it is not text or too large.
+    /// The content, empty if it is not text or too large.
     pub(crate) text: String,
-    /// Its size.
+    /// The size in bytes.
     pub(crate) bytes: u64,
 }
 
 /// A crate of the workspace.
 #[derive(Debug)]
 pub(crate) struct Member {
-    /// Its folder, from the root.
+    /// The folder, from the root.
     pub(crate) folder: String,
-    /// What its `Cargo.toml` says.
+    /// The parsed `Cargo.toml`.
     pub(crate) manifest: toml::Table,
 }
 
-/// All files, in the order of their paths. Tests make small ones by hand.
+/// All files, sorted by path. Tests create small trees.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     pub(crate) files: Vec<File>,
 }
 
 impl Tree {
-    /// Reads the tree from disk.
+    /// Reads the workspace from disk.
     pub(crate) fn read() -> Result<Self> {
         let words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
         let list = output(command(&words))?;
         let paths: BTreeSet<&str> = list.split('\0').filter(|path| !path.is_empty()).collect();
         let mut files = Vec::new();
         for path in paths {
-            // Deleted but still tracked, or a link to somewhere else.
+            // Skip tracked files that are deleted, and links.
             let on_disk = root().join(path);
             let Ok(meta) = fs::symlink_metadata(&on_disk) else { continue };
             if !meta.is_file() {
@@ -73,22 +73,22 @@ impl Tree {
         Ok(Self { files })
     }
 
-    /// The file at this path.
+    /// Returns the file at this path.
     pub(crate) fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// All Rust files.
+    /// Returns all Rust files.
     pub(crate) fn rust(&self) -> impl Iterator<Item = &File> {
         self.with_extension(".rs")
     }
 
-    /// All files whose names end so.
+    /// Returns all files whose names end with `end`.
     pub(crate) fn with_extension(&self, end: &'static str) -> impl Iterator<Item = &File> {
         self.files.iter().filter(move |file| file.path.ends_with(end))
     }
 
-    /// The crates that the root manifest names.
+    /// Returns the crates that the root manifest lists.
     pub(crate) fn members(&self) -> Result<Vec<Member>> {
         let root = self.file("Cargo.toml").context("no Cargo.toml in the root")?;
         let root: toml::Table = root.text.parse().context("Cargo.toml")?;
@@ -107,7 +107,7 @@ impl Tree {
 
 #[cfg(test)]
 impl Tree {
-    /// A tree from paths and contents.
+    /// Creates a tree from paths and contents.
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let file = |(path, text): &(&str, &str)| File {
             path: (*path).to_owned(),

@@ -105,7 +105,7 @@ impl Session {
     ) -> Result<(Self, SocketAddr), Fault> {
         let mut failure = None;
         for address in url.addresses(manner.timeout)? {
-            if family.is_some_and(|only| only != family_of(address)) {
+            if family.is_some_and(|only| only != Family::of(address.ip())) {
                 continue;
             }
             match Self::open(url, address, manner) {
@@ -149,10 +149,6 @@ impl Session {
             Protocol::Web(web) => web.local(),
         }
     }
-}
-
-fn family_of(address: SocketAddr) -> Family {
-    if address.is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
 impl Manner {

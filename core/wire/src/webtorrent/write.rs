@@ -128,7 +128,7 @@ pub fn failure(
             out.extend_from_slice(b",\"retry in\":");
             append_decimal(out, minutes.into());
         }
-        Retry::Unsaid => {}
+        Retry::Unspecified => {}
     }
     out.push(b'}');
 }
