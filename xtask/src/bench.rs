@@ -23,30 +23,22 @@ mod idle;
 mod latency;
 mod load;
 mod machine;
+mod plan;
 mod private;
 mod subject;
 mod testers;
 
+use std::env;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, run as run_command};
 use load::{Load, Seen};
+use plan::{Plan, median};
 use subject::{Subject, Used};
 use testers::Testers;
-
-/// The options of the command line.
-struct Plan {
-    runs: u32,
-    seconds: u32,
-    /// The folder of other trackers' programs and of load testers.
-    rivals: PathBuf,
-    /// Whether the result is written to a record.
-    write: bool,
-}
 
 /// One run of one subject.
 struct Run {
@@ -140,36 +132,6 @@ fn throughput(plan: &Plan, load: Load) -> Result<()> {
     Ok(())
 }
 
-impl Plan {
-    /// Returns the subjects whose programs are installed.
-    fn available(&self, subjects: &[Subject]) -> Vec<Subject> {
-        let is_available = |subject: &Subject| {
-            let is_available = subject.is_available(&self.rivals);
-            if !is_available {
-                println!("{} is not in {}: skipped", subject.name(), self.rivals.display());
-            }
-            is_available
-        };
-        subjects.iter().copied().filter(is_available).collect()
-    }
-
-    /// Writes `bench/record/<day>-<name>.csv`: every run, after a head with machine and command.
-    fn write_record(&self, name: &str, subjects: &[Subject], table: &str) -> Result<()> {
-        let versions = subjects.iter().map(|subject| subject.version());
-        let text = format!(
-            "{}# cargo xtask bench {name} --runs {} --seconds {}\n# {}\n{table}",
-            machine::describe()?,
-            self.runs,
-            self.seconds,
-            versions.collect::<Vec<_>>().join(", ")
-        );
-        let name = format!("bench/record/{}-{name}.csv", machine::day()?);
-        fs::write(crate::workspace::root().join(&name), text)?;
-        println!("written: {name}");
-        Ok(())
-    }
-}
-
 fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
     let mut words = arguments.iter().copied();
     let name =
@@ -251,11 +213,6 @@ fn report(plan: &Plan, load: Load, runs: &[Run]) -> String {
     text
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// Formats every run, for the record.
 fn table(runs: &[Run]) -> String {
     let head = "tracker,responses_s,responses_per_cpu_s,user_us,sys_us,cpu_s,peak_kib\n";
@@ -279,12 +236,6 @@ fn table(runs: &[Run]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn takes_the_median() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert!(median(Vec::new()).is_nan());
-    }
 
     #[test]
     fn parses_options_and_names() {

@@ -20,6 +20,7 @@ mod setup;
 mod spec;
 mod suite;
 mod tidy;
+mod tree;
 mod workspace;
 
 use anyhow::{Context, Result, bail};

@@ -10,7 +10,7 @@ mod citations;
 mod requirements;
 
 use crate::command::Tally;
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 use citations::Citation;
 use requirements::Requirement;

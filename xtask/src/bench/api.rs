@@ -27,9 +27,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::api_client::ApiClient;
 use super::load::{json_figure, pinned};
+use super::machine;
+use super::plan::{Plan, median};
 use super::private::{Numbers, hash_lines};
 use super::subject::{Running, serve};
-use super::{Plan, machine, median};
 use crate::command::{command, output};
 use crate::workspace::{release, root};
 

@@ -13,7 +13,7 @@ use std::{fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::median;
+use super::plan::median;
 use super::subject::{Running, spawn};
 use crate::clients::{metric, namespace};
 use crate::command::{command, output, run as run_command};

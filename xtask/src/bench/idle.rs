@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, bail};
 
 use super::load::{SECURE_WEBSOCKET, WEBSOCKET, figure, websocket};
+use super::plan::{Plan, median};
 use super::subject::Subject;
-use super::{Plan, median};
 use crate::command::output;
 
 /// Returns the subjects of a benchmark, by its name on the command line.

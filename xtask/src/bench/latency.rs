@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::Plan;
 use super::load::pinned;
+use super::plan::Plan;
 use super::subject::Subject;
 use crate::command::output;
 use crate::workspace::{release, root};

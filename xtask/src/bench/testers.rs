@@ -8,8 +8,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::load::{Seen, aquatic, averages, figure, http, pinned, udp, url};
+use super::plan::{Plan, median};
 use super::subject::Subject;
-use super::{Plan, median};
 use crate::command::output;
 use crate::workspace::{release, root};
 

@@ -1,6 +1,6 @@
 //! Citations: `//= bepNN#id` comments.
 
-use crate::workspace::{File, Tree};
+use crate::tree::{File, Tree};
 
 /// A line that claims to meet a requirement, or a test that claims to prove it.
 #[derive(Clone, Debug, PartialEq, Eq)]

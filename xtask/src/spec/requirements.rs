@@ -1,6 +1,6 @@
 //! The files `spec/bepNN.toml` and `spec/exceptions/bepNN.toml`.
 
-use crate::workspace::{File, Tree};
+use crate::tree::{File, Tree};
 use anyhow::{Context, Result, bail, ensure};
 
 /// A requirement on a tracker.

@@ -258,6 +258,7 @@ impl AnnounceReply<'_> {
     pub fn peers_v4(&self, body: &mut Vec<u8>, v4_left: &mut u16, peers: &[PackedV4]) {
         match self.peer_format {
             PeerFormat::Compact => {
+                debug_assert!(peers.len() <= usize::from(*v4_left), "more peers than announced");
                 let start = body.len();
                 body.resize(start + peers.len() * PackedV4::WIRE_LEN, 0);
                 crate::udp::append_peers_v4(body, start, peers);
@@ -401,8 +402,8 @@ fn dict_peer(body: &mut Vec<u8>, peer: PeerKey, id: Option<PeerId>) {
 fn ip_text(buffer: &mut [u8; 46], ip: IpAddr) -> &[u8] {
     use std::io::Write;
     let mut rest = buffer.as_mut_slice();
-    // Cannot fail: the buffer is longer than any address.
-    let _ = write!(rest, "{ip}");
+    let written = write!(rest, "{ip}");
+    debug_assert!(written.is_ok(), "the buffer is longer than any address");
     let left = rest.len();
     buffer.get(..buffer.len() - left).unwrap_or_default()
 }

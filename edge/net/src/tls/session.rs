@@ -168,6 +168,7 @@ impl TlsSession {
             return Ok(0);
         }
         let sealed = self.seal(buffer, |traffic, buffer| traffic.encrypt(plain, buffer))?;
+        debug_assert!(sealed <= buffer.len());
         self.send(buffer.get(..sealed).unwrap_or_default(), socket)?;
         Ok(plain.len())
     }
@@ -179,6 +180,7 @@ impl TlsSession {
             return Ok(());
         }
         let sealed = self.seal(buffer, |traffic, buffer| traffic.queue_close_notify(buffer))?;
+        debug_assert!(sealed <= buffer.len());
         self.is_done = true;
         self.send(buffer.get(..sealed).unwrap_or_default(), socket)
     }
