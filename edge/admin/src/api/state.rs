@@ -10,7 +10,7 @@ use types::Tick;
 
 use super::auth::{self, Authenticator, Caller};
 use super::problem::Problem;
-use super::session::Sessions;
+use super::session_store::Sessions;
 use crate::clock::{ClockReading, UnixTime};
 use crate::control::Command;
 use crate::events::EventHub;
