@@ -1,5 +1,5 @@
-//! Installs the other trackers that packages give, for `tidegate compare`: `cargo xtask rivals [NAME...]
-//! [--into FOLDER]`. Which there are, and which words install them, is in `bench/trackers.toml`.
+//! Installs other trackers from packages, for `tidegate compare`: `cargo xtask rivals [NAME...]
+//! [--into FOLDER]`. `bench/trackers.toml` lists them and their packages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,35 +12,35 @@ use crate::workspace::root;
 
 const DEFINITIONS: &str = "bench/trackers.toml";
 
-/// What installs one tracker.
+/// How to install a tracker.
 #[derive(Debug, Default, PartialEq)]
 struct Rival {
     name: String,
-    /// What the path leads to, for those that no package gives.
+    /// For trackers without a package: what the path given to `tidegate compare` must be.
     by_path: String,
-    /// Words for each of [`INSTALLERS`].
+    /// Arguments for each of [`INSTALLERS`].
     words: [Vec<String>; INSTALLERS.len()],
 }
 
-/// In this order: Debian's packages may be what others are built with.
+/// In this order, because other packages may need Debian's to build.
 const INSTALLERS: [&str; 4] = ["debian", "cargo", "npm", "pypi"];
 
-/// Installs those that are named, or all. One that fails does not keep the others.
+/// Installs the named trackers, or all. If one fails, the others are still installed.
 pub(crate) fn install(arguments: &[&str]) -> Result<Tally> {
     let (names, folder) = parse(arguments)?;
     let text = fs::read_to_string(root().join(DEFINITIONS)).context(DEFINITIONS)?;
     let rivals = read(&text)?;
     if let Some(name) = names.iter().find(|name| rivals.iter().all(|rival| rival.name != **name)) {
         let all: Vec<_> = rivals.iter().map(|rival| &*rival.name).collect();
-        bail!("no tracker {name}: there are {}", all.join(", "));
+        bail!("unknown tracker {name}: expected one of {}", all.join(", "));
     }
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut tally = Tally::default();
     for rival in rivals.iter().filter(|rival| names.is_empty() || names.contains(&&*rival.name)) {
         if !rival.by_path.is_empty() {
             let Rival { name, by_path, .. } = rival;
             println!(
-                "{name}: no package; `tidegate compare --program {name}=PATH` takes {by_path}"
+                "{name}: has no package; use `tidegate compare --program {name}=PATH`, {by_path}"
             );
             continue;
         }
@@ -62,16 +62,18 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, PathBuf)> {
     while let Some(word) = words.next() {
         match *word {
             "--into" => {
-                folder = std::path::absolute(words.next().context("--into wants a folder")?)?
+                folder = std::path::absolute(words.next().context("--into needs a folder")?)?
             }
-            option if option.starts_with('-') => bail!("unknown option {option}: --into FOLDER"),
+            option if option.starts_with('-') => {
+                bail!("unknown option {option}: expected --into FOLDER")
+            }
             name => names.push(name),
         }
     }
     Ok((names, folder))
 }
 
-/// The trackers of the definitions, and what stands before them, that can be installed at all.
+/// Parses the definitions. Returns the trackers and TLS proxies that can be installed.
 fn read(text: &str) -> Result<Vec<Rival>> {
     let table: toml::Table = text.parse().context(DEFINITIONS)?;
     let trackers = table.get("tracker").and_then(toml::Value::as_array);
@@ -84,7 +86,9 @@ fn read(text: &str) -> Result<Vec<Rival>> {
         let words = |key: &str| -> Result<Vec<String>> {
             let list = install.get(key).and_then(toml::Value::as_array);
             let words = list.into_iter().flatten().map(|word| word.as_str().map(str::to_owned));
-            words.collect::<Option<_>>().with_context(|| format!("{name}: {key} holds no words"))
+            words.collect::<Option<_>>().with_context(|| {
+                format!("{DEFINITIONS}: {name}: {key}: expected a list of strings")
+            })
         };
         let mut rival = Rival { name: name.to_owned(), ..Rival::default() };
         for (words_of, key) in rival.words.iter_mut().zip(INSTALLERS) {
@@ -95,7 +99,7 @@ fn read(text: &str) -> Result<Vec<Rival>> {
         let has_words = rival.words.iter().any(|words| !words.is_empty());
         ensure!(
             has_words != by_path.is_some(),
-            "{DEFINITIONS}: {name} wants either packages or `by_path`"
+            "{DEFINITIONS}: {name}: expected either packages or `by_path`"
         );
         rivals.push(rival);
     }
@@ -119,7 +123,7 @@ impl Rival {
                 _ => &["python3", "-m", "pip", "install", "--prefix"],
             };
             let mut command = command(start);
-            // Not into our target folder, which holds what we have built.
+            // Do not build in our own target folder.
             command.env_remove("CARGO_TARGET_DIR").arg(folder).args(&words);
             run(command)?;
         }
@@ -132,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_of_the_repository_can_be_read() {
+    fn parses_the_repositorys_definitions() {
         let text = fs::read_to_string(root().join(DEFINITIONS)).unwrap();
         let rivals = read(&text).unwrap();
         let find = |name: &str| rivals.iter().find(|rival| rival.name == name).unwrap();
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn rejects_invalid_definitions() {
         let read =
             |install: &str| read(&format!("[[tracker]]\nname = 'a'\n[tracker.install]\n{install}"));
         assert!(read("cargo = ['x']").is_ok() && read("by_path = 'x'").is_ok());

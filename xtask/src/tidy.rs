@@ -21,7 +21,7 @@ mod source;
 mod type_names;
 
 use crate::command::Tally;
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 
 /// A violation of a rule.

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use client::{Announced, Fault, Manner, Session, Url, peer_id};
+use client::{AnnounceResponse, Session, SessionConfig, TrackerError, Url, peer_id};
 use serde_json::{Value, json};
 use types::{Event, Family, InfoHash, NumWant, PeerId};
 
@@ -83,14 +83,14 @@ struct Announcer {
 impl Announce {
     /// Announces, and prints the responses. Returns false if any tracker failed.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
-        let mut manner = self.connect.manner()?;
-        manner.key = self.key.unwrap_or(manner.key);
+        let mut config = self.connect.session_config()?;
+        config.key = self.key.unwrap_or(config.key);
         let mut announcers = self.announcers()?;
         let mut is_well = true;
         for round in 1..=self.count {
             let mut pause = None;
             for announcer in &mut announcers {
-                match self.announce(announcer, &manner)? {
+                match self.announce(announcer, &config)? {
                     Ok(announced) => pause = pause.max(Some(interval(&announced))),
                     Err(_) => is_well = false,
                 }
@@ -105,7 +105,7 @@ impl Announce {
             for announcer in announcers.iter_mut().filter(|announcer| announcer.is_known) {
                 announcer.announce.event = Event::Stopped;
                 announcer.announce.want = NumWant::Peers(0);
-                is_well &= self.announce(announcer, &manner)?.is_ok();
+                is_well &= self.announce(announcer, &config)?.is_ok();
             }
         }
         Ok(is_well)
@@ -115,18 +115,18 @@ impl Announce {
     fn announce(
         &self,
         announcer: &mut Announcer,
-        manner: &Manner,
-    ) -> Result<Result<Announced, Fault>, UsageError> {
+        config: &SessionConfig,
+    ) -> Result<Result<AnnounceResponse, TrackerError>, UsageError> {
         let start = Instant::now();
-        let answer = announcer.announce(self.connect.family(), manner);
+        let answer = announcer.announce(self.connect.family(), config);
         let took = cli::milliseconds(start.elapsed());
         let said = &announcer.announce;
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = match &answer {
             _ if self.connect.json => writeln!(text, "{}", announcer.json(took, &answer)),
-            Err(fault) => {
-                cli::print_error(format_args!("{}: {}", announcer.url, cli::fault_text(fault)));
+            Err(error) => {
+                cli::print_error(format_args!("{}: {}", announcer.url, cli::error_text(error)));
                 Ok(())
             }
             // A final `stopped` that was not asked for is not printed.
@@ -162,10 +162,14 @@ impl Announce {
 }
 
 impl Announcer {
-    fn announce(&mut self, family: Option<Family>, manner: &Manner) -> Result<Announced, Fault> {
+    fn announce(
+        &mut self,
+        family: Option<Family>,
+        config: &SessionConfig,
+    ) -> Result<AnnounceResponse, TrackerError> {
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => Session::reach(&self.url, family, manner)?,
+            None => Session::connect(&self.url, family, config)?,
         };
         let announced = session.0.announce(&self.announce)?;
         self.is_known = true;
@@ -177,7 +181,7 @@ impl Announcer {
         self.session.as_ref().map(|(_, address)| *address)
     }
 
-    fn json(&self, took: f64, answer: &Result<Announced, Fault>) -> Value {
+    fn json(&self, took: f64, answer: &Result<AnnounceResponse, TrackerError>) -> Value {
         let mut line = json!({
             "tracker": self.url.to_string(),
             "info_hash": self.announce.info_hash.to_string(),
@@ -194,10 +198,10 @@ impl Announcer {
                 "downloads": it.downloads,
                 "external_ip": it.external_ip,
                 "warning": it.warning,
-                "departure": it.departure,
+                "departure": it.violation,
                 "peers": it.peers,
             }),
-            Err(fault) => json!({ "error": cli::fault_json(fault) }),
+            Err(error) => json!({ "error": cli::error_json(error) }),
         };
         if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
             line.extend(more);
@@ -207,7 +211,7 @@ impl Announcer {
 }
 
 /// Returns how long the tracker asks to wait.
-fn interval(announced: &Announced) -> Duration {
+fn interval(announced: &AnnounceResponse) -> Duration {
     let interval = announced.interval_s.max(announced.min_interval_s);
     Duration::from_secs(interval.unwrap_or(0)).clamp(INTERVAL_MIN, INTERVAL_MAX)
 }
@@ -217,7 +221,12 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// The longest wait, after which no tracker still has the peer.
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
 
-fn write(out: &mut String, announcer: &Announcer, took: f64, said: &Announced) -> std::fmt::Result {
+fn write(
+    out: &mut String,
+    announcer: &Announcer,
+    took: f64,
+    said: &AnnounceResponse,
+) -> std::fmt::Result {
     write!(out, "{}", announcer.url)?;
     if let Some(address) = announcer.address() {
         write!(out, " at {address}")?;
@@ -237,7 +246,7 @@ fn write(out: &mut String, announcer: &Announcer, took: f64, said: &Announced) -
         write!(out, "; your address: {ip}")?;
     }
     writeln!(out)?;
-    for (name, text) in [("warning", &said.warning), ("protocol violation", &said.departure)] {
+    for (name, text) in [("warning", &said.warning), ("protocol violation", &said.violation)] {
         if let Some(text) = text {
             writeln!(out, "  {name}: {}", printable(text))?;
         }
@@ -298,7 +307,12 @@ mod tests {
     #[test]
     fn limits_the_interval() {
         let interval = |interval_s, min_interval_s| {
-            interval(&Announced { interval_s, min_interval_s, ..Announced::default() }).as_secs()
+            interval(&AnnounceResponse {
+                interval_s,
+                min_interval_s,
+                ..AnnounceResponse::default()
+            })
+            .as_secs()
         };
         assert_eq!(interval(Some(1800), None), 1800);
         assert_eq!(interval(Some(60), Some(90)), 90);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
 use client::tls::{self, Trust};
-use client::{Item, Options, Report, Torrent, Url, Verdict};
+use client::{CheckItem, CheckOptions, CheckReport, Torrent, Url, Verdict};
 use serde_json::{Value, json};
 
 use crate::cli::{self, ConnectArgs, UsageError, printable};
@@ -84,7 +84,7 @@ impl Check {
     fn round(
         &self,
         urls: &[Url],
-        options: &Options,
+        options: &CheckOptions,
         last: &mut LastVerdicts,
     ) -> Result<Round, UsageError> {
         let (mut round, mut printed) = (Round::default(), Ok(true));
@@ -110,7 +110,7 @@ impl Check {
     }
 
     /// Returns what to print of a report.
-    fn rendered(&self, report: &Report, last: &mut LastVerdicts) -> String {
+    fn rendered(&self, report: &CheckReport, last: &mut LastVerdicts) -> String {
         let verdicts = report.items.iter().map(|it| (it.name, it.address, it.verdict)).collect();
         let before = last.insert(report.url.clone(), verdicts);
         let is_changed = before.as_ref() != last.get(&report.url);
@@ -134,7 +134,7 @@ impl Check {
         Ok(urls)
     }
 
-    fn options(&self) -> Result<Options, UsageError> {
+    fn options(&self) -> Result<CheckOptions, UsageError> {
         let torrent = match &self.torrent {
             Some(text) => {
                 let read = Torrent::read(text);
@@ -144,8 +144,9 @@ impl Check {
             None => None,
         };
         // The check verifies certificates itself, to report what is wrong with them.
-        let tls = tls::config(&Trust::KeyHolder).map_err(|error| UsageError(error.to_string()))?;
-        Ok(Options {
+        let tls =
+            tls::config(&Trust::AnyCertificate).map_err(|error| UsageError(error.to_string()))?;
+        Ok(CheckOptions {
             timeout: self.connect.timeout(),
             tls: Arc::new(tls),
             authorities: self.connect.authorities()?,
@@ -177,7 +178,7 @@ fn listed(file: &Path) -> Result<Vec<Url>, String> {
 }
 
 /// Passes a report of each tracker to `give`, in order, as soon as it is available.
-fn check_all(urls: &[Url], options: &Options, mut give: impl FnMut(Report)) {
+fn check_all(urls: &[Url], options: &CheckOptions, mut give: impl FnMut(CheckReport)) {
     let next = AtomicUsize::new(0);
     let (done, reports) = mpsc::channel();
     thread::scope(|scope| {
@@ -204,8 +205,8 @@ fn check_all(urls: &[Url], options: &Options, mut give: impl FnMut(Report)) {
     });
 }
 
-fn json(report: &Report) -> Value {
-    let item = |item: &Item| {
+fn json(report: &CheckReport) -> Value {
+    let item = |item: &CheckItem| {
         json!({
             "item": item.name,
             "address": item.address,
@@ -222,7 +223,7 @@ fn json(report: &Report) -> Value {
     })
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &CheckReport) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}: {}", report.url, report.verdict());

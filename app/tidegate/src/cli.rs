@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 use client::tls::{self, Trust};
-use client::{Fault, Kind, Manner, Torrent, Url};
+use client::{FailureKind, SessionConfig, Torrent, TrackerError, Url};
 use rustls::RootCertStore;
 use serde_json::{Value, json};
 use types::{Family, InfoHash};
@@ -41,13 +41,13 @@ pub(crate) struct ConnectArgs {
 
 impl ConnectArgs {
     /// Returns the client configuration.
-    pub(crate) fn manner(&self) -> Result<Manner, UsageError> {
+    pub(crate) fn session_config(&self) -> Result<SessionConfig, UsageError> {
         let trust = match self.authorities()? {
-            Some(authorities) => Trust::Authorities(authorities),
-            None => Trust::KeyHolder,
+            Some(authorities) => Trust::Roots(authorities),
+            None => Trust::AnyCertificate,
         };
         let tls = tls::config(&trust).map_err(|error| UsageError(error.to_string()))?;
-        Ok(Manner::new(self.timeout(), Arc::new(tls)))
+        Ok(SessionConfig::new(self.timeout(), Arc::new(tls)))
     }
 
     /// Returns the trusted authorities, or `None` if certificates are not verified.
@@ -159,15 +159,15 @@ pub(crate) fn targets(words: &[String]) -> Result<Vec<Target>, UsageError> {
 }
 
 /// Returns a fault as JSON.
-pub(crate) fn fault_json(fault: &Fault) -> Value {
-    json!({ "kind": fault.kind.word(), "text": fault.text })
+pub(crate) fn error_json(error: &TrackerError) -> Value {
+    json!({ "kind": error.kind.word(), "text": error.text })
 }
 
 /// Returns a fault as text.
-pub(crate) fn fault_text(fault: &Fault) -> String {
-    let text = printable(&fault.text);
-    match fault.kind {
-        Kind::Refused => format!("refused: {text}"),
+pub(crate) fn error_text(error: &TrackerError) -> String {
+    let text = printable(&error.text);
+    match error.kind {
+        FailureKind::Refused => format!("refused: {text}"),
         _ => text,
     }
 }
@@ -231,8 +231,8 @@ mod tests {
             (["udp://h:1"].as_slice(), "missing torrent"),
             (&["-"], "missing torrent"),
             (&[HASH], "names no tracker"),
-            (&["gopher://h", HASH], "its scheme is none"),
-            (&["udp://h:1", "abc"], "abc: no torrent"),
+            (&["gopher://h", HASH], "unknown scheme"),
+            (&["udp://h:1", "abc"], "abc: not a torrent"),
         ] {
             let error = parsed(words).unwrap_err();
             assert!(error.contains(why), "{error}");

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use clap::Args;
-use client::{Fault, Figures, Manner, Session};
+use client::{ScrapeStats, Session, SessionConfig, TrackerError};
 use serde_json::json;
 use types::InfoHash;
 
@@ -29,11 +29,11 @@ impl Scrape {
     /// Scrapes, and prints the responses. Returns false if any tracker failed.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
         let targets = cli::targets(&self.words)?;
-        let manner = self.connect.manner()?;
+        let config = self.connect.session_config()?;
         let mut is_well = true;
         for target in &targets {
             let start = Instant::now();
-            let answer = self.ask(target, &manner);
+            let answer = self.ask(target, &config);
             let took = cli::milliseconds(start.elapsed());
             is_well &= answer.as_ref().is_ok_and(|all| all.iter().all(Option::is_some));
             if !self.report(target, took, &answer)? {
@@ -43,8 +43,12 @@ impl Scrape {
         Ok(is_well)
     }
 
-    fn ask(&self, target: &Target, manner: &Manner) -> Result<Vec<Option<Figures>>, Fault> {
-        let (mut session, _) = Session::reach(&target.url, self.connect.family(), manner)?;
+    fn ask(
+        &self,
+        target: &Target,
+        config: &SessionConfig,
+    ) -> Result<Vec<Option<ScrapeStats>>, TrackerError> {
+        let (mut session, _) = Session::connect(&target.url, self.connect.family(), config)?;
         session.scrape(&target.hashes)
     }
 
@@ -52,7 +56,7 @@ impl Scrape {
         &self,
         target: &Target,
         took: f64,
-        answer: &Result<Vec<Option<Figures>>, Fault>,
+        answer: &Result<Vec<Option<ScrapeStats>>, TrackerError>,
     ) -> Result<bool, UsageError> {
         let Target { url, hashes, .. } = target;
         let (url, mut text) = (url.to_string(), String::new());
@@ -66,32 +70,32 @@ impl Scrape {
             }
             Ok(all) => {
                 let _ = writeln!(text, "{url}: response in {took} ms");
-                for (hash, figures) in hashes.iter().zip(all) {
-                    let _ = writeln!(text, "  {hash}  {}", line(*figures));
+                for (hash, stats) in hashes.iter().zip(all) {
+                    let _ = writeln!(text, "  {hash}  {}", line(*stats));
                 }
             }
-            Err(fault) if self.connect.json => {
-                let line = json!({ "tracker": url, "ms": took, "error": cli::fault_json(fault) });
+            Err(error) if self.connect.json => {
+                let line = json!({ "tracker": url, "ms": took, "error": cli::error_json(error) });
                 let _ = writeln!(text, "{line}");
             }
-            Err(fault) => cli::print_error(format_args!("{url}: {}", cli::fault_text(fault))),
+            Err(error) => cli::print_error(format_args!("{url}: {}", cli::error_text(error))),
         }
         cli::print(&text)
     }
 }
 
-fn file(hash: &InfoHash, figures: Option<Figures>) -> serde_json::Value {
+fn file(hash: &InfoHash, stats: Option<ScrapeStats>) -> serde_json::Value {
     let hash = hash.to_string();
-    match figures {
-        Some(Figures { seeders, downloads, leechers }) => json!({
+    match stats {
+        Some(ScrapeStats { seeders, downloads, leechers }) => json!({
             "info_hash": hash, "seeders": seeders, "downloads": downloads, "leechers": leechers,
         }),
         None => json!({ "info_hash": hash, "missing": true }),
     }
 }
 
-fn line(figures: Option<Figures>) -> String {
-    let Some(Figures { seeders, downloads, leechers }) = figures else {
+fn line(stats: Option<ScrapeStats>) -> String {
+    let Some(ScrapeStats { seeders, downloads, leechers }) = stats else {
         return "not in the response".into();
     };
     let downloads = downloads.map_or_else(|| "?".into(), |it| it.to_string());

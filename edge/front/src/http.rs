@@ -17,8 +17,8 @@
 mod accept;
 mod challenges;
 mod connection;
+mod http_service;
 mod proxy_header;
-mod service;
 #[cfg(test)]
 mod tests;
 
@@ -46,7 +46,7 @@ use crate::webtorrent::{self, Relay, WebOptions, WorkerLink};
 use crate::worker::{Worker, new_read_buffer};
 
 pub use challenges::Challenges;
-pub(crate) use service::HttpService;
+pub(crate) use http_service::HttpService;
 pub use wire::http::ForwardedHeader;
 
 /// The settings of a listener for HTTP.
@@ -72,7 +72,7 @@ pub struct HttpOptions {
     /// Whether `compact=0` is answered with a list of dictionaries (BEP 3). The store must keep peer
     /// ids.
     pub non_compact: bool,
-    /// Seconds that connections may take to end after the worker is told to stop. The largest value
+    /// Seconds that connections may take to end after the worker gets the signal to stop. The largest value
     /// of a worker's listeners counts.
     pub shutdown_timeout_s: u32,
     /// How WebTorrent is served; `None` = not at all.
@@ -145,7 +145,15 @@ const STOP_PERIOD: Duration = Duration::from_millis(10);
 /// Panics if a task of the worker has panicked: the others might wait for it for ever.
 pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, run(worker, stop))
+    // In a task, so that the runtime polls it only when it has something to do, and not every turn.
+    let run = async move { tokio::task::spawn_local(run(worker, stop)).await };
+    match LocalSet::new().block_on(&runtime, run) {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(io::Error::other(error)),
+        },
+    }
 }
 
 async fn run(start: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<()> {

@@ -71,7 +71,7 @@ impl Listener {
         ip: IpAddr,
     ) -> Result<ConnectionPermit, ConnectionError> {
         if self.options.trusted_proxies.contains(ip) {
-            return Ok(ConnectionPermit::free());
+            return Ok(ConnectionPermit::uncounted());
         }
         if tracker.bans().contains(now, ip) {
             return Err(ConnectionError::NotAdmitted(DropReason::Banned));

@@ -1,13 +1,14 @@
-//! Listening: several sockets on one address, and good words when it fails.
+//! Binding: several sockets on one address, and helpful messages if that fails.
 //!
-//! Every worker has a socket of its own on the same address (SO_REUSEPORT) and the kernel spreads
-//! the load. That option also lets a second process of the same user share the port unnoticed, so
-//! a group's first socket is bound without it, which fails when anybody else is there, and gets the
-//! option only then; the others join. There is no moment at which the port is free in between, so
-//! two processes that start at once cannot both pass.
+//! Every worker has its own socket on the same address (SO_REUSEPORT), and the kernel distributes the
+//! load. That option would also let a second process of the same user share the port unnoticed. So
+//! the first socket of a group is bound without it, which fails if the port is in use, and gets the
+//! option afterwards; the other sockets then join. The port is never free in between, so two
+//! processes that start at the same time cannot both succeed.
 //!
-//! Sockets that somebody else has bound (`process::InheritedSockets`) are taken as they are: nobody joins
-//! their group, because whoever keeps them when we end would lose what waits in ours.
+//! Sockets that another process has bound (`process::InheritedSockets`) are used as they are, and no
+//! further sockets are bound to their address: when this process ends, the process that keeps the
+//! inherited sockets would lose the packets that wait in ours.
 
 use socket2::{Domain, Socket, Type};
 use std::fmt;

@@ -66,7 +66,8 @@ impl Engine {
     }
 }
 
-/// Networks that a worker's sockets can shut out: all of them are looked at for every datagram.
+/// Maximum number of blocked networks of a worker's sockets. The kernel compares every datagram with
+/// all of them.
 pub const SOURCE_FILTER_MAX: usize = 32;
 
 /// Answers the datagrams of a worker. Sockets are numbered in the order of [`run_udp`]'s argument.
@@ -81,9 +82,9 @@ pub trait Handler {
     /// the kernel refused the datagrams (no route, a forged source port 0, a firewall).
     fn send_failed(&mut self, socket: usize, datagrams: usize, blocked: bool);
 
-    /// Asked after every batch: the networks whose datagrams shall be dropped from now on before they
-    /// take time or room, if they are others than before. An engine that cannot do that does not ask;
-    /// of more than [`SOURCE_FILTER_MAX`] some go on as they are.
+    /// Called after every batch. Returns the networks whose datagrams the kernel should drop from now
+    /// on, or `None` if they have not changed. Only the first [`SOURCE_FILTER_MAX`] are used. Engines
+    /// without filters do not call this.
     fn source_filter(&mut self) -> Option<Vec<IpPrefix>> {
         None
     }

@@ -1,13 +1,13 @@
-//! Is a tracker alive, and does it do what it should?
+//! Checks that a tracker works correctly.
 //!
-//! [`check()`] goes to every address of a tracker as two clients would who share a torrent that nobody
-//! else has, and gives a verdict on each thing that it sees. It leaves no peer behind.
+//! [`check()`] contacts every address of a tracker as two clients that share a torrent no other
+//! peer has, and returns a verdict on each item. Both clients leave the swarm at the end.
 
 mod certificate;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod web;
+mod webtorrent;
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -17,85 +17,86 @@ use std::time::{Duration, Instant};
 use rustls::{ClientConfig, RootCertStore};
 use types::{Family, InfoHash};
 
-use crate::{Fault, Kind, Url};
+use crate::{FailureKind, TrackerError, Url};
 
-/// What is checked, and against what.
+/// What to check, and the limits to check against.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// How long each answer is waited for.
+pub struct CheckOptions {
+    /// Timeout of each response.
     pub timeout: Duration,
-    /// TLS that believes whoever holds a certificate's key: the check looks at certificates itself.
+    /// TLS configuration that accepts every certificate
+    /// ([`Trust::AnyCertificate`](crate::tls::Trust)):
+    /// the check verifies certificates itself, so that it can say what is wrong with them.
     pub tls: Arc<ClientConfig>,
-    /// Who must have issued certificates; nothing: they are not looked at.
+    /// Trusted CAs; `None` skips certificate verification.
     pub authorities: Option<Arc<RootCertStore>>,
-    /// Days for which a certificate should be good still.
+    /// Warn if a certificate is valid for fewer days than this.
     pub expiry_days: u32,
-    /// The torrent to announce; without one, torrents that nobody has.
+    /// The torrent to announce; `None` makes up a random one.
     pub torrent: Option<InfoHash>,
-    /// Only addresses of this family.
+    /// Check only addresses of this family.
     pub family: Option<Family>,
-    /// Try also what no client would do: a wrong connection id. Some trackers shut those out who do it
-    /// often.
+    /// Also try a wrong connection id. Some trackers ban clients that do so often.
     pub thorough: bool,
 }
 
-/// What was found about one tracker.
+/// The result of checking one tracker.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
-    /// Its URL.
+pub struct CheckReport {
+    /// The tracker's URL.
     pub url: String,
-    /// A verdict for each thing, in the order in which they were looked at.
-    pub items: Vec<Item>,
-    /// How long it took.
+    /// The checked items, in order.
+    pub items: Vec<CheckItem>,
+    /// Duration of the check.
     pub took: Duration,
 }
 
-/// A verdict on one thing.
+/// The verdict on one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
-    /// Which thing.
+pub struct CheckItem {
+    /// The item's name.
     pub name: &'static str,
-    /// At which address, if at one.
+    /// The address it was checked at, if it concerns one.
     pub address: Option<SocketAddr>,
-    /// How it is.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What was seen: a sentence.
+    /// What was observed: a sentence.
     pub text: String,
 }
 
-/// How a thing is.
+/// A verdict, from harmless to severe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// There is no such thing here.
+    /// Could not be checked, or does not apply.
     NotApplicable,
-    /// As it should be.
+    /// Works as it should.
     Ok,
-    /// Clients can live with it, but it should be otherwise.
+    /// Clients cope with it, but it should be fixed.
     Warning,
-    /// Not as it must be.
+    /// Broken.
     Failed,
 }
 
-/// Addresses of one family that are looked at, if a name has many.
+/// Addresses of each family checked at most, for names that have many.
 const ADDRESSES_MAX: usize = 4;
 
-/// Looks at a tracker at all its addresses, and waits for it.
-pub fn check(url: &Url, options: &Options) -> Report {
+/// Checks a tracker at all its addresses and blocks until done.
+pub fn check(url: &Url, options: &CheckOptions) -> CheckReport {
     let start = Instant::now();
-    let mut found = Findings::default();
-    for address in addresses(url, options, &mut found) {
-        found.address = Some(address);
-        steps::Visit::new(url, address, options, &mut found).run();
+    let mut findings = Findings::default();
+    for address in addresses(url, options, &mut findings) {
+        findings.address = Some(address);
+        steps::AddressCheck::new(url, address, options, &mut findings).run();
     }
-    Report { url: url.to_string(), items: found.items, took: start.elapsed() }
+    CheckReport { url: url.to_string(), items: findings.items, took: start.elapsed() }
 }
 
-/// The addresses that can be looked at.
-fn addresses(url: &Url, options: &Options, found: &mut Findings) -> Vec<SocketAddr> {
+/// Returns the addresses to check, and adds the findings on names and families.
+fn addresses(url: &Url, options: &CheckOptions, findings: &mut Findings) -> Vec<SocketAddr> {
     let all = match url.addresses(options.timeout) {
         Ok(all) => all,
-        Err(fault) => {
-            found.fault("name", &fault);
+        Err(error) => {
+            findings.fail("name", &error);
             return Vec::new();
         }
     };
@@ -107,8 +108,12 @@ fn addresses(url: &Url, options: &Options, found: &mut Findings) -> Vec<SocketAd
     }
     let texts: Vec<String> = distinct.iter().map(|it| it.ip().to_string()).collect();
     match url.literal() {
-        Some(_) => found.say("name", Verdict::NotApplicable, "the URL has an address"),
-        None => found.say("name", Verdict::Ok, format!("{} is {}", url.name, texts.join(", "))),
+        Some(_) => findings.add("name", Verdict::NotApplicable, "the URL contains an address"),
+        None => findings.add(
+            "name",
+            Verdict::Ok,
+            format!("{} resolves to {}", url.name, texts.join(", ")),
+        ),
     }
     let mut good = Vec::new();
     for family in Family::ALL {
@@ -122,26 +127,26 @@ fn addresses(url: &Url, options: &Options, found: &mut Findings) -> Vec<SocketAd
         let own = distinct.iter().filter(|it| it.is_ipv4() == (family == Family::V4));
         let own: Vec<SocketAddr> = own.copied().take(ADDRESSES_MAX).collect();
         let Some(first) = own.first() else {
-            // What was asked for must be there.
+            // A family that was requested explicitly must exist.
             let verdict =
                 if options.family.is_some() { Verdict::Failed } else { Verdict::NotApplicable };
-            found.say(name, verdict, format!("{} has no {label} address", url.name));
+            findings.add(name, verdict, format!("{} has no {label} address", url.name));
             continue;
         };
-        if has_way_to(*first) {
+        if has_route_to(*first) {
             good.extend(own);
         } else {
             let is_alone = options.family.is_some() || own.len() == distinct.len();
             let verdict = if is_alone { Verdict::Failed } else { Verdict::NotApplicable };
-            let text = format!("this machine has no way to {label} addresses: {}", first.ip());
-            found.say(name, verdict, text);
+            let text = format!("this machine has no route to {label} addresses: {}", first.ip());
+            findings.add(name, verdict, text);
         }
     }
     good
 }
 
-/// Whether this machine knows a way to an address. Nothing is sent.
-fn has_way_to(address: SocketAddr) -> bool {
+/// Returns whether this machine has a route to an address. Sends nothing.
+fn has_route_to(address: SocketAddr) -> bool {
     let own: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -149,41 +154,41 @@ fn has_way_to(address: SocketAddr) -> bool {
     UdpSocket::bind(own).and_then(|socket| socket.connect(address)).is_ok()
 }
 
-/// Items, as they are found.
+/// The items checked so far.
 #[derive(Default)]
 struct Findings {
-    items: Vec<Item>,
-    /// Where things are looked at now.
+    items: Vec<CheckItem>,
+    /// The address that is being checked.
     address: Option<SocketAddr>,
 }
 
 impl Findings {
-    fn say(&mut self, name: &'static str, verdict: Verdict, text: impl Into<String>) {
-        self.items.push(Item { name, address: self.address, verdict, text: text.into() });
+    fn add(&mut self, name: &'static str, verdict: Verdict, text: impl Into<String>) {
+        self.items.push(CheckItem { name, address: self.address, verdict, text: text.into() });
     }
 
-    fn fault(&mut self, name: &'static str, fault: &Fault) {
-        self.say(name, Verdict::Failed, told(fault));
+    fn fail(&mut self, name: &'static str, error: &TrackerError) {
+        self.add(name, Verdict::Failed, describe(error));
     }
 
-    /// What cannot be looked at.
+    /// Adds items that cannot be checked.
     fn skip(&mut self, names: &[&'static str], why: &str) {
         for name in names {
-            self.say(name, Verdict::NotApplicable, why);
+            self.add(name, Verdict::NotApplicable, why);
         }
     }
 }
 
-/// A tracker's own words are marked as such.
-fn told(fault: &Fault) -> String {
-    match fault.kind {
-        Kind::Refused => format!("refused: {}", fault.text),
-        _ => fault.text.clone(),
+/// Describes an error, marking the tracker's own words as such.
+fn describe(error: &TrackerError) -> String {
+    match error.kind {
+        FailureKind::Refused => format!("refused: {}", error.text),
+        _ => error.text.clone(),
     }
 }
 
-impl Report {
-    /// The worst of its verdicts.
+impl CheckReport {
+    /// Returns the worst verdict.
     pub fn verdict(&self) -> Verdict {
         let worst = self.items.iter().map(|item| item.verdict).max();
         worst.unwrap_or(Verdict::NotApplicable)
@@ -191,7 +196,7 @@ impl Report {
 }
 
 impl Verdict {
-    /// As it is printed.
+    /// Returns the verdict as it is printed.
     pub fn word(self) -> &'static str {
         match self {
             Self::NotApplicable => "n/a",

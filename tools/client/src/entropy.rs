@@ -1,16 +1,16 @@
-//! What nobody can guess.
+//! Random numbers from the operating system.
 
 use types::PeerId;
 
-/// Random bytes of the system's.
-#[expect(clippy::expect_used, reason = "a system that has none could not have started us")]
+/// Returns random bytes from the operating system's generator.
+#[expect(clippy::expect_used, reason = "without entropy the process could not have started")]
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system has entropy");
     bytes
 }
 
-/// A client of ours (BEP 20): 12 random digits behind its name.
+/// Returns a peer id (BEP 20): this client's prefix and 12 random digits.
 pub fn peer_id() -> PeerId {
     let mut id = *b"-TG0100-000000000000";
     let (_, digits) = id.split_at_mut(8);

@@ -1,4 +1,4 @@
-//! Trackers over HTTP/1.1: connections are kept as long as the tracker likes.
+//! Announces and scrapes over HTTP/1.1, on persistent connections where the tracker allows.
 
 mod connection;
 
@@ -10,12 +10,11 @@ use rustls::{ClientConfig, ClientConnection};
 use types::{Announce, InfoHash};
 use wire::http::client::{self, ResponseError, TrackerResponse};
 
-use crate::session::Manner;
 use crate::stream::Deadline;
-use crate::{Announced, Fault, Figures, Kind, Url};
+use crate::{AnnounceResponse, FailureKind, ScrapeStats, SessionConfig, TrackerError, Url};
 use connection::{Connection, Response};
 
-/// A tracker, and a connection to it if it has left one open.
+/// An HTTP session with a tracker, and its connection while one is open.
 pub(crate) struct Http {
     url: Url,
     address: SocketAddr,
@@ -23,54 +22,61 @@ pub(crate) struct Http {
     timeout: Duration,
     key: u32,
     connection: Option<Connection>,
-    local: Option<SocketAddr>,
-    /// What has become of connections.
-    pub(crate) keeping: Keeping,
+    local_addr: Option<SocketAddr>,
+    /// How the tracker has treated connections.
+    pub(crate) reuse: Reuse,
 }
 
-/// What a tracker does with its connections.
+/// How a tracker treats its connections.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Keeping {
-    /// Answers that came on a connection which had given one before.
+pub(crate) struct Reuse {
+    /// Responses on a connection that had already carried one.
     pub(crate) reused: u32,
-    /// Answers that announced the end of their connection.
+    /// Responses with `Connection: close`.
     pub(crate) closed: u32,
-    /// Connections that ended although nothing had been said of it.
+    /// Connections that closed without an announcement.
     pub(crate) broken: u32,
 }
 
 impl Http {
-    pub(crate) fn open(url: &Url, address: SocketAddr, manner: &Manner) -> Result<Self, Fault> {
+    pub(crate) fn open(
+        url: &Url,
+        address: SocketAddr,
+        config: &SessionConfig,
+    ) -> Result<Self, TrackerError> {
         let mut http = Self {
             url: url.clone(),
             address,
-            tls: Arc::clone(&manner.tls),
-            timeout: manner.timeout,
-            key: manner.key,
+            tls: Arc::clone(&config.tls),
+            timeout: config.timeout,
+            key: config.key,
             connection: None,
-            local: None,
-            keeping: Keeping::default(),
+            local_addr: None,
+            reuse: Reuse::default(),
         };
-        http.connection = Some(http.connect(Deadline::after(manner.timeout))?);
+        http.connection = Some(http.connect(Deadline::after(config.timeout))?);
         Ok(http)
     }
 
-    pub(crate) fn local(&self) -> Option<SocketAddr> {
-        self.local
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.local_addr
     }
 
-    /// What TLS has agreed on, while there is a connection.
+    /// Returns the TLS session of the open connection.
     pub(crate) fn tls(&self) -> Option<&ClientConnection> {
         self.connection.as_ref()?.tls()
     }
 
-    pub(crate) fn announce(&mut self, announce: &Announce) -> Result<Announced, Fault> {
+    pub(crate) fn announce(
+        &mut self,
+        announce: &Announce,
+    ) -> Result<AnnounceResponse, TrackerError> {
         let mut target = Vec::new();
         client::announce_target(&mut target, &self.url.target, announce, self.key);
         let response = self.get(&target)?;
         let answer = self.read(&response, client::parse_announce)?;
         let number = |number: Option<i64>| number.and_then(|it| u64::try_from(it).ok());
-        Ok(Announced {
+        Ok(AnnounceResponse {
             interval_s: number(answer.interval_s),
             min_interval_s: number(answer.min_interval_s),
             seeders: number(answer.complete),
@@ -79,96 +85,101 @@ impl Http {
             peers: answer.peers,
             external_ip: answer.external_ip,
             warning: answer.warning.map(text),
-            departure: answer.violation.map(|it| it.to_string()),
+            violation: answer.violation.map(|it| it.to_string()),
         })
     }
 
-    pub(crate) fn scrape(&mut self, hashes: &[InfoHash]) -> Result<Vec<Option<Figures>>, Fault> {
+    pub(crate) fn scrape(
+        &mut self,
+        hashes: &[InfoHash],
+    ) -> Result<Vec<Option<ScrapeStats>>, TrackerError> {
         let mut target = Vec::new();
         client::scrape_target(&mut target, &self.url.target, hashes).ok_or_else(|| {
-            let text = format!("{} has no scrape: its path has no /announce", self.url);
-            Fault::new(Kind::Refused, text)
+            let text =
+                format!("{} has no scrape URL: the path contains no /announce (BEP 48)", self.url);
+            TrackerError::new(FailureKind::Refused, text)
         })?;
         let response = self.get(&target)?;
         let answer = self.read(&response, client::parse_scrape)?;
         let number = |number: Option<i64>| number.and_then(|it| u64::try_from(it).ok());
-        let figures = |hash: &InfoHash| {
+        let stats = |hash: &InfoHash| {
             let file = answer.files.iter().find(|file| file.info_hash == *hash)?;
-            Some(Figures {
+            Some(ScrapeStats {
                 seeders: number(file.complete)?,
                 downloads: number(file.downloaded),
                 leechers: number(file.incomplete)?,
             })
         };
-        Ok(hashes.iter().map(figures).collect())
+        Ok(hashes.iter().map(stats).collect())
     }
 
-    /// What a response says, if it is one to what was asked.
+    /// Parses a response's body and turns refusals into errors.
     fn read<'a, T>(
         &self,
         response: &'a Response,
         read: impl FnOnce(&'a [u8]) -> Result<TrackerResponse<'a, T>, ResponseError>,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, TrackerError> {
         let Response { status, location, body, .. } = response;
         match (read(body), location) {
             (Ok(TrackerResponse::Success(answer)), _) if *status == 200 => Ok(answer),
             (Ok(TrackerResponse::Failure(reason)), _) if *status == 200 => {
-                Err(Fault::new(Kind::Refused, text(reason)))
+                Err(TrackerError::new(FailureKind::Refused, text(reason)))
             }
             (Ok(TrackerResponse::Failure(reason)), _) => {
                 let text = format!("HTTP status {status}: {}", text(reason));
-                Err(Fault::new(Kind::Refused, text))
+                Err(TrackerError::new(FailureKind::Refused, text))
             }
             (_, Some(location)) if (300..400).contains(status) => {
-                let text = format!("HTTP status {status}: the tracker says it is at {location}");
-                Err(Fault::new(Kind::Refused, text))
+                let text = format!("HTTP status {status}: redirects to {location}");
+                Err(TrackerError::new(FailureKind::Refused, text))
             }
             (Err(why), _) if *status == 200 => {
                 let begin = body.get(..40).unwrap_or(body).escape_ascii();
-                let text = format!("{} has answered \"{begin}\": {why}", self.address);
-                Err(Fault::new(Kind::Garbled, text))
+                let text = format!("{} has sent \"{begin}\": {why}", self.address);
+                Err(TrackerError::new(FailureKind::InvalidResponse, text))
             }
-            _ => Err(Fault::new(Kind::Refused, format!("HTTP status {status}"))),
+            _ => Err(TrackerError::new(FailureKind::Refused, format!("HTTP status {status}"))),
         }
     }
 
-    /// Asks on the connection there is. A tracker may have closed it since the last answer, so that
-    /// there is a second try on a new one.
-    fn get(&mut self, target: &[u8]) -> Result<Response, Fault> {
+    /// Sends a request and returns the response. If the tracker has closed the kept connection
+    /// since the
+    /// last response, retries once on a new one.
+    fn get(&mut self, target: &[u8]) -> Result<Response, TrackerError> {
         let deadline = Deadline::after(self.timeout);
         let mut request = Vec::new();
         client::get(&mut request, &self.url.host, target, false);
         if let Some(mut kept) = self.connection.take() {
-            match kept.ask(&request, deadline) {
-                Err(fault) if fault.kind == Kind::Lost && kept.is_stale() => {
-                    self.keeping.broken += 1;
+            match kept.request(&request, deadline) {
+                Err(error) if error.kind == FailureKind::ConnectionLost && kept.is_stale() => {
+                    self.reuse.broken += 1;
                 }
                 answer => return self.keep(kept, answer),
             }
         }
         let mut connection = self.connect(deadline)?;
-        let answer = connection.ask(&request, deadline);
+        let answer = connection.request(&request, deadline);
         self.keep(connection, answer)
     }
 
-    fn connect(&mut self, deadline: Deadline) -> Result<Connection, Fault> {
+    fn connect(&mut self, deadline: Deadline) -> Result<Connection, TrackerError> {
         let connection = Connection::open(&self.url, self.address, &self.tls, deadline)?;
-        self.local = connection.local();
+        self.local_addr = connection.local_addr();
         Ok(connection)
     }
 
-    /// Keeps a connection behind its answer, if it may be kept.
+    /// Keeps the connection for the next request if its response allows that.
     fn keep(
         &mut self,
         connection: Connection,
-        answer: Result<Response, Fault>,
-    ) -> Result<Response, Fault> {
+        answer: Result<Response, TrackerError>,
+    ) -> Result<Response, TrackerError> {
         let response = answer?;
-        self.keeping.reused += u32::from(connection.answers > 1);
+        self.reuse.reused += u32::from(connection.answers > 1);
         if response.keep_alive {
             self.connection = Some(connection);
         } else {
-            self.keeping.closed += 1;
+            self.reuse.closed += 1;
         }
         Ok(response)
     }

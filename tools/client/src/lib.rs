@@ -1,29 +1,34 @@
-//! A client of trackers, whichever they are: it sees them only over the wire, and knows nothing of
-//! ours.
+//! A client for any BitTorrent tracker. It talks to trackers only over the wire and shares no state
+//! with tidegate's server.
 //!
-//! A [`Session`] announces and scrapes over any of the protocols; [`check()`] goes through all that a
-//! tracker should do, and says of each thing whether it does. [`Torrent`] reads what people have of a
-//! torrent: a file, a magnet link, a hash. Nothing waits for longer than it is told, and nothing that
-//! a tracker sends can fill the memory.
+//! - [`Session`] announces and scrapes over UDP, HTTP and WebTorrent.
+//! - [`check()`] tests everything that clients depend on and returns a verdict on each item.
+//! - [`Torrent`] reads `.torrent` files, magnet links and info hashes.
 //!
-//! `tools/load` shares where a tracker is ([`Url`]) and whom TLS believes ([`tls`]).
+//! Every wait has a timeout, and everything that is read from a tracker has a size limit.
+//!
+//! `tools/load` shares [`Url`] and [`tls`].
 #![forbid(unsafe_code)]
 
 mod check;
+mod config;
 mod entropy;
-mod fault;
+mod error;
 mod http;
+mod response;
 mod session;
 mod stream;
 pub mod tls;
 mod torrent;
 mod udp;
 mod url;
-mod web;
+mod webtorrent;
 
-pub use check::{Item, Options, Report, Verdict, check};
+pub use check::{CheckItem, CheckOptions, CheckReport, Verdict, check};
+pub use config::SessionConfig;
 pub use entropy::{peer_id, random};
-pub use fault::{Fault, Kind};
-pub use session::{Announced, Figures, Manner, Session};
-pub use torrent::{BadTorrent, Torrent};
-pub use url::{BadUrl, Scheme, Url};
+pub use error::{FailureKind, TrackerError};
+pub use response::{AnnounceResponse, ScrapeStats};
+pub use session::Session;
+pub use torrent::{Torrent, TorrentError};
+pub use url::{Scheme, Url, UrlError};

@@ -1,4 +1,4 @@
-//! A connection, with TLS or without, that is waited for until a deadline and no longer.
+//! A TCP connection, optionally with TLS, whose every operation has a deadline.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,33 +8,33 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use crate::{Fault, Kind, Url};
+use crate::{FailureKind, TrackerError, Url};
 
-/// Until when something is waited for.
+/// When an operation times out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     end: Instant,
-    /// How long that was in the beginning, for what is said about it.
-    patience: Duration,
+    /// The whole timeout, for error messages.
+    timeout: Duration,
 }
 
 impl Deadline {
-    pub(crate) fn after(patience: Duration) -> Self {
-        Self { end: Instant::now() + patience, patience }
+    pub(crate) fn after(timeout: Duration) -> Self {
+        Self { end: Instant::now() + timeout, timeout }
     }
 
-    /// What is left; nothing if there is none.
-    pub(crate) fn left(&self) -> Option<Duration> {
-        let left = self.end.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then_some(left)
+    /// Returns the remaining time, or `None` once it has run out.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        let remaining = self.end.saturating_duration_since(Instant::now());
+        (!remaining.is_zero()).then_some(remaining)
     }
 
-    pub(crate) fn missed(&self, what: &str) -> Fault {
-        Fault::new(Kind::Silent, format!("{what} within {}", seconds(self.patience)))
+    pub(crate) fn timed_out(&self, what: &str) -> TrackerError {
+        TrackerError::new(FailureKind::Timeout, format!("{what} within {}", seconds(self.timeout)))
     }
 }
 
-/// As people write it.
+/// Formats a duration in seconds.
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
@@ -47,122 +47,132 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Connects, and goes through TLS if the URL asks for it.
+    /// Connects and, if the URL's scheme requires it, completes the TLS handshake.
     pub(crate) fn open(
         url: &Url,
         address: SocketAddr,
         tls: &Arc<ClientConfig>,
         deadline: Deadline,
-    ) -> Result<Self, Fault> {
-        let missed = || deadline.missed(&format!("no connection to {address}"));
-        let left = deadline.left().ok_or_else(missed)?;
-        let tcp = TcpStream::connect_timeout(&address, left).map_err(|error| {
+    ) -> Result<Self, TrackerError> {
+        let timed_out = || deadline.timed_out(&format!("no connection to {address}"));
+        let remaining = deadline.remaining().ok_or_else(timed_out)?;
+        let tcp = TcpStream::connect_timeout(&address, remaining).map_err(|error| {
             if error.kind() == ErrorKind::TimedOut {
-                missed()
+                timed_out()
             } else {
                 unreachable(address, &error)
             }
         })?;
-        // A request leaves in one write; nothing is gained by waiting for more.
+        // A request is one write, so delaying it gains nothing.
         let _ = tcp.set_nodelay(true);
         let mut stream = Self { tcp, tls: None, address };
         if url.scheme.is_secure() {
             let name = ServerName::try_from(url.name.clone()).map_err(|_| {
-                Fault::new(Kind::Tls, format!("{} is no name for a certificate", url.name))
+                TrackerError::new(
+                    FailureKind::Tls,
+                    format!("{} is not a valid TLS server name", url.name),
+                )
             })?;
-            let mut session = ClientConnection::new(Arc::clone(tls), name)
-                .map_err(|error| Fault::new(Kind::Tls, format!("no TLS: {error}")))?;
-            let mut timed = Timed { tcp: &stream.tcp, deadline };
+            let mut session = ClientConnection::new(Arc::clone(tls), name).map_err(|error| {
+                TrackerError::new(FailureKind::Tls, format!("cannot set up TLS: {error}"))
+            })?;
+            let mut io = DeadlineIo { tcp: &stream.tcp, deadline };
             while session.is_handshaking() {
-                let done = session.complete_io(&mut timed);
-                done.map_err(|error| stream.fault(&error, deadline, "no TLS handshake"))?;
+                let done = session.complete_io(&mut io);
+                done.map_err(|error| stream.to_error(&error, deadline, "no TLS handshake"))?;
             }
             stream.tls = Some(session.into());
         }
         Ok(stream)
     }
 
-    /// Sends all of it.
-    pub(crate) fn write(&mut self, bytes: &[u8], deadline: Deadline) -> Result<(), Fault> {
-        let mut timed = Timed { tcp: &self.tcp, deadline };
+    /// Sends all bytes.
+    pub(crate) fn write(&mut self, bytes: &[u8], deadline: Deadline) -> Result<(), TrackerError> {
+        let mut io = DeadlineIo { tcp: &self.tcp, deadline };
         let written = match &mut self.tls {
             Some(tls) => {
-                let mut stream = rustls::Stream::new(&mut **tls, &mut timed);
+                let mut stream = rustls::Stream::new(&mut **tls, &mut io);
                 stream.write_all(bytes).and_then(|()| stream.flush())
             }
-            None => timed.write_all(bytes),
+            None => io.write_all(bytes),
         };
-        written.map_err(|error| self.fault(&error, deadline, "the request was not taken"))
+        written.map_err(|error| self.to_error(&error, deadline, "cannot send the request"))
     }
 
-    /// Reads what comes next; 0 at the end.
-    pub(crate) fn read(&mut self, room: &mut [u8], deadline: Deadline) -> Result<usize, Fault> {
-        let mut timed = Timed { tcp: &self.tcp, deadline };
+    /// Reads available bytes. Returns 0 at the end of the stream.
+    pub(crate) fn read(
+        &mut self,
+        buffer: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<usize, TrackerError> {
+        let mut io = DeadlineIo { tcp: &self.tcp, deadline };
         let read = match &mut self.tls {
-            Some(tls) => rustls::Stream::new(&mut **tls, &mut timed).read(room),
-            None => timed.read(room),
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut io).read(buffer),
+            None => io.read(buffer),
         };
         match read {
-            // TLS ended without a word; whether all has come, the answer itself tells.
+            // The peer closed without close_notify. Whether the response is complete follows from
+            // its own
+            // length.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
-            read => read.map_err(|error| self.fault(&error, deadline, "no whole answer")),
+            read => read.map_err(|error| self.to_error(&error, deadline, "no complete response")),
         }
     }
 
-    /// Our own address.
-    pub(crate) fn local(&self) -> Option<SocketAddr> {
+    /// Returns the socket's local address.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         self.tcp.local_addr().ok()
     }
 
-    /// What TLS has agreed on.
+    /// Returns the TLS session, if there is one.
     pub(crate) fn tls(&self) -> Option<&ClientConnection> {
         self.tls.as_deref()
     }
 
-    fn fault(&self, error: &io::Error, deadline: Deadline, what: &str) -> Fault {
+    fn to_error(&self, error: &io::Error, deadline: Deadline, what: &str) -> TrackerError {
         let address = self.address;
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                deadline.missed(&format!("{what} from {address}"))
+                deadline.timed_out(&format!("{what} from {address}"))
             }
             ErrorKind::InvalidData | ErrorKind::InvalidInput => {
-                Fault::new(Kind::Tls, format!("TLS with {address} failed: {error}"))
+                TrackerError::new(FailureKind::Tls, format!("TLS with {address} failed: {error}"))
             }
-            _ => Fault::new(
-                Kind::Lost,
-                format!("{what}: the connection to {address} broke: {error}"),
+            _ => TrackerError::new(
+                FailureKind::ConnectionLost,
+                format!("{what}: connection to {address} lost: {error}"),
             ),
         }
     }
 }
 
-/// Nobody is there.
-pub(crate) fn unreachable(address: SocketAddr, error: &io::Error) -> Fault {
-    Fault::new(Kind::Unreachable, format!("cannot reach {address}: {error}"))
+/// The error for an address that cannot be reached.
+pub(crate) fn unreachable(address: SocketAddr, error: &io::Error) -> TrackerError {
+    TrackerError::new(FailureKind::Unreachable, format!("cannot reach {address}: {error}"))
 }
 
-/// A socket of which each read and write ends at the deadline, however little comes at a time.
-struct Timed<'a> {
+/// A socket whose reads and writes end at the deadline, even if single bytes keep trickling in.
+struct DeadlineIo<'a> {
     tcp: &'a TcpStream,
     deadline: Deadline,
 }
 
-impl Timed<'_> {
-    fn left(&self) -> io::Result<Duration> {
-        self.deadline.left().ok_or_else(|| ErrorKind::TimedOut.into())
+impl DeadlineIo<'_> {
+    fn remaining(&self) -> io::Result<Duration> {
+        self.deadline.remaining().ok_or_else(|| ErrorKind::TimedOut.into())
     }
 }
 
-impl Read for Timed<'_> {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        self.tcp.set_read_timeout(Some(self.left()?))?;
-        self.tcp.read(room)
+impl Read for DeadlineIo<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.tcp.set_read_timeout(Some(self.remaining()?))?;
+        self.tcp.read(buffer)
     }
 }
 
-impl Write for Timed<'_> {
+impl Write for DeadlineIo<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.tcp.set_write_timeout(Some(self.left()?))?;
+        self.tcp.set_write_timeout(Some(self.remaining()?))?;
         self.tcp.write(bytes)
     }
 

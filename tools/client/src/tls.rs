@@ -1,4 +1,4 @@
-//! Whom TLS believes.
+//! TLS configuration of clients: which certificates they trust.
 
 use std::fmt;
 use std::path::Path;
@@ -10,61 +10,74 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// Whose certificates are believed.
+/// Which server certificates a client accepts.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Those which these authorities have issued, for the host that was asked for, and now.
-    Authorities(Arc<RootCertStore>),
-    /// Any, of whoever shows that its key is theirs.
-    KeyHolder,
-    /// Any, without a look: for load, which has other things to do.
-    Anybody,
+    /// Certificates issued by these root CAs, valid now and for the requested host.
+    Roots(Arc<RootCertStore>),
+    /// Any certificate, if the server proves possession of its private key.
+    AnyCertificate,
+    /// Any certificate, without verifying even the handshake signature. For load tests, which save
+    /// the
+    /// CPU time.
+    NoVerification,
 }
 
-/// Why a file of authorities is of no use: a sentence.
+/// Why a CA file cannot be used: a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadAuthorities(String);
+pub struct CaError(String);
 
-/// The authorities that browsers trust, and those in the PEM file `more`.
-pub fn authorities(more: Option<&Path>) -> Result<RootCertStore, BadAuthorities> {
+/// Returns the root CAs that browsers trust, plus those in the PEM file `more`.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, contains no certificate, or one of them is no CA.
+pub fn authorities(more: Option<&Path>) -> Result<RootCertStore, CaError> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let Some(path) = more else { return Ok(roots) };
-    let bad = |why: &dyn fmt::Display| BadAuthorities(format!("{}: {why}", path.display()));
+    let bad = |why: &dyn fmt::Display| CaError(format!("{}: {why}", path.display()));
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let read = read.map_err(|error| bad(&format_args!("cannot be read: {error}")))?;
+    let read = read.map_err(|error| bad(&format_args!("cannot read the file: {error}")))?;
     if read.is_empty() {
-        return Err(bad(&"holds no certificate"));
+        return Err(bad(&"expected PEM certificates, found none"));
     }
     for certificate in read {
-        roots.add(certificate).map_err(|error| bad(&format_args!("is no authority: {error}")))?;
+        roots
+            .add(certificate)
+            .map_err(|error| bad(&format_args!("not a CA certificate: {error}")))?;
     }
     Ok(roots)
 }
 
-/// TLS 1.2 and 1.3 for HTTP/1.1, as most clients speak it.
+/// Returns a TLS 1.2 and 1.3 configuration with the ALPN protocol `http/1.1`, like most clients'.
 pub fn config(trust: &Trust) -> Result<ClientConfig, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()?;
-    let credulous = |looks_at_keys| Arc::new(Credulous { provider, looks_at_keys });
+    let skip_verification =
+        |checks_signatures| Arc::new(SkipVerification { provider, checks_signatures });
     let mut config = match trust {
-        Trust::Authorities(roots) => builder.with_root_certificates(Arc::clone(roots)),
-        Trust::KeyHolder => builder.dangerous().with_custom_certificate_verifier(credulous(true)),
-        Trust::Anybody => builder.dangerous().with_custom_certificate_verifier(credulous(false)),
+        Trust::Roots(roots) => builder.with_root_certificates(Arc::clone(roots)),
+        Trust::AnyCertificate => {
+            builder.dangerous().with_custom_certificate_verifier(skip_verification(true))
+        }
+        Trust::NoVerification => {
+            builder.dangerous().with_custom_certificate_verifier(skip_verification(false))
+        }
     }
     .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
-/// Believes every certificate.
+/// Accepts every certificate.
 #[derive(Debug)]
-struct Credulous {
+struct SkipVerification {
     provider: Arc<CryptoProvider>,
-    looks_at_keys: bool,
+    checks_signatures: bool,
 }
 
-impl ServerCertVerifier for Credulous {
+impl ServerCertVerifier for SkipVerification {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -82,7 +95,7 @@ impl ServerCertVerifier for Credulous {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        if !self.looks_at_keys {
+        if !self.checks_signatures {
             return Ok(HandshakeSignatureValid::assertion());
         }
         let algorithms = &self.provider.signature_verification_algorithms;
@@ -95,7 +108,7 @@ impl ServerCertVerifier for Credulous {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        if !self.looks_at_keys {
+        if !self.checks_signatures {
             return Ok(HandshakeSignatureValid::assertion());
         }
         let algorithms = &self.provider.signature_verification_algorithms;
@@ -107,10 +120,10 @@ impl ServerCertVerifier for Credulous {
     }
 }
 
-impl fmt::Display for BadAuthorities {
+impl fmt::Display for CaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for BadAuthorities {}
+impl std::error::Error for CaError {}

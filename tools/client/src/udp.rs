@@ -1,5 +1,4 @@
-//! BEP 15, as a client speaks it: a connection id first, and everything sent again that is not
-//! answered.
+//! The client side of BEP 15: a connect request first, and retransmission of unanswered requests.
 
 #[cfg(test)]
 mod tests;
@@ -11,50 +10,53 @@ use std::time::{Duration, Instant};
 use types::{Announce, InfoHash, PackedV4, PackedV6, PeerKey};
 use wire::udp::client::{self, AnnounceRequest, Reply, decode_reply};
 
-use crate::session::Manner;
 use crate::stream::{Deadline, unreachable};
-use crate::{Announced, Fault, Figures, Kind, Url, random};
+use crate::{AnnounceResponse, FailureKind, ScrapeStats, SessionConfig, TrackerError, Url, random};
 
-/// A socket, and the connection id that the tracker gave it.
+/// A UDP session with a tracker.
 pub(crate) struct Udp {
     socket: UdpSocket,
     address: SocketAddr,
-    /// Path and query of the URL, unless it has none.
+    /// The URL's path and query for BEP 41; empty if the URL has none.
     url: Vec<u8>,
     timeout: Duration,
-    /// What is waited for an answer at first; twice as long each time.
-    first_wait: Duration,
+    /// Timeout before the first retransmission; doubles each time.
+    initial_timeout: Duration,
     key: u32,
     connection: Option<Connection>,
-    room: Box<[u8]>,
-    /// Datagrams that were sent, for all requests together.
+    buffer: Box<[u8]>,
+    /// Datagrams sent, for all requests together.
     pub(crate) sent: u32,
 }
 
-/// What the tracker knows us by.
+/// A connection id and when it was received.
 #[derive(Clone, Copy)]
 struct Connection {
     id: u64,
     since: Instant,
 }
 
-/// How long a client may use a connection id.
-const LIFETIME: Duration = Duration::from_secs(60);
-/// BEP 15's.
-const FIRST_WAIT: Duration = Duration::from_secs(15);
-/// So many times it is doubled.
-const DOUBLINGS_MAX: u32 = 8;
-/// No datagram is longer.
+/// How long a client may use a connection id (BEP 15).
+const CONNECTION_ID_LIFETIME: Duration = Duration::from_secs(60);
+/// Initial retransmission timeout of BEP 15.
+const INITIAL_TIMEOUT: Duration = Duration::from_secs(15);
+/// The timeout doubles at most this many times.
+const BACKOFF_MAX: u32 = 8;
+/// Longer than any datagram.
 const DATAGRAM_MAX: usize = 65536;
 
-/// What is asked for with a connection id.
-enum Call<'a> {
+/// A request that requires a connection id.
+enum Request<'a> {
     Announce(&'a Announce),
     Scrape(&'a [InfoHash]),
 }
 
 impl Udp {
-    pub(crate) fn open(url: &Url, address: SocketAddr, manner: &Manner) -> Result<Self, Fault> {
+    pub(crate) fn open(
+        url: &Url,
+        address: SocketAddr,
+        config: &SessionConfig,
+    ) -> Result<Self, TrackerError> {
         let own: SocketAddr = match address {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -68,73 +70,80 @@ impl Udp {
             socket: socket.map_err(|error| unreachable(address, &error))?,
             address,
             url,
-            timeout: manner.timeout,
-            first_wait: FIRST_WAIT,
-            key: manner.key,
+            timeout: config.timeout,
+            initial_timeout: INITIAL_TIMEOUT,
+            key: config.key,
             connection: None,
-            room: vec![0; DATAGRAM_MAX].into(),
+            buffer: vec![0; DATAGRAM_MAX].into(),
             sent: 0,
         })
     }
 
-    pub(crate) fn local(&self) -> Option<SocketAddr> {
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()
     }
 
-    /// Gets a connection id, unless there is a fresh one.
-    pub(crate) fn connect(&mut self) -> Result<u64, Fault> {
-        self.ask(None, Deadline::after(self.timeout))?;
-        self.connection.map(|it| it.id).ok_or_else(|| self.garbled("no connection id"))
+    /// Requests a connection id unless there is a valid one, and returns it.
+    pub(crate) fn connect(&mut self) -> Result<u64, TrackerError> {
+        self.request(None, Deadline::after(self.timeout))?;
+        self.connection.map(|it| it.id).ok_or_else(|| self.invalid_response("no connection id"))
     }
 
-    /// Takes this for the connection id.
-    pub(crate) fn pretend(&mut self, id: u64) {
+    /// Uses this connection id from now on.
+    pub(crate) fn set_connection_id(&mut self, id: u64) {
         self.connection = Some(Connection { id, since: Instant::now() });
     }
 
-    /// Waits less, or longer, from now on.
-    pub(crate) fn wait(&mut self, timeout: Duration) {
+    /// Changes the timeout of later requests.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    pub(crate) fn announce(&mut self, announce: &Announce) -> Result<Announced, Fault> {
-        let len = self.ask(Some(&Call::Announce(announce)), Deadline::after(self.timeout))?;
-        let datagram = self.room.get(..len).unwrap_or_default();
+    pub(crate) fn announce(
+        &mut self,
+        announce: &Announce,
+    ) -> Result<AnnounceResponse, TrackerError> {
+        let len =
+            self.request(Some(&Request::Announce(announce)), Deadline::after(self.timeout))?;
+        let datagram = self.buffer.get(..len).unwrap_or_default();
         match decode_reply(datagram) {
             Some((_, Reply::Announce { interval_s, leechers, seeders, peers })) => {
                 let (peers, is_whole) = self.peers(peers);
-                Ok(Announced {
+                Ok(AnnounceResponse {
                     interval_s: Some(interval_s.into()),
                     seeders: Some(seeders.into()),
                     leechers: Some(leechers.into()),
                     peers,
-                    departure: (!is_whole).then(|| "a list of peers that ends within one".into()),
-                    ..Announced::default()
+                    violation: (!is_whole).then(|| "the peer list ends within a peer".into()),
+                    ..AnnounceResponse::default()
                 })
             }
-            _ => Err(self.garbled("something else than the answer to an announce")),
+            _ => Err(self.invalid_response("a response that does not match the announce")),
         }
     }
 
-    pub(crate) fn scrape(&mut self, hashes: &[InfoHash]) -> Result<Vec<Option<Figures>>, Fault> {
+    pub(crate) fn scrape(
+        &mut self,
+        hashes: &[InfoHash],
+    ) -> Result<Vec<Option<ScrapeStats>>, TrackerError> {
         let mut all = Vec::new();
-        // Some trackers answer less than they are asked, and are asked for the rest.
+        // Some trackers answer fewer torrents than requested; request the rest again.
         while let Some(rest @ [_, ..]) = hashes.get(all.len()..) {
-            let len = self.ask(Some(&Call::Scrape(rest)), Deadline::after(self.timeout))?;
-            let datagram = self.room.get(..len).unwrap_or_default();
+            let len = self.request(Some(&Request::Scrape(rest)), Deadline::after(self.timeout))?;
+            let datagram = self.buffer.get(..len).unwrap_or_default();
             let Some((_, Reply::Scrape(figures))) = decode_reply(datagram) else {
-                return Err(self.garbled("something else than the answer to a scrape"));
+                return Err(self.invalid_response("a response that does not match the scrape"));
             };
             let (torrents, _) = figures.as_chunks::<12>();
             if torrents.is_empty() {
-                return Err(self.garbled("a scrape without figures"));
+                return Err(self.invalid_response("a scrape response without torrents"));
             }
-            all.extend(torrents.iter().take(rest.len()).map(|it| Some(figures_of(it))));
+            all.extend(torrents.iter().take(rest.len()).map(|it| Some(stats_of(it))));
         }
         Ok(all)
     }
 
-    /// Peers of this socket's family, and whether they are all there is.
+    /// Returns the peers of this socket's family, and whether the list ends at a peer's boundary.
     fn peers(&self, bytes: &[u8]) -> (Vec<SocketAddr>, bool) {
         if self.address.is_ipv4() {
             let (peers, rest) = bytes.as_chunks::<{ PackedV4::WIRE_LEN }>();
@@ -145,77 +154,95 @@ impl Udp {
         }
     }
 
-    /// Asks for a connection id if there is none that may be used, and then `call`, until there is an
-    /// answer; gives the length of the datagram in `room`.
-    fn ask(&mut self, call: Option<&Call<'_>>, deadline: Deadline) -> Result<usize, Fault> {
-        let (mut doublings, mut strays) = (0, 0_u32);
+    /// Requests a connection id if there is no valid one, then sends `request`, retransmitting
+    /// until a
+    /// response arrives. Returns the length of the response in `buffer`.
+    fn request(
+        &mut self,
+        request: Option<&Request<'_>>,
+        deadline: Deadline,
+    ) -> Result<usize, TrackerError> {
+        let (mut backoff, mut strays) = (0, 0_u32);
         loop {
-            let usable = self.connection.filter(|it| it.since.elapsed() < LIFETIME);
+            let usable = self.connection.filter(|it| it.since.elapsed() < CONNECTION_ID_LIFETIME);
             let transaction_id = u32::from_ne_bytes(random());
             let mut datagram = Vec::new();
-            match (usable, call) {
+            match (usable, request) {
                 (None, _) => client::connect(&mut datagram, transaction_id),
                 (Some(_), None) => return Ok(0),
-                (Some(Connection { id, .. }), Some(call)) => {
-                    self.write(call, &mut datagram, id, transaction_id);
+                (Some(Connection { id, .. }), Some(request)) => {
+                    self.write(request, &mut datagram, id, transaction_id);
                 }
             }
             self.socket.send(&datagram).map_err(|error| unreachable(self.address, &error))?;
             self.sent += 1;
-            let wait = Deadline::after(self.first_wait * (1 << doublings));
-            let Some(len) = self.hear(transaction_id, wait, deadline, &mut strays)? else {
-                if deadline.left().is_none() {
+            let attempt = Deadline::after(self.initial_timeout * (1 << backoff));
+            let Some(len) = self.receive(transaction_id, attempt, deadline, &mut strays)? else {
+                if deadline.remaining().is_none() {
                     return Err(self.silence(deadline, usable.is_some(), strays));
                 }
-                doublings = DOUBLINGS_MAX.min(doublings + 1);
+                backoff = BACKOFF_MAX.min(backoff + 1);
                 continue;
             };
-            let datagram = self.room.get(..len).unwrap_or_default();
+            let datagram = self.buffer.get(..len).unwrap_or_default();
             match (decode_reply(datagram), usable) {
                 (Some((_, Reply::Connect { connection_id })), None) => {
-                    self.pretend(connection_id);
-                    doublings = 0;
+                    self.set_connection_id(connection_id);
+                    backoff = 0;
                 }
                 (Some((_, Reply::Error(text))), _) => {
-                    // Some send the end of a C string, too.
+                    // Some trackers send a C string with its terminating NUL.
                     let text = String::from_utf8_lossy(text).trim_end_matches('\0').to_owned();
-                    return Err(Fault::new(Kind::Refused, text));
+                    return Err(TrackerError::new(FailureKind::Refused, text));
                 }
                 (None, _) => {
                     let begin = datagram.get(..40).unwrap_or(datagram).escape_ascii();
-                    return Err(self.garbled(&format!("\"{begin}\", which says nothing")));
+                    return Err(self.invalid_response(&format!(
+                        "\"{begin}\", which is not a BEP 15 response"
+                    )));
                 }
-                (_, None) => return Err(self.garbled("something else than a connection id")),
+                (_, None) => {
+                    return Err(self.invalid_response("a response other than a connection id"));
+                }
                 (_, Some(_)) => return Ok(len),
             }
         }
     }
 
-    fn write(&self, call: &Call<'_>, out: &mut Vec<u8>, connection_id: u64, transaction_id: u32) {
-        match call {
-            Call::Announce(announce) => {
+    fn write(
+        &self,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+        connection_id: u64,
+        transaction_id: u32,
+    ) {
+        match request {
+            Request::Announce(announce) => {
                 let (key, url) = (self.key, self.url.as_slice());
                 AnnounceRequest { connection_id, transaction_id, announce, key, url }.write(out);
             }
-            Call::Scrape(hashes) => client::scrape(out, connection_id, transaction_id, hashes),
+            Request::Scrape(hashes) => client::scrape(out, connection_id, transaction_id, hashes),
         }
     }
 
-    /// Waits for the answer to a transaction: its length, or nothing in the time there is. Others are
-    /// strays.
-    fn hear(
+    /// Waits for the response to a transaction. Returns its length, or `None` on timeout. Datagrams
+    /// with
+    /// other transaction ids are counted as strays.
+    fn receive(
         &mut self,
         transaction_id: u32,
-        wait: Deadline,
+        attempt: Deadline,
         deadline: Deadline,
         strays: &mut u32,
-    ) -> Result<Option<usize>, Fault> {
+    ) -> Result<Option<usize>, TrackerError> {
         loop {
-            let (Some(left), Some(whole)) = (wait.left(), deadline.left()) else { return Ok(None) };
+            let (Some(left), Some(whole)) = (attempt.remaining(), deadline.remaining()) else {
+                return Ok(None);
+            };
             let timed = self.socket.set_read_timeout(Some(left.min(whole)));
-            match timed.and_then(|()| self.socket.recv(&mut self.room)) {
+            match timed.and_then(|()| self.socket.recv(&mut self.buffer)) {
                 Ok(len) => {
-                    let datagram = self.room.get(..len).unwrap_or_default();
+                    let datagram = self.buffer.get(..len).unwrap_or_default();
                     match datagram.get(4..8) {
                         Some(id) if id == transaction_id.to_be_bytes() => return Ok(Some(len)),
                         _ => *strays = strays.saturating_add(1),
@@ -230,27 +257,26 @@ impl Udp {
         }
     }
 
-    fn silence(&self, deadline: Deadline, is_connected: bool, strays: u32) -> Fault {
-        let what = if is_connected { "no answer" } else { "no connection id" };
+    fn silence(&self, deadline: Deadline, is_connected: bool, strays: u32) -> TrackerError {
+        let what = if is_connected { "no response" } else { "no connection id" };
         let address = self.address;
         if strays == 0 {
-            return deadline.missed(&format!("{what} from {address}"));
+            return deadline.timed_out(&format!("{what} from {address}"));
         }
-        let what = format!(
-            "{what} from {address}, but {strays} datagrams that answer nothing we have asked"
-        );
-        Fault { kind: Kind::Garbled, ..deadline.missed(&what) }
+        let what =
+            format!("{what} from {address}, but {strays} datagrams with unknown transaction ids");
+        TrackerError { kind: FailureKind::InvalidResponse, ..deadline.timed_out(&what) }
     }
 
-    fn garbled(&self, what: &str) -> Fault {
-        Fault::new(Kind::Garbled, format!("{} has sent {what}", self.address))
+    fn invalid_response(&self, what: &str) -> TrackerError {
+        TrackerError::new(FailureKind::InvalidResponse, format!("{} has sent {what}", self.address))
     }
 }
 
-fn figures_of(torrent: &[u8; 12]) -> Figures {
+fn stats_of(torrent: &[u8; 12]) -> ScrapeStats {
     let (numbers, _) = torrent.as_chunks::<4>();
     let mut numbers = numbers.iter().map(|it| u64::from(u32::from_be_bytes(*it)));
     let mut next = || numbers.next().unwrap_or_default();
     let (seeders, downloads, leechers) = (next(), next(), next());
-    Figures { seeders, downloads: Some(downloads), leechers }
+    ScrapeStats { seeders, downloads: Some(downloads), leechers }
 }

@@ -1,104 +1,110 @@
-//! Where a tracker is.
+//! Tracker URLs.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::Duration;
 use std::{fmt, io, thread};
 
-use crate::{Fault, Kind};
+use crate::{FailureKind, TrackerError};
 
 /// A tracker's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// How it is spoken to.
+    /// The protocol.
     pub scheme: Scheme,
-    /// The host without its port, and without the brackets of an IPv6 address: for TLS.
+    /// The host without port and without the brackets of an IPv6 address, for TLS and name
+    /// resolution.
     pub name: String,
-    /// The port, given or by default.
+    /// The port, explicit or the scheme's default.
     pub port: u16,
-    /// The host as it was written: for the `Host` header.
+    /// Host and port as written, for the `Host` header.
     pub host: String,
-    /// Path and query, `/` at least.
+    /// Path and query; at least `/`.
     pub target: String,
 }
 
-/// What stands before the `://`.
+/// The scheme of a tracker URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// BEP 15.
+    /// UDP (BEP 15).
     Udp,
-    /// BEP 3.
+    /// HTTP (BEP 3).
     Http,
-    /// BEP 3 over TLS.
+    /// HTTP over TLS.
     Https,
-    /// WebTorrent.
+    /// WebTorrent over a WebSocket.
     Ws,
-    /// WebTorrent over TLS.
+    /// WebTorrent over a WebSocket with TLS.
     Wss,
 }
 
-/// Why a text is no URL of a tracker: a sentence.
+/// Why a text is not a tracker URL: a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadUrl(String);
+pub struct UrlError(String);
 
 impl Url {
-    /// Reads `SCHEME://HOST[:PORT][/PATH][?QUERY]`. Only `udp` has no port of its own.
-    pub fn parse(text: &str) -> Result<Self, BadUrl> {
-        let bad = |what: &str| BadUrl(format!("{text}: {what}"));
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("no URL"))?;
+    /// Parses `SCHEME://HOST[:PORT][/PATH][?QUERY]`. `udp` has no default port.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let bad = |what: &str| UrlError(format!("{text}: {what}"));
+        let (scheme, rest) =
+            text.split_once("://").ok_or_else(|| bad("not a URL: expected SCHEME://HOST"))?;
         let scheme = Scheme::parse(scheme)
-            .ok_or_else(|| bad("its scheme is none of a tracker's: udp, http, https, ws, wss"))?;
-        // Anything else could end the request line, and a URL has it in percent signs anyway.
+            .ok_or_else(|| bad("unknown scheme: expected udp, http, https, ws or wss"))?;
+        // Spaces and control characters could break the request line; URLs percent-encode them.
         if let Some(odd) = rest.chars().find(|odd| !odd.is_ascii_graphic()) {
-            return Err(bad(&format!("a URL has no {odd:?} in it: it is written as %XX, or xn--")));
+            return Err(bad(&format!(
+                "invalid character {odd:?}: percent-encode it, or write the host as xn--…"
+            )));
         }
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (host, target) = rest.split_at(end);
         if host.contains('@') {
-            return Err(bad("a name and a password are nothing that trackers know"));
+            return Err(bad("user name and password are not supported"));
         }
         let target = target.split('#').next().unwrap_or_default();
         let target = if target.starts_with('/') { target.into() } else { format!("/{target}") };
-        let (name, port) = name_and_port(host).ok_or_else(|| bad("no host, or no port"))?;
+        let (name, port) = name_and_port(host).ok_or_else(|| bad("invalid host or port"))?;
         let port = port.or_else(|| scheme.port()).ok_or_else(|| bad("udp:// needs a port"))?;
         if port == 0 {
-            return Err(bad("nobody listens on port 0"));
+            return Err(bad("port 0 is not allowed"));
         }
         Ok(Self { scheme, name: name.into(), port, host: host.into(), target })
     }
 
-    /// Its address, if the host is one rather than a name.
+    /// Returns the address if the host is an IP address rather than a name.
     pub fn literal(&self) -> Option<SocketAddr> {
         Some((self.name.parse::<IpAddr>().ok()?, self.port).into())
     }
 
-    /// Asks the system for the host's addresses, in the order in which they should be tried: at least
-    /// one.
-    pub fn addresses(&self, patience: Duration) -> Result<Vec<SocketAddr>, Fault> {
+    /// Resolves the host. Returns at least one address, in the order in which to try them.
+    pub fn addresses(&self, timeout: Duration) -> Result<Vec<SocketAddr>, TrackerError> {
         if let Some(address) = self.literal() {
             return Ok(vec![address]);
         }
         let (name, port) = (self.name.clone(), self.port);
         let (found, answer) = mpsc::channel();
-        // The system takes as long as it likes, so it is asked by a thread that can be left alone.
+        // The system's resolver has no timeout, so it runs in a thread that can be abandoned.
         let ask = move || {
             let addresses = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-            // Nobody may be waiting any more.
+            // The receiver is gone if the timeout has passed.
             let _ = found.send(addresses);
         };
         let asking = thread::Builder::new().spawn(ask);
         let answer: Result<io::Result<Vec<SocketAddr>>, _> = match asking {
-            Ok(_) => answer.recv_timeout(patience),
+            Ok(_) => answer.recv_timeout(timeout),
             Err(error) => Ok(Err(error)),
         };
         let unreachable = |why: &dyn fmt::Display| {
-            Fault::new(Kind::Unreachable, format!("cannot resolve {}: {why}", self.name))
+            TrackerError::new(
+                FailureKind::Unreachable,
+                format!("cannot resolve {}: {why}", self.name),
+            )
         };
         match answer {
-            Ok(Ok(addresses)) if addresses.is_empty() => Err(unreachable(&"it has no address")),
+            Ok(Ok(addresses)) if addresses.is_empty() => Err(unreachable(&"no addresses found")),
             Ok(Ok(addresses)) => Ok(addresses),
             Ok(Err(error)) => Err(unreachable(&error)),
-            Err(_) => Err(unreachable(&format_args!("no answer for {patience:?}"))),
+            Err(_) => Err(unreachable(&format_args!("no response within {timeout:?}"))),
         }
     }
 }
@@ -116,7 +122,7 @@ impl Scheme {
         Self::ALL.into_iter().find(|scheme| scheme.word().eq_ignore_ascii_case(text))
     }
 
-    /// As it stands in a URL.
+    /// Returns the scheme as written in a URL.
     pub fn word(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -127,7 +133,7 @@ impl Scheme {
         }
     }
 
-    /// Whether it is spoken over TLS.
+    /// Returns whether the protocol runs over TLS.
     pub fn is_secure(self) -> bool {
         matches!(self, Self::Https | Self::Wss)
     }
@@ -141,18 +147,18 @@ impl Scheme {
     }
 }
 
-impl fmt::Display for BadUrl {
+impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for BadUrl {}
+impl std::error::Error for UrlError {}
 
-/// A host's name, and the port behind it if there is one.
+/// Splits a host into its name and its port, if there is one.
 fn name_and_port(host: &str) -> Option<(&str, Option<u16>)> {
     let (name, port) = match host.rsplit_once(':') {
-        // A colon within brackets is part of an IPv6 address.
+        // A colon inside brackets belongs to an IPv6 address.
         Some((name, port)) if !port.ends_with(']') => (name, Some(port.parse().ok()?)),
         _ => (host, None),
     };
@@ -169,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn parses_urls() {
         for (text, scheme, name, port, target) in [
             ("udp://t.example:6969", Scheme::Udp, "t.example", 6969, "/"),
             ("http://127.0.0.1:3000", Scheme::Http, "127.0.0.1", 3000, "/"),
@@ -192,23 +198,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tracker_s_url_is_told() {
+    fn names_what_is_wrong_with_a_url() {
         for (bad, why) in [
-            ("127.0.0.1:1", "no URL"),
-            ("ftp://x", "its scheme is none"),
-            ("ws://", "no host"),
-            ("ws://:80", "no host"),
-            ("ws://x:y", "no port"),
-            ("ws://x:65536", "no port"),
+            ("127.0.0.1:1", "not a URL"),
+            ("ftp://x", "unknown scheme"),
+            ("ws://", "invalid host"),
+            ("ws://:80", "invalid host"),
+            ("ws://x:y", "invalid host or port"),
+            ("ws://x:65536", "invalid host or port"),
             ("ws://x:0", "port 0"),
-            ("ws://::1", "no host"),
-            ("ws://[::1", "no host"),
-            ("ws://[x]", "no host"),
+            ("ws://::1", "invalid host"),
+            ("ws://[::1", "invalid host"),
+            ("ws://[x]", "invalid host"),
             ("udp://x", "udp:// needs a port"),
-            ("http://me:pass@x", "a password"),
-            ("http://x/ HTTP/1.1", "no ' ' in it"),
-            ("http://x/\r\nHost: y", "no '\\r' in it"),
-            ("http://grün", "no 'ü' in it"),
+            ("http://me:pass@x", "password"),
+            ("http://x/ HTTP/1.1", "invalid character ' '"),
+            ("http://x/\r\nHost: y", "invalid character '\\r'"),
+            ("http://grün", "invalid character 'ü'"),
         ] {
             let error = Url::parse(bad).unwrap_err().to_string();
             assert!(error.starts_with(bad) && error.contains(why), "{error}");
@@ -216,18 +222,18 @@ mod tests {
     }
 
     #[test]
-    fn addresses_need_not_be_asked_for() {
+    fn literal_addresses_need_no_resolver() {
         let addresses = |text| Url::parse(text).unwrap().addresses(Duration::ZERO);
         assert_eq!(addresses("udp://[::1]:7"), Ok(vec!["[::1]:7".parse().unwrap()]));
         assert_eq!(addresses("ws://127.0.0.1"), Ok(vec!["127.0.0.1:80".parse().unwrap()]));
     }
 
     #[test]
-    fn a_name_that_leads_nowhere_is_unreachable() {
+    fn unresolvable_names_are_unreachable() {
         // RFC 6761: it never resolves.
         let url = Url::parse("udp://tracker.invalid:1").unwrap();
-        let fault = url.addresses(Duration::from_secs(60)).unwrap_err();
-        assert_eq!(fault.kind, Kind::Unreachable);
-        assert!(fault.text.starts_with("cannot resolve tracker.invalid: "), "{fault}");
+        let error = url.addresses(Duration::from_secs(60)).unwrap_err();
+        assert_eq!(error.kind, FailureKind::Unreachable);
+        assert!(error.text.starts_with("cannot resolve tracker.invalid: "), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::population::{Habits, Member};
+use crate::population::{TorrentPeer, Workload};
 
 /// How many answers were looked at, and what was wrong with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,15 +22,15 @@ pub struct Checks {
 
 /// What an answer to an announce says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer<'a> {
+pub(crate) struct AnnounceAnswer<'a> {
     pub(crate) seeders: u64,
     pub(crate) leechers: u64,
-    pub(crate) peers: Peers<'a>,
+    pub(crate) peers: PeerList<'a>,
 }
 
 /// A list of peers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Peers<'a> {
+pub(crate) enum PeerList<'a> {
     /// 6 bytes each.
     V4(&'a [u8]),
     /// 18 bytes each.
@@ -57,29 +57,29 @@ impl Checker {
     }
 
     /// One more peer has taken the place of one that left.
-    pub(crate) fn expect_one_more(&mut self) {
+    pub(crate) fn expect_another_peer(&mut self) {
         self.peers += 1;
     }
 
     /// Looks at what `asker`, who is at `source`, was told.
-    pub(crate) fn look(
+    pub(crate) fn check(
         &mut self,
-        habits: &Habits,
-        (asker, source): (Member, IpAddr),
-        answer: &Answer<'_>,
+        workload: &Workload,
+        (asker, source): (TorrentPeer, IpAddr),
+        answer: &AnnounceAnswer<'_>,
         checks: &mut Checks,
     ) {
         checks.checked += 1;
         self.read(answer.peers);
         let count = self.seen.len() as u64;
         let all = answer.seeders.saturating_add(answer.leechers);
-        let wanted = habits.want.map_or(u64::MAX, u64::from);
+        let wanted = workload.want.map_or(u64::MAX, u64::from);
         // 0 is the protocols' old word for the tracker's choice.
         let too_many = wanted > 0 && count > wanted;
         checks.bad_counts += u64::from(count > all || all > self.peers || too_many);
         checks.own_address += u64::from(self.seen.contains(&(number(source), asker.port)));
         let unknown = self.seen.iter().filter(|(address, port)| {
-            self.sources.binary_search(address).is_err() || !habits.admits(asker.torrent, *port)
+            self.sources.binary_search(address).is_err() || !workload.admits(asker.torrent, *port)
         });
         checks.unknown_peers += unknown.count() as u64;
         self.seen.sort_unstable();
@@ -87,24 +87,24 @@ impl Checker {
         checks.duplicates += count - self.seen.len() as u64;
     }
 
-    fn read(&mut self, peers: Peers<'_>) {
+    fn read(&mut self, peers: PeerList<'_>) {
         self.seen.clear();
         match peers {
-            Peers::V4(bytes) => {
+            PeerList::V4(bytes) => {
                 let (peers, _) = bytes.as_chunks::<6>();
                 self.seen.extend(peers.iter().map(|[a, b, c, d, high, low]| {
                     let address = u32::from_be_bytes([*a, *b, *c, *d]);
                     (address.into(), u16::from_be_bytes([*high, *low]))
                 }));
             }
-            Peers::V6(bytes) => {
+            PeerList::V6(bytes) => {
                 let (peers, _) = bytes.as_chunks::<18>();
                 self.seen.extend(peers.iter().filter_map(|peer| {
                     let (address, port) = peer.split_first_chunk()?;
                     Some((u128::from_be_bytes(*address), u16::from_be_bytes(*port.first_chunk()?)))
                 }));
             }
-            Peers::List(peers) => {
+            PeerList::List(peers) => {
                 self.seen.extend(peers.iter().map(|peer| (number(peer.ip()), peer.port())));
             }
         }
@@ -135,16 +135,17 @@ mod tests {
             .collect()
     }
 
-    fn look(peers: &[(IpAddr, u16)], seeders: u64, source: IpAddr) -> Checks {
-        let habits = Habits { want: Some(3), ..Habits::default() };
+    fn check(peers: &[(IpAddr, u16)], seeders: u64, source: IpAddr) -> Checks {
+        let workload = Workload { want: Some(3), ..Workload::default() };
         let mut checker = Checker::new([source].into_iter(), 100);
-        let asker = Member { torrent: 5, port: port(0) };
+        let asker = TorrentPeer { torrent: 5, port: port(0) };
         let bytes = compact(peers);
         let list: Vec<SocketAddr> = peers.iter().map(|peer| (*peer).into()).collect();
-        let compact = if source.is_ipv6() { Peers::V6(&bytes) } else { Peers::V4(&bytes) };
-        let found = [compact, Peers::List(&list)].map(|peers| {
-            let (mut checks, answer) = (Checks::default(), Answer { seeders, leechers: 1, peers });
-            checker.look(&habits, (asker, source), &answer, &mut checks);
+        let compact = if source.is_ipv6() { PeerList::V6(&bytes) } else { PeerList::V4(&bytes) };
+        let found = [compact, PeerList::List(&list)].map(|peers| {
+            let (mut checks, answer) =
+                (Checks::default(), AnnounceAnswer { seeders, leechers: 1, peers });
+            checker.check(&workload, (asker, source), &answer, &mut checks);
             checks
         });
         assert_eq!(found[0], found[1]);
@@ -153,15 +154,15 @@ mod tests {
 
     /// Ports of torrent 5.
     fn port(number: u64) -> u16 {
-        Habits::default().port(5, number)
+        Workload::default().port(5, number)
     }
 
     #[test]
     fn what_is_right_is_not_complained_about() {
         let fine = Checks { checked: 1, ..Checks::default() };
         for here in [HERE, "::1".parse().unwrap()] {
-            assert_eq!(look(&[(here, port(1)), (here, port(2))], 9, here), fine);
-            assert_eq!(look(&[], 0, here), fine);
+            assert_eq!(check(&[(here, port(1)), (here, port(2))], 9, here), fine);
+            assert_eq!(check(&[], 0, here), fine);
         }
     }
 
@@ -178,7 +179,7 @@ mod tests {
             (vec![], 100, Checks { bad_counts: 1, ..one }),
             ((1..5).map(|n| (HERE, port(n))).collect(), 9, Checks { bad_counts: 1, ..one }),
         ] {
-            assert_eq!(look(&peers, seeders, HERE), expected, "{peers:?}");
+            assert_eq!(check(&peers, seeders, HERE), expected, "{peers:?}");
         }
     }
 
@@ -186,13 +187,13 @@ mod tests {
     fn garbage_is_looked_at_without_harm() {
         let mut random = Random::new(1);
         let mut checker = Checker::new([HERE].into_iter(), 1);
-        let asker = Member { torrent: 0, port: 1 };
+        let asker = TorrentPeer { torrent: 0, port: 1 };
         for n in 0..1000 {
             let bytes: Vec<u8> = (0..random.below(100)).map(|_| random.next() as u8).collect();
-            let peers = if n % 2 == 0 { Peers::V4(&bytes) } else { Peers::V6(&bytes) };
-            let answer = Answer { seeders: random.next(), leechers: random.next(), peers };
-            let habits = Habits::default();
-            checker.look(&habits, (asker, HERE), &answer, &mut Checks::default());
+            let peers = if n % 2 == 0 { PeerList::V4(&bytes) } else { PeerList::V6(&bytes) };
+            let answer = AnnounceAnswer { seeders: random.next(), leechers: random.next(), peers };
+            let workload = Workload::default();
+            checker.check(&workload, (asker, HERE), &answer, &mut Checks::default());
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::Sample;
+use crate::EvennessTest;
 
 /// How often each of a torrent's peers was given out.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Tally {
     }
 
     /// How even that is; nothing if all or none of the peers were given out each time.
-    pub(crate) fn sample(&self) -> Option<Sample> {
+    pub(crate) fn sample(&self) -> Option<EvennessTest> {
         let peers = self.counts.len() as f64;
         let picked: u64 = self.counts.values().map(|count| count.picked).sum();
         let given: u64 = self.counts.values().map(|count| count.given).sum();
@@ -62,7 +62,7 @@ impl Tally {
         let degrees = self.counts.len() as u64 - 1;
         let tail = |chi_square| tail(chi_square, degrees as f64);
         let (p, joint_p) = (tail(chi_square), tail(joint_chi_square));
-        Some(Sample { chi_square, degrees, p, joint_chi_square, joint_p })
+        Some(EvennessTest { chi_square, degrees, p, joint_chi_square, joint_p })
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     /// Of 100 peers 25 in each of 1000 answers, which `draw` makes.
-    fn sample(mut draw: impl FnMut(&mut Random) -> Vec<u16>) -> Sample {
+    fn sample(mut draw: impl FnMut(&mut Random) -> Vec<u16>) -> EvennessTest {
         let mut random = Random::new(4);
         let mut tally = Tally::new(0..100);
         for _ in 0..1000 {

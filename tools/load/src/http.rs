@@ -16,23 +16,23 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::conduct::{Plan, Progress, conduct};
-use crate::report::About;
-use crate::{Habits, Mix, Pace, Pest, Report, Url};
+use crate::report::RunInfo;
+use crate::runner::{Progress, RunPlan, run_workers};
+use crate::{HostileConnection, LoopMode, Mix, Report, TrackerUrl, Workload};
 
 /// The load.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct HttpOptions {
     /// Where to announce.
-    pub url: Url,
+    pub url: TrackerUrl,
     /// Torrents and peers.
-    pub habits: Habits,
+    pub workload: Workload,
     /// How many connections there are at a time, all workers together.
     pub connections: u32,
     /// Requests a second of an open loop; a closed loop if none.
     pub rate: Option<f64>,
     /// How long it takes.
-    pub plan: Plan,
+    pub plan: RunPlan,
     /// Which requests; nothing connects.
     pub mix: Mix,
     /// Torrents in each scrape: at least 1.
@@ -50,18 +50,18 @@ pub struct Options {
     /// Of so many announces' answers one is looked at closely.
     pub check_every: u32,
     /// Hostile connections besides, and how many, all workers together.
-    pub hostile: Option<(Pest, u32)>,
+    pub hostile: Option<(HostileConnection, u32)>,
 }
 
-impl Options {
+impl HttpOptions {
     /// 64 connections that are kept, one worker, announces alone.
-    pub fn of(url: Url) -> Self {
+    pub fn of(url: TrackerUrl) -> Self {
         Self {
             url,
-            habits: Habits::default(),
+            workload: Workload::default(),
             connections: 64,
             rate: None,
-            plan: Plan::default(),
+            plan: RunPlan::default(),
             mix: Mix { connect: 0, announce: 1, scrape: 0 },
             scrape_torrents: 10,
             workers: 1,
@@ -74,21 +74,21 @@ impl Options {
         }
     }
 
-    fn pace(&self) -> Pace {
+    fn loop_mode(&self) -> LoopMode {
         match self.rate {
-            Some(rate) => Pace::Open { rate },
-            None => Pace::Closed { outstanding: self.connections },
+            Some(rate) => LoopMode::Open { rate },
+            None => LoopMode::Closed { outstanding: self.connections },
         }
     }
 }
 
 /// How long a tracker may be silent.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Puts the tracker under the load and tells what came of it. It stops early, and keeps what it has, when
 /// `interrupted` is set.
 pub fn run(
-    options: &Options,
+    options: &HttpOptions,
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report> {
@@ -100,15 +100,15 @@ pub fn run(
     );
     let make = |number| worker::Http::new(options, number);
     let workers = (options.workers.clamp(1, options.connections.max(1)), make);
-    let outcome = conduct(&options.plan, workers, interrupted, progress)
+    let outcome = run_workers(&options.plan, workers, interrupted, progress)
         .with_context(|| format!("cannot load {}", options.url))?;
-    let about = About {
+    let info = RunInfo {
         protocol: "http",
         url: options.url.to_string(),
-        seed: options.habits.seed,
-        pace: options.pace(),
+        seed: options.workload.seed,
+        loop_mode: options.loop_mode(),
         pid: options.plan.pid,
         hostile: options.hostile.map(|(kind, _)| kind.to_string()),
     };
-    Ok(Report::new(about, outcome))
+    Ok(Report::new(info, outcome))
 }

@@ -6,38 +6,39 @@
 #![forbid(unsafe_code)]
 
 mod checks;
-mod conduct;
+mod connection_poller;
+mod counters;
 mod evenness;
-mod found;
+mod hostile_connections;
 pub mod http;
 mod latencies;
+mod launched;
 mod mix;
-mod pace;
-mod pests;
 mod population;
 mod random;
 mod report;
+mod runner;
+mod schedule;
 mod spread;
-mod started;
 mod stream;
 pub mod udp;
 mod url;
 mod usage;
-mod waiter;
 pub mod ws;
 
 pub use checks::Checks;
-pub use conduct::{Plan, Progress};
-pub use found::{Found, Kind, Web};
+pub use counters::{Counters, ResponseKind, WebTorrentCounters};
+pub use hostile_connections::HostileConnection;
 pub use latencies::Latencies;
+pub use launched::LaunchedTracker;
 pub use mix::Mix;
-pub use pace::Pace;
-pub use pests::Pest;
-pub use population::Habits;
+pub use population::Workload;
 pub use report::{
-    CheckReport, Generator, Hostile, Quantiles, Report, Responses, Sample, Tracker, WebReport,
+    CheckReport, EvennessTest, GeneratorUsage, HostileReport, Quantiles, Report, Responses,
+    TrackerUsage, WebTorrentReport,
 };
+pub use runner::{Progress, RunPlan};
+pub use schedule::LoopMode;
 pub use spread::Spread;
-pub use started::Started;
-pub use url::Url;
+pub use url::TrackerUrl;
 pub use usage::Usage;

@@ -7,7 +7,7 @@ use crate::random::Random;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RequestKind {
     Connect,
     Announce,
     Scrape,
@@ -54,12 +54,12 @@ impl fmt::Display for Mix {
 }
 
 impl Mix {
-    pub(crate) fn draw(self, random: &mut Random) -> Asked {
+    pub(crate) fn draw(self, random: &mut Random) -> RequestKind {
         let Self { connect, announce, scrape } = self;
         match random.below((connect + announce + scrape) as usize) as u32 {
-            number if number < connect => Asked::Connect,
-            number if number < connect + announce => Asked::Announce,
-            _ => Asked::Scrape,
+            number if number < connect => RequestKind::Connect,
+            number if number < connect + announce => RequestKind::Announce,
+            _ => RequestKind::Scrape,
         }
     }
 }
@@ -74,12 +74,14 @@ mod tests {
         assert_eq!(mix.to_string(), "2:7:1");
         assert_eq!("7:1".parse(), Ok(Mix { connect: 0, announce: 7, scrape: 1 }));
         let mut random = Random::new(1);
-        let drawn: Vec<Asked> = (0..100_000).map(|_| mix.draw(&mut random)).collect();
-        for (asked, expected) in
-            [(Asked::Connect, 20_000), (Asked::Announce, 70_000), (Asked::Scrape, 10_000)]
-        {
-            let count = drawn.iter().filter(|found| **found == asked).count();
-            assert!(count.abs_diff(expected) < 600, "{asked:?} {count}");
+        let drawn: Vec<RequestKind> = (0..100_000).map(|_| mix.draw(&mut random)).collect();
+        for (kind, expected) in [
+            (RequestKind::Connect, 20_000),
+            (RequestKind::Announce, 70_000),
+            (RequestKind::Scrape, 10_000),
+        ] {
+            let count = drawn.iter().filter(|found| **found == kind).count();
+            assert!(count.abs_diff(expected) < 600, "{kind:?} {count}");
         }
         for bad in ["", "1", "1:2:3:4", "0:0", "0:0:0", "a:1:1", "1:-1:1", "9999999:1:1"] {
             assert!(bad.parse::<Mix>().is_err(), "{bad}");

@@ -8,7 +8,7 @@ use crate::spread::Spread;
 
 /// What peers are like.
 #[derive(Clone, Debug)]
-pub struct Habits {
+pub struct Workload {
     /// Runs with the same seed have the same torrents and peers.
     pub seed: u64,
     /// How many torrents there are; at least 1.
@@ -27,7 +27,7 @@ pub struct Habits {
     pub want: Option<u16>,
 }
 
-impl Default for Habits {
+impl Default for Workload {
     fn default() -> Self {
         Self {
             seed: 1,
@@ -42,7 +42,7 @@ impl Default for Habits {
     }
 }
 
-impl Habits {
+impl Workload {
     /// The name of a torrent.
     pub fn info_hash(&self, torrent: u32) -> InfoHash {
         let mut random = Random::new(hash(self.seed ^ TORRENTS, torrent.into()));
@@ -83,7 +83,7 @@ const PORTS: u16 = 8;
 
 /// A share of all peers: those of one worker.
 pub(crate) struct Population {
-    habits: Habits,
+    workload: Workload,
     first: u32,
     peers: Vec<Peer>,
 }
@@ -100,28 +100,28 @@ struct Peer {
 
 /// One of the peers, for as long as it is in its torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
+pub(crate) struct TorrentPeer {
     pub(crate) torrent: u32,
     pub(crate) port: u16,
 }
 
 impl Population {
     /// Share number `share` of `shares`.
-    pub(crate) fn new(habits: &Habits, share: u32, shares: u32) -> Self {
+    pub(crate) fn new(workload: &Workload, share: u32, shares: u32) -> Self {
         let at = |share: u32| {
-            (u64::from(habits.peers) * u64::from(share) / u64::from(shares.max(1))) as u32
+            (u64::from(workload.peers) * u64::from(share) / u64::from(shares.max(1))) as u32
         };
         let (first, end) = (at(share), at(share + 1).max(at(share) + 1));
-        let peers = (first..end).map(|number| Peer::new(habits, number, 0, None)).collect();
-        Self { habits: habits.clone(), first, peers }
+        let peers = (first..end).map(|number| Peer::new(workload, number, 0, None)).collect();
+        Self { workload: workload.clone(), first, peers }
     }
 
     pub(crate) fn len(&self) -> u32 {
         self.peers.len() as u32
     }
 
-    pub(crate) fn habits(&self) -> &Habits {
-        &self.habits
+    pub(crate) fn workload(&self) -> &Workload {
+        &self.workload
     }
 
     /// The number of the peer at this place among those of all shares.
@@ -131,51 +131,56 @@ impl Population {
 
     /// The torrent of the peer at this place.
     pub(crate) fn torrent(&self, place: u32) -> u32 {
+        debug_assert!(place < self.len(), "place {place} of {} peers", self.len());
         self.peers.get(place as usize).map_or(0, |peer| peer.torrent)
     }
 
     /// What the peer at this place says next, and who says it.
-    pub(crate) fn announce(&mut self, place: u32, random: &mut Random) -> (Announce, Member) {
-        let Self { habits, first, peers } = self;
+    pub(crate) fn announce(&mut self, place: u32, random: &mut Random) -> (Announce, TorrentPeer) {
+        let Self { workload, first, peers } = self;
         let number = *first + place;
-        let mut nobody = Peer { torrent: 0, life: 0, is_seeder: false, has_started: false };
-        let peer = peers.get_mut(place as usize).unwrap_or(&mut nobody);
-        let who = hash(habits.seed ^ LIVES ^ (u64::from(peer.life) << 48), number.into());
-        let member = Member { torrent: peer.torrent, port: habits.port(peer.torrent, who) };
-        let event = peer.event(habits, random);
+        let mut placeholder = Peer { torrent: 0, life: 0, is_seeder: false, has_started: false };
+        debug_assert!((place as usize) < peers.len(), "place {place} of {} peers", peers.len());
+        let peer = peers.get_mut(place as usize).unwrap_or(&mut placeholder);
+        let who = hash(workload.seed ^ LIVES ^ (u64::from(peer.life) << 48), number.into());
+        let torrent_peer =
+            TorrentPeer { torrent: peer.torrent, port: workload.port(peer.torrent, who) };
+        let event = peer.event(workload, random);
         let announce = Announce {
-            info_hash: habits.info_hash(member.torrent),
+            info_hash: workload.info_hash(torrent_peer.torrent),
             peer_id: peer_id(who),
-            port: member.port,
+            port: torrent_peer.port,
             event,
             left: Some(if peer.is_seeder { 0 } else { 123_456_789 }),
             uploaded: 0,
             downloaded: 0,
-            want: habits.want.map_or(NumWant::Default, NumWant::Peers),
+            want: workload.want.map_or(NumWant::Default, NumWant::Peers),
         };
         if event == Event::Stopped {
-            *peer = Peer::new(habits, number, peer.life.wrapping_add(1), Some(peer.torrent));
+            *peer = Peer::new(workload, number, peer.life.wrapping_add(1), Some(peer.torrent));
         }
-        (announce, member)
+        (announce, torrent_peer)
     }
 }
 
 impl Peer {
     /// In the torrent of the one before it, if there was one: swarms keep their sizes.
-    fn new(habits: &Habits, number: u32, life: u16, torrent: Option<u32>) -> Self {
-        let mut random = Random::new(hash(habits.seed, u64::from(number) << 16 | u64::from(life)));
-        let is_seeder = random.percent(habits.seeders_percent);
-        let mut draw = || habits.spread.draw(habits.torrents.max(1) as usize, &mut random) as u32;
+    fn new(workload: &Workload, number: u32, life: u16, torrent: Option<u32>) -> Self {
+        let mut random =
+            Random::new(hash(workload.seed, u64::from(number) << 16 | u64::from(life)));
+        let is_seeder = random.percent(workload.seeders_percent);
+        let mut draw =
+            || workload.spread.draw(workload.torrents.max(1) as usize, &mut random) as u32;
         let torrent = torrent.unwrap_or_else(&mut draw);
         Self { torrent, life, is_seeder, has_started: false }
     }
 
-    fn event(&mut self, habits: &Habits, random: &mut Random) -> Event {
+    fn event(&mut self, workload: &Workload, random: &mut Random) -> Event {
         if !std::mem::replace(&mut self.has_started, true) {
             Event::Started
-        } else if habits.churn_percent > 0 && random.percent(habits.churn_percent) {
+        } else if workload.churn_percent > 0 && random.percent(workload.churn_percent) {
             Event::Stopped
-        } else if !self.is_seeder && random.percent(habits.completes_percent) {
+        } else if !self.is_seeder && random.percent(workload.completes_percent) {
             self.is_seeder = true;
             Event::Completed
         } else {
@@ -201,18 +206,18 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn habits() -> Habits {
-        Habits {
+    fn workload() -> Workload {
+        Workload {
             torrents: 50,
             peers: 1000,
             completes_percent: 10,
             churn_percent: 20,
-            ..Habits::default()
+            ..Workload::default()
         }
     }
 
-    fn announces(habits: &Habits, share: u32, shares: u32) -> Vec<(Announce, Member)> {
-        let mut population = Population::new(habits, share, shares);
+    fn announces(workload: &Workload, share: u32, shares: u32) -> Vec<(Announce, TorrentPeer)> {
+        let mut population = Population::new(workload, share, shares);
         let mut random = Random::new(9);
         let places = 0..population.len();
         (0..3)
@@ -223,14 +228,17 @@ mod tests {
 
     #[test]
     fn the_same_seed_makes_the_same_peers() {
-        assert_eq!(announces(&habits(), 0, 1), announces(&habits(), 0, 1));
-        assert_ne!(announces(&habits(), 0, 1), announces(&Habits { seed: 2, ..habits() }, 0, 1));
+        assert_eq!(announces(&workload(), 0, 1), announces(&workload(), 0, 1));
+        assert_ne!(
+            announces(&workload(), 0, 1),
+            announces(&Workload { seed: 2, ..workload() }, 0, 1)
+        );
     }
 
     #[test]
     fn shares_are_the_whole() {
         let first = |share, shares| {
-            let mut population = Population::new(&habits(), share, shares);
+            let mut population = Population::new(&workload(), share, shares);
             let places = 0..population.len();
             let mut random = Random::new(9);
             places.map(|place| population.announce(place, &mut random).0).collect::<Vec<_>>()
@@ -240,16 +248,16 @@ mod tests {
 
     #[test]
     fn a_peer_starts_completes_once_and_stops() {
-        let habits = habits();
-        let mut population = Population::new(&habits, 0, 1);
+        let workload = workload();
+        let mut population = Population::new(&workload, 0, 1);
         let mut random = Random::new(1);
         let mut events = Vec::new();
-        let mut previous: Option<(Announce, Member)> = None;
+        let mut previous: Option<(Announce, TorrentPeer)> = None;
         for _ in 0..10_000 {
-            let (announce, member) = population.announce(7, &mut random);
+            let (announce, peer) = population.announce(7, &mut random);
             match previous {
                 Some((before, old)) if before.event != Event::Stopped => {
-                    assert_eq!((member, announce.peer_id), (old, before.peer_id));
+                    assert_eq!((peer, announce.peer_id), (old, before.peer_id));
                     assert_ne!(announce.event, Event::Started);
                     assert!(before.left != Some(0) || announce.event != Event::Completed);
                     assert!(before.left != Some(0) || announce.left == Some(0));
@@ -260,9 +268,9 @@ mod tests {
                 assert_ne!(announce.peer_id, before.peer_id);
                 assert_eq!(announce.info_hash, before.info_hash);
             }
-            assert!(habits.admits(member.torrent, member.port));
+            assert!(workload.admits(peer.torrent, peer.port));
             events.push(announce.event);
-            previous = Some((announce, member));
+            previous = Some((announce, peer));
         }
         let count = |event| events.iter().filter(|found| **found == event).count();
         assert!((1500..2500).contains(&count(Event::Stopped)), "{}", count(Event::Stopped));
@@ -271,19 +279,19 @@ mod tests {
 
     #[test]
     fn strangers_ports_are_mostly_not_admitted() {
-        let habits = habits();
-        let admitted = (0..=u16::MAX).filter(|port| habits.admits(3, *port)).count();
+        let workload = workload();
+        let admitted = (0..=u16::MAX).filter(|port| workload.admits(3, *port)).count();
         assert_eq!(admitted, (65536 - 1024) / 8);
         let mut random = Random::new(1);
-        let ports: HashSet<u16> = (0..100_000).map(|_| habits.port(3, random.next())).collect();
-        assert!(ports.iter().all(|port| habits.admits(3, *port)));
+        let ports: HashSet<u16> = (0..100_000).map(|_| workload.port(3, random.next())).collect();
+        assert!(ports.iter().all(|port| workload.admits(3, *port)));
         assert!(ports.len() > 8000);
     }
 
     #[test]
     fn torrents_have_names_of_their_own() {
-        let hashes: HashSet<InfoHash> = habits().info_hashes().collect();
+        let hashes: HashSet<InfoHash> = workload().info_hashes().collect();
         assert_eq!(hashes.len(), 51);
-        assert!(hashes.contains(&habits().info_hash(50)));
+        assert!(hashes.contains(&workload().info_hash(50)));
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::conduct::Outcome;
-use crate::found::{Found, Kind, Web};
-use crate::{Latencies, Pace};
+use crate::counters::{Counters, ResponseKind, WebTorrentCounters};
+use crate::runner::Outcome;
+use crate::{Latencies, LoopMode};
 
 /// What a run has found. The names are those of the JSON that `--json` prints, and are kept.
 #[derive(Clone, Debug, Serialize)]
@@ -21,7 +21,7 @@ pub struct Report {
     pub seed: u64,
     /// How requests followed each other.
     #[serde(rename = "loop")]
-    pub pace: Pace,
+    pub loop_mode: LoopMode,
     /// What all below is about.
     pub seconds: f64,
     /// Requests.
@@ -50,14 +50,14 @@ pub struct Report {
     /// What was wrong with answers.
     pub checks: CheckReport,
     /// Hostile requests, if there were any.
-    pub hostile: Option<Hostile>,
+    pub hostile: Option<HostileReport>,
     /// What only WebTorrent has.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub web: Option<WebReport>,
+    pub web: Option<WebTorrentReport>,
     /// What the load itself needed.
-    pub generator: Generator,
+    pub generator: GeneratorUsage,
     /// What the tracker used, if its process is known.
-    pub tracker: Option<Tracker>,
+    pub tracker: Option<TrackerUsage>,
     /// Whether the tracker was steady when measuring began, if that was waited for.
     pub steady: Option<bool>,
     /// Why the run ended before its time, if it did.
@@ -110,12 +110,12 @@ pub struct CheckReport {
     /// Answers whose counts cannot be.
     pub bad_counts: u64,
     /// Whether the peers of a torrent are given out evenly, if that could be asked.
-    pub sample: Option<Sample>,
+    pub sample: Option<EvennessTest>,
 }
 
 /// How evenly a torrent's peers were given out over many announces.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Sample {
+pub struct EvennessTest {
     /// Pearson's statistic over one peer of each answer: whether all are given out as often.
     pub chi_square: f64,
     /// Degrees of freedom.
@@ -130,7 +130,7 @@ pub struct Sample {
 
 /// What no honest client sends.
 #[derive(Clone, Debug, Serialize)]
-pub struct Hostile {
+pub struct HostileReport {
     /// The profile's name.
     pub profile: String,
     /// How many were sent.
@@ -141,7 +141,7 @@ pub struct Hostile {
 
 /// What only WebTorrent has.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct WebReport {
+pub struct WebTorrentReport {
     /// Peers whose first announce was answered.
     pub joined: u64,
     /// Seconds until they all were.
@@ -150,12 +150,12 @@ pub struct WebReport {
     pub bytes_per_connection: Option<f64>,
     /// Counts.
     #[serde(flatten)]
-    pub counts: Web,
+    pub counts: WebTorrentCounters,
 }
 
 /// What the load itself needed.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Generator {
+pub struct GeneratorUsage {
     /// Seconds of CPU time.
     pub cpu_s: f64,
     /// Whether the load, and not the tracker, was what limited the figures.
@@ -166,7 +166,7 @@ pub struct Generator {
 
 /// What the tracker used while it was measured.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Tracker {
+pub struct TrackerUsage {
     /// Its process.
     pub pid: u32,
     /// CPU seconds in user space.
@@ -187,22 +187,22 @@ const WAITING_MIN: f64 = 0.05;
 const SLIP_MAX: f64 = 0.01;
 
 /// What a run was about.
-pub(crate) struct About {
+pub(crate) struct RunInfo {
     pub(crate) protocol: &'static str,
     pub(crate) url: String,
     pub(crate) seed: u64,
-    pub(crate) pace: Pace,
+    pub(crate) loop_mode: LoopMode,
     pub(crate) pid: Option<u32>,
     pub(crate) hostile: Option<String>,
 }
 
 impl Report {
-    pub(crate) fn new(about: About, outcome: Outcome) -> Self {
-        let About { protocol, url, seed, pace, pid, hostile } = about;
-        let generator = Generator::of(pace, &outcome);
-        let Outcome { found, seconds, tracker, is_steady, ended, .. } = outcome;
-        let all = found.all_responses();
-        let tracker = pid.zip(tracker).map(|(pid, used)| Tracker {
+    pub(crate) fn new(info: RunInfo, outcome: Outcome) -> Self {
+        let RunInfo { protocol, url, seed, loop_mode, pid, hostile } = info;
+        let generator = GeneratorUsage::of(loop_mode, &outcome);
+        let Outcome { counters, seconds, tracker, is_steady, ended, .. } = outcome;
+        let all = counters.all_responses();
+        let tracker = pid.zip(tracker).map(|(pid, used)| TrackerUsage {
             pid,
             user_s: used.user_s,
             sys_s: used.system_s,
@@ -210,30 +210,30 @@ impl Report {
             rss_peak_bytes: used.peak_bytes,
             responses_per_cpu_s: (used.cpu_s() > 0.0).then(|| all as f64 / used.cpu_s()),
         });
-        let hostile = hostile.map(|profile| Hostile {
+        let hostile = hostile.map(|profile| HostileReport {
             profile,
-            sent: found.hostile_sent,
-            answered: found.hostile_answered,
+            sent: counters.hostile_sent,
+            answered: counters.hostile_answered,
         });
-        let announces = found.responses(Kind::Announce);
+        let announces = counters.responses(ResponseKind::Announce);
         Self {
             protocol,
             url,
             seed,
-            pace,
+            loop_mode,
             seconds,
-            sent: found.sent,
-            responses: Responses::of(&found, protocol == "ws"),
+            sent: counters.sent,
+            responses: Responses::of(&counters, protocol == "ws"),
             responses_per_s: all as f64 / seconds,
-            lost: found.lost,
-            late: found.late,
-            latency_us: Quantiles::of(&found.latencies),
-            over_1_ms: found.latencies.part_above(Duration::from_millis(1)),
-            bytes_in: found.bytes_in,
-            bytes_out: found.bytes_out,
-            peers_per_response: found.peers as f64 / announces.max(1) as f64,
-            checks: CheckReport::of(&found),
-            errors: found.errors,
+            lost: counters.lost,
+            late: counters.late,
+            latency_us: Quantiles::of(&counters.latencies),
+            over_1_ms: counters.latencies.part_above(Duration::from_millis(1)),
+            bytes_in: counters.bytes_in,
+            bytes_out: counters.bytes_out,
+            peers_per_response: counters.peers as f64 / announces.max(1) as f64,
+            checks: CheckReport::of(&counters),
+            errors: counters.errors,
             hostile,
             web: None,
             generator,
@@ -251,14 +251,14 @@ impl Report {
 }
 
 impl Responses {
-    fn of(found: &Found, relays: bool) -> Self {
+    fn of(counters: &Counters, relays: bool) -> Self {
         Self {
-            connect: found.responses(Kind::Connect),
-            announce: found.responses(Kind::Announce),
-            scrape: found.responses(Kind::Scrape),
-            error: found.responses(Kind::Error),
-            offer: relays.then(|| found.responses(Kind::Offer)),
-            answer: relays.then(|| found.responses(Kind::Answer)),
+            connect: counters.responses(ResponseKind::Connect),
+            announce: counters.responses(ResponseKind::Announce),
+            scrape: counters.responses(ResponseKind::Scrape),
+            error: counters.responses(ResponseKind::Error),
+            offer: relays.then(|| counters.responses(ResponseKind::Offer)),
+            answer: relays.then(|| counters.responses(ResponseKind::Answer)),
         }
     }
 
@@ -286,8 +286,8 @@ impl Quantiles {
 }
 
 impl CheckReport {
-    fn of(found: &Found) -> Self {
-        let checks = found.checks;
+    fn of(counters: &Counters) -> Self {
+        let checks = counters.checks;
         Self {
             checked: checks.checked,
             own_address: checks.own_address,
@@ -299,21 +299,21 @@ impl CheckReport {
     }
 }
 
-impl Generator {
-    fn of(pace: Pace, outcome: &Outcome) -> Self {
-        let found = &outcome.found;
-        let waiting = found.waited.as_secs_f64() / (outcome.seconds * outcome.workers as f64);
-        let schedule_slip = match pace {
-            Pace::Closed { .. } => 0.0,
-            Pace::Open { .. } => found.overdue as f64 / found.sent.max(1) as f64,
+impl GeneratorUsage {
+    fn of(loop_mode: LoopMode, outcome: &Outcome) -> Self {
+        let counters = &outcome.counters;
+        let waiting = counters.waited.as_secs_f64() / (outcome.seconds * outcome.workers as f64);
+        let schedule_slip = match loop_mode {
+            LoopMode::Closed { .. } => 0.0,
+            LoopMode::Open { .. } => counters.overdue as f64 / counters.sent.max(1) as f64,
         };
         // Requests may be late as well because every connection waits for the tracker.
-        let is_late = match pace {
-            Pace::Closed { .. } => true,
-            Pace::Open { .. } => schedule_slip > SLIP_MAX,
+        let is_late = match loop_mode {
+            LoopMode::Closed { .. } => true,
+            LoopMode::Open { .. } => schedule_slip > SLIP_MAX,
         };
         let is_limit = is_late && waiting < WAITING_MIN;
-        let cpu_s = outcome.own.map_or(0.0, |own| own.cpu_s());
+        let cpu_s = outcome.generator.map_or(0.0, |used| used.cpu_s());
         Self { cpu_s, is_limit, schedule_slip }
     }
 }
@@ -322,7 +322,7 @@ impl Generator {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { protocol, url, seconds, .. } = self;
-        writeln!(f, "measured: {seconds:.2} s of {protocol} at {url}, {}", self.pace)?;
+        writeln!(f, "measured: {seconds:.2} s of {protocol} at {url}, {}", self.loop_mode)?;
         writeln!(f, "responses per second: {:.1}", self.responses_per_s)?;
         let Responses { connect, announce, scrape, error, offer, answer } = self.responses;
         for (name, count) in [
@@ -348,13 +348,13 @@ impl fmt::Display for Report {
         if let Some(web) = &self.web {
             web.write(f)?;
         }
-        if let Some(Hostile { profile, sent, answered }) = &self.hostile {
+        if let Some(HostileReport { profile, sent, answered }) = &self.hostile {
             writeln!(f, "hostile: {sent} of {profile}, {answered} answered")?;
         }
         for (text, times) in &self.errors {
             writeln!(f, "error: {text}: {times} times")?;
         }
-        self.generator.write(f, self.seconds, self.pace)?;
+        self.generator.write(f, self.seconds, self.loop_mode)?;
         if let Some(tracker) = &self.tracker {
             tracker.write(f, self.seconds)?;
         }
@@ -385,7 +385,7 @@ impl CheckReport {
              {unknown_peers} unknown peers, {bad_counts} bad counts"
         )?;
         match sample {
-            Some(Sample { chi_square, degrees, p, joint_chi_square, joint_p }) => writeln!(
+            Some(EvennessTest { chi_square, degrees, p, joint_chi_square, joint_p }) => writeln!(
                 f,
                 "evenness: chi square {chi_square:.1} of {degrees} degrees, p {p:.4}; of whole answers \
                  {joint_chi_square:.1}, p {joint_p:.4}"
@@ -395,10 +395,10 @@ impl CheckReport {
     }
 }
 
-impl WebReport {
+impl WebTorrentReport {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { joined, join_s, bytes_per_connection, counts } = self;
-        let Web {
+        let WebTorrentCounters {
             connections_lost,
             acknowledgements,
             answers_sent,
@@ -419,10 +419,10 @@ impl WebReport {
     }
 }
 
-impl Generator {
-    fn write(&self, f: &mut fmt::Formatter<'_>, seconds: f64, pace: Pace) -> fmt::Result {
+impl GeneratorUsage {
+    fn write(&self, f: &mut fmt::Formatter<'_>, seconds: f64, loop_mode: LoopMode) -> fmt::Result {
         writeln!(f, "load's CPU: {:.2} % of a core", 100.0 * self.cpu_s / seconds)?;
-        if let Pace::Open { .. } = pace {
+        if let LoopMode::Open { .. } = loop_mode {
             writeln!(f, "schedule: {:.3} % of the requests left late", 100.0 * self.schedule_slip)?;
         }
         if self.is_limit {
@@ -432,7 +432,7 @@ impl Generator {
     }
 }
 
-impl Tracker {
+impl TrackerUsage {
     fn write(&self, f: &mut fmt::Formatter<'_>, seconds: f64) -> fmt::Result {
         let Self { user_s, sys_s, rss_bytes, rss_peak_bytes, .. } = self;
         writeln!(f, "tracker's CPU: {:.2} % of a core", 100.0 * (user_s + sys_s) / seconds)?;

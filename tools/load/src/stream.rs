@@ -15,11 +15,11 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use socket2::{Domain, Socket, Type};
 
-use crate::Url;
+use crate::TrackerUrl;
 
 /// How connections are made.
 pub(crate) struct Dialer {
-    url: Url,
+    url: TrackerUrl,
     /// If the URL asks for TLS.
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// Addresses that connections come from in turn; the system's choice if there are none.
@@ -28,7 +28,7 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     /// To a tracker; sessions of TLS go on where the last one ended if `resume` is set.
-    pub(crate) fn new(url: &Url, resume: bool) -> Result<Self> {
+    pub(crate) fn new(url: &TrackerUrl, resume: bool) -> Result<Self> {
         let tls = if url.scheme.is_secure() {
             let name = ServerName::try_from(url.name.clone()).context("no name for TLS")?;
             Some((tls(resume)?, name))
@@ -110,11 +110,11 @@ pub(crate) struct Stream {
 impl Stream {
     /// Reads what has come; `WouldBlock` when there is nothing, 0 at the end. Less than there is room
     /// for means that there is no more now, or that it is [over](Self::is_over).
-    pub(crate) fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else { return self.tcp.read(room) };
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.tcp.read(buffer) };
         let mut len = 0;
-        while let Some(room) = room.get_mut(len..).filter(|room| !room.is_empty()) {
-            match tls.reader().read(room) {
+        while let Some(buffer) = buffer.get_mut(len..).filter(|buffer| !buffer.is_empty()) {
+            match tls.reader().read(buffer) {
                 Ok(0) => self.is_over = true,
                 Ok(more) => {
                     len += more;
@@ -195,7 +195,7 @@ fn is_full(error: &io::Error) -> bool {
 
 /// Whoever loads a tracker knows which: certificates are not looked at.
 fn tls(resume: bool) -> Result<Arc<ClientConfig>> {
-    let mut config = client::tls::config(&Trust::Anybody)?;
+    let mut config = client::tls::config(&Trust::NoVerification)?;
     if !resume {
         config.resumption = Resumption::disabled();
     }

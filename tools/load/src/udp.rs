@@ -2,11 +2,11 @@
 //!
 //! A worker has sockets, each connected to the tracker from a source address, with a connection id of
 //! its own and a share of the peers. Requests of the same length leave as one train, answers come in
-//! batches. `flights` knows what is under way, `requests` what is asked next, `mover` moves datagrams.
+//! batches. `pending` knows what is under way, `requests` what is asked next, `mover` moves datagrams.
 
-mod flights;
+mod datagram_io;
 mod hostile;
-mod mover;
+mod pending;
 mod requests;
 mod sample;
 #[cfg(test)]
@@ -19,23 +19,23 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::conduct::{Plan, Progress, conduct};
-use crate::report::About;
-use crate::{Habits, Mix, Pace, Report, Url};
+use crate::report::RunInfo;
+use crate::runner::{Progress, RunPlan, run_workers};
+use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
-pub use hostile::Hostile;
+pub use hostile::HostileDatagram;
 
 /// The load.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct UdpOptions {
     /// The tracker.
-    pub url: Url,
+    pub url: TrackerUrl,
     /// Torrents and peers.
-    pub habits: Habits,
+    pub workload: Workload,
     /// When requests are sent.
-    pub pace: Pace,
+    pub loop_mode: LoopMode,
     /// How long it takes.
-    pub plan: Plan,
+    pub plan: RunPlan,
     /// Which requests.
     pub mix: Mix,
     /// Torrents in each scrape: 1 to 70.
@@ -51,7 +51,7 @@ pub struct Options {
     /// Of so many announces' answers one is looked at closely.
     pub check_every: u32,
     /// Requests of the hostile kind, and how many of a hundred they are.
-    pub hostile: Option<(Hostile, u8)>,
+    pub hostile: Option<(HostileDatagram, u8)>,
     /// Whether many datagrams may go through the network stack as one. The tracker then sees bursts.
     pub offload: bool,
     /// Whether, behind it all, one torrent's peers are asked for over and over to see how evenly they are
@@ -59,14 +59,14 @@ pub struct Options {
     pub samples: bool,
 }
 
-impl Options {
+impl UdpOptions {
     /// One worker, 16 sockets, 512 requests under way.
-    pub fn of(url: Url) -> Self {
+    pub fn of(url: TrackerUrl) -> Self {
         Self {
             url,
-            habits: Habits::default(),
-            pace: Pace::Closed { outstanding: 512 },
-            plan: Plan::default(),
+            workload: Workload::default(),
+            loop_mode: LoopMode::Closed { outstanding: 512 },
+            plan: RunPlan::default(),
             mix: Mix { connect: 1, announce: 100, scrape: 1 },
             scrape_torrents: 10,
             workers: 1,
@@ -82,28 +82,28 @@ impl Options {
 }
 
 /// How long a tracker may be silent.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Puts the tracker under the load and tells what came of it. It stops early, and keeps what it has, when
 /// `interrupted` is set.
 pub fn run(
-    options: &Options,
+    options: &UdpOptions,
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report> {
     let make = |number| worker::Udp::new(options, number);
     let workers = (options.workers.max(1), make);
-    let outcome = conduct(&options.plan, workers, interrupted, progress)
+    let outcome = run_workers(&options.plan, workers, interrupted, progress)
         .with_context(|| format!("cannot load {}", options.url))?;
-    let about = About {
+    let info = RunInfo {
         protocol: "udp",
         url: options.url.to_string(),
-        seed: options.habits.seed,
-        pace: options.pace,
+        seed: options.workload.seed,
+        loop_mode: options.loop_mode,
         pid: options.plan.pid,
         hostile: options.hostile.map(|(profile, _)| profile.to_string()),
     };
-    let mut report = Report::new(about, outcome);
+    let mut report = Report::new(info, outcome);
     if options.samples && report.ended.is_none() {
         report.checks.sample = sample::sample(options);
     }

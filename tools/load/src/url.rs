@@ -11,7 +11,7 @@ use client::Scheme;
 
 /// A tracker's URL, resolved.
 #[derive(Clone, Debug)]
-pub struct Url {
+pub struct TrackerUrl {
     url: client::Url,
     /// Where to connect to.
     pub(crate) address: SocketAddr,
@@ -23,9 +23,9 @@ pub struct Url {
 const KEY: &str = "{key}";
 
 /// How long its name may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Url {
+impl TrackerUrl {
     /// Reads `ws://HOST[:PORT][/PATH]`, or `wss://`, and asks the system for the host's address.
     pub fn web(text: &str) -> Result<Self> {
         Self::resolve(text, &[Scheme::Ws, Scheme::Wss])
@@ -48,7 +48,7 @@ impl Url {
             schemes.iter().map(|scheme| format!("{}://", scheme.word())).collect();
         ensure!(is_due || url.is_err(), "{text}: a URL with {} is due", due.join(" or "));
         let url = url?;
-        let addresses = url.addresses(PATIENCE)?;
+        let addresses = url.addresses(RESOLVE_TIMEOUT)?;
         let address = *addresses.first().context("no address")?;
         Ok(Self { url, address, targets: Arc::default() })
     }
@@ -91,7 +91,7 @@ impl Url {
 }
 
 /// It is a URL.
-impl Deref for Url {
+impl Deref for TrackerUrl {
     type Target = client::Url;
 
     fn deref(&self) -> &client::Url {
@@ -99,7 +99,7 @@ impl Deref for Url {
     }
 }
 
-impl fmt::Display for Url {
+impl fmt::Display for TrackerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.url.fmt(f)
     }
@@ -111,28 +111,28 @@ mod tests {
 
     #[test]
     fn urls_are_resolved() {
-        let url = Url::web("ws://127.0.0.1:3000?a").unwrap();
+        let url = TrackerUrl::web("ws://127.0.0.1:3000?a").unwrap();
         assert_eq!((url.address, url.target.as_str()), ("127.0.0.1:3000".parse().unwrap(), "/?a"));
         assert_eq!(url.to_string(), "ws://127.0.0.1:3000/?a");
-        assert!(Url::web("wss://127.0.0.1:1").unwrap().scheme.is_secure());
-        let url = Url::http("https://[::1]/announce").unwrap();
+        assert!(TrackerUrl::web("wss://127.0.0.1:1").unwrap().scheme.is_secure());
+        let url = TrackerUrl::http("https://[::1]/announce").unwrap();
         assert_eq!(url.address, "[::1]:443".parse().unwrap());
-        let url = Url::udp("udp://[::1]:6969/announce").unwrap();
+        let url = TrackerUrl::udp("udp://[::1]:6969/announce").unwrap();
         assert_eq!(url.address, "[::1]:6969".parse().unwrap());
-        assert!(Url::udp("http://[::1]").unwrap_err().to_string().contains("udp:// is due"));
+        assert!(TrackerUrl::udp("http://[::1]").unwrap_err().to_string().contains("udp:// is due"));
         for (bad, why) in [
             ("https://127.0.0.1", "a URL with ws:// or wss:// is due"),
             ("udp://127.0.0.1:1", "a URL with ws:// or wss:// is due"),
             ("127.0.0.1:1", "no URL"),
         ] {
-            let error = Url::web(bad).unwrap_err().to_string();
+            let error = TrackerUrl::web(bad).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
     }
 
     #[test]
     fn peers_have_keys_in_turn() {
-        let url = Url::udp("udp://127.0.0.1:1/{key}/announce?a={key}").unwrap();
+        let url = TrackerUrl::udp("udp://127.0.0.1:1/{key}/announce?a={key}").unwrap();
         let keys = ["one", "two"].map(String::from);
         let keyed = url.clone().with_keys(&keys).unwrap();
         assert_eq!([0, 1, 2].map(|peer| keyed.target(peer).len()), [19; 3]);
@@ -141,17 +141,20 @@ mod tests {
             ["/one/announce?a=one", "/two/announce?a=two"]
         );
         assert_eq!(keyed.to_string(), url.to_string(), "keys are secrets");
-        let why = |url: &Url, keys: &[String]| url.clone().with_keys(keys).unwrap_err().to_string();
+        let why = |url: &TrackerUrl, keys: &[String]| {
+            url.clone().with_keys(keys).unwrap_err().to_string()
+        };
         assert!(why(&url, &[]).ends_with("a file of keys is due, for {key}"));
         assert!(why(&url, &[keys[0].clone(), "three".into()]).starts_with("key 2 is of another"));
-        let open = Url::udp("udp://127.0.0.1:1").unwrap();
+        let open = TrackerUrl::udp("udp://127.0.0.1:1").unwrap();
         assert!(why(&open, &keys).contains("nowhere is {key}"));
         assert_eq!(open.with_keys(&[]).unwrap().target(7), "/");
     }
 
     #[test]
     fn private_networks_are_told_from_others() {
-        let is_private = |host: &str| Url::web(&format!("ws://{host}")).unwrap().is_private();
+        let is_private =
+            |host: &str| TrackerUrl::web(&format!("ws://{host}")).unwrap().is_private();
         for own in ["127.0.0.1", "10.1.2.3", "192.168.1.1", "[::1]", "[fd00::1]", "[fe80::1]"] {
             assert!(is_private(own), "{own}");
         }

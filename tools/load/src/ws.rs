@@ -8,9 +8,9 @@
 //! `peer` is one peer without I/O, `sockets` gives many of them their connections, `worker` leads a
 //! thread's share of them through the run, `incoming` tells messages apart.
 
-mod crowd;
 mod incoming;
 mod peer;
+mod shared;
 mod sockets;
 #[cfg(test)]
 mod tests;
@@ -22,21 +22,23 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::conduct::{Plan, Progress, conduct};
-use crate::report::About;
-use crate::{Habits, Mix, Pace, Pest, Report, Spread, Url, Usage, WebReport};
+use crate::report::RunInfo;
+use crate::runner::{Progress, RunPlan, run_workers};
+use crate::{
+    HostileConnection, LoopMode, Mix, Report, Spread, TrackerUrl, Usage, WebTorrentReport, Workload,
+};
 
 /// The load.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct WsOptions {
     /// The tracker.
-    pub url: Url,
+    pub url: TrackerUrl,
     /// Torrents and peers; each peer has a connection.
-    pub habits: Habits,
+    pub workload: Workload,
     /// When peers announce again.
-    pub rhythm: Rhythm,
+    pub timing: AnnounceTiming,
     /// How long it takes.
-    pub plan: Plan,
+    pub plan: RunPlan,
     /// Which requests; nothing connects.
     pub mix: Mix,
     /// Torrents in each scrape: at least 1.
@@ -58,12 +60,12 @@ pub struct Options {
     /// Of so many offers one is looked at closely.
     pub check_every: u32,
     /// Hostile connections besides, and how many, all workers together.
-    pub hostile: Option<(Pest, u32)>,
+    pub hostile: Option<(HostileConnection, u32)>,
 }
 
 /// When peers announce again.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rhythm {
+pub enum AnnounceTiming {
     /// As soon as the last announce was answered.
     Busy,
     /// So many times a second, all peers together, as long as there is one that waits for nothing.
@@ -75,20 +77,20 @@ pub enum Rhythm {
     },
 }
 
-impl Options {
+impl WsOptions {
     /// What aquatic's load tester does, too: 128 busy peers with 10 offers each, in 4 torrents.
-    pub fn busy(url: Url) -> Self {
+    pub fn busy(url: TrackerUrl) -> Self {
         Self {
             url,
-            habits: Habits {
+            workload: Workload {
                 torrents: 4,
                 peers: 128,
                 spread: Spread::Uniform,
                 seeders_percent: 25,
-                ..Habits::default()
+                ..Workload::default()
             },
-            rhythm: Rhythm::Busy,
-            plan: Plan::default(),
+            timing: AnnounceTiming::Busy,
+            plan: RunPlan::default(),
             mix: Mix { connect: 0, announce: 1, scrape: 0 },
             scrape_torrents: 5,
             workers: 1,
@@ -105,22 +107,24 @@ impl Options {
 
     /// What pages that were left open do: 10,000 idle peers, ten to a torrent, who have found whom
     /// they need, for long enough that each announces again.
-    pub fn idle(url: Url) -> Self {
+    pub fn idle(url: TrackerUrl) -> Self {
         let busy = Self::busy(url);
         Self {
-            habits: Habits { torrents: 1_000, peers: 10_000, ..busy.habits },
+            workload: Workload { torrents: 1_000, peers: 10_000, ..busy.workload },
             offers: 0,
-            rhythm: Rhythm::Idle { ping_every: Some(Duration::from_secs(30)) },
+            timing: AnnounceTiming::Idle { ping_every: Some(Duration::from_secs(30)) },
             // A tracker gets a second to put things in order before its memory is looked at.
-            plan: Plan { duration: Duration::from_secs(150), ..busy.plan },
+            plan: RunPlan { duration: Duration::from_secs(150), ..busy.plan },
             ..busy
         }
     }
 
-    fn pace(&self) -> Pace {
-        match self.rhythm {
-            Rhythm::Paced(rate) => Pace::Open { rate },
-            Rhythm::Busy | Rhythm::Idle { .. } => Pace::Closed { outstanding: self.habits.peers },
+    fn loop_mode(&self) -> LoopMode {
+        match self.timing {
+            AnnounceTiming::Paced(rate) => LoopMode::Open { rate },
+            AnnounceTiming::Busy | AnnounceTiming::Idle { .. } => {
+                LoopMode::Closed { outstanding: self.workload.peers }
+            }
         }
     }
 }
@@ -128,7 +132,7 @@ impl Options {
 /// Puts the tracker under the load and tells what came of it. It stops early, and keeps what it has, when
 /// `interrupted` is set.
 pub fn run(
-    options: &Options,
+    options: &WsOptions,
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report> {
@@ -137,30 +141,30 @@ pub fn run(
         "a WebSocket has no connects: announces and scrapes, as in 10:1"
     );
     let before = options.plan.pid.map(Usage::of).transpose()?;
-    let joining = worker::Joining::default();
-    let make = |number| worker::Ws::new(options, number, &joining);
-    let workers = (options.workers.clamp(1, options.habits.peers.max(1)), make);
-    let outcome = conduct(&options.plan, workers, interrupted, progress)
+    let join_stats = worker::JoinStats::default();
+    let make = |number| worker::Ws::new(options, number, &join_stats);
+    let workers = (options.workers.clamp(1, options.workload.peers.max(1)), make);
+    let outcome = run_workers(&options.plan, workers, interrupted, progress)
         .with_context(|| format!("cannot load {}", options.url))?;
-    let about = About {
+    let info = RunInfo {
         protocol: "ws",
         url: options.url.to_string(),
-        seed: options.habits.seed,
-        pace: options.pace(),
+        seed: options.workload.seed,
+        loop_mode: options.loop_mode(),
         pid: options.plan.pid,
         hostile: options.hostile.map(|(kind, _)| kind.to_string()),
     };
-    let (joined, join_s) = joining.told();
+    let (joined, join_s) = join_stats.summary();
     let grown = Option::zip(before, outcome.tracker_before)
         .map(|(before, joined)| joined.resident_bytes as f64 - before.resident_bytes as f64);
-    let web = WebReport {
+    let web = WebTorrentReport {
         joined,
         join_s,
         bytes_per_connection: grown.map(|bytes| bytes / joined.max(1) as f64),
-        counts: outcome.found.web,
+        counts: outcome.counters.web,
     };
-    let mut report = Report::new(about, outcome);
-    if matches!(options.rhythm, Rhythm::Idle { .. }) {
+    let mut report = Report::new(info, outcome);
+    if matches!(options.timing, AnnounceTiming::Idle { .. }) {
         // Idle peers wait by intent.
         report.generator.is_limit = false;
     }

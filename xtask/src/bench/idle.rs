@@ -1,16 +1,16 @@
-//! What idle browsers cost: `tidegate load ws --idle` opens 10,000 connections that announce once, and
-//! again when the tracker says so, and ping; the tracker's memory and CPU time are looked at.
+//! Benchmarks idle WebSocket connections: `tidegate load ws --idle` opens 10,000 connections, which
+//! announce at the tracker's interval and send pings. Measures the tracker's memory and CPU time.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
 
 use super::load::{SECURE_WEBSOCKET, WEBSOCKET, figure, websocket};
+use super::plan::{Plan, median};
 use super::subject::Subject;
-use super::{Plan, median};
 use crate::command::output;
 
-/// Who can be measured, by the name on the command line.
+/// Returns the subjects of a benchmark, by its name on the command line.
 pub(super) fn subjects(name: &str) -> Option<&'static [Subject]> {
     match name {
         "ws-idle" => Some(WEBSOCKET),
@@ -23,13 +23,13 @@ pub(super) fn subjects(name: &str) -> Option<&'static [Subject]> {
 struct Run {
     subject: Subject,
     bytes_per_connection: f64,
-    /// Of a core, while all is idle.
+    /// CPU time while all connections are idle, in percent of a core.
     cpu_percent: f64,
 }
 
 /// Measures memory and idle cost of each subject.
 pub(super) fn bench(plan: &Plan, name: &str, subjects: &[Subject]) -> Result<()> {
-    let subjects = plan.those_here(subjects);
+    let subjects = plan.available(subjects);
     let mut runs = Vec::new();
     for round in 1..=plan.runs {
         for subject in &subjects {
@@ -56,10 +56,10 @@ fn measure(plan: &Plan, subject: Subject) -> Result<Run> {
     let mut command = websocket(subject, tracker.pid(), plan.seconds);
     command.arg("--idle");
     let text = output(command)?;
-    // Fewer connections would be another measurement.
+    // With fewer connections, the result would not be comparable.
     let connections = text.lines().find(|line| line.starts_with("connections: 10000 joined "));
     if !connections.is_some_and(|line| line.ends_with(", 0 lost")) {
-        bail!("not all of 10,000 connections were there to the end:\n{text}");
+        bail!("some of the 10,000 connections did not stay open:\n{text}");
     }
     Ok(Run {
         subject,

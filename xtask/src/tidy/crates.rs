@@ -2,7 +2,7 @@
 //! on it. cargo-deny checks the entries; this rule finds the crates without one.
 
 use super::Finding;
-use crate::workspace::{Member, Tree};
+use crate::tree::{Member, Tree};
 use anyhow::{Context, Result};
 
 const PATH: &str = "deny.toml";

@@ -1,7 +1,7 @@
 //! The documents that newcomers read first are short and complete.
 
 use super::Finding;
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 
 const README: &str = "README.md";

@@ -1,7 +1,7 @@
 //! The exemptions of `xtask/tidy.toml`.
 
 use super::Finding;
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::{Context, Result, ensure};
 
 const PATH: &str = "xtask/tidy.toml";

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::source::Source;
-use crate::workspace::{File, Tree};
+use crate::tree::{File, Tree};
 use anyhow::Result;
 
 const LINES_MAX: usize = 600;

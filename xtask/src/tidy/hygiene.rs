@@ -1,7 +1,7 @@
 //! What does not belong into a repository: large files, paths of one machine, trailing blanks.
 
 use super::Finding;
-use crate::workspace::{FILE_BYTES_MAX, File, Tree};
+use crate::tree::{FILE_BYTES_MAX, File, Tree};
 use anyhow::Result;
 
 /// Top folders that exist only on some machines.

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::source::{Source, line_of, words};
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 
 /// In code. An ignored test tests nothing; a test that should panic passes with any panic.

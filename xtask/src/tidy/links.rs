@@ -1,7 +1,7 @@
 //! Relative links in documents point to tracked files.
 
 use super::Finding;
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 
 /// Every `](target)` in a Markdown file, except in code, is a file or folder of the tree.

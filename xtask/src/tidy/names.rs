@@ -1,7 +1,7 @@
 //! Files and folders are named for their content. Clippy forbids `mod.rs`.
 
 use super::Finding;
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 
 /// Names that say nothing about the content.

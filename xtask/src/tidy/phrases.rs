@@ -3,7 +3,7 @@
 
 use super::Finding;
 use super::source::{Source, line_of};
-use crate::workspace::{File, Tree};
+use crate::tree::{File, Tree};
 use anyhow::Result;
 
 /// The phrases, and what to write instead. Upper and lower case are the same, except in `Who`.
@@ -69,9 +69,19 @@ fn check_file(file: &File) -> Vec<Finding> {
 }
 
 fn check_text(path: &str, text: &str) -> Vec<Finding> {
+    // Most texts contain no phrase. Searching for the longest word of each finds that out quickly.
+    let lower = text.to_ascii_lowercase();
+    let is_candidate = |phrase: &str| {
+        let longest = phrase.split(' ').max_by_key(|word| word.len()).unwrap_or(phrase);
+        lower.contains(&longest.to_ascii_lowercase())
+    };
+    let mut phrases = PHRASES.iter().filter(|(phrase, _)| is_candidate(phrase)).peekable();
+    if phrases.peek().is_none() {
+        return Vec::new();
+    }
     let words = words(text);
     let mut findings = Vec::new();
-    for (phrase, instead) in PHRASES {
+    for (phrase, instead) in phrases {
         let phrase: Vec<&str> = phrase.split(' ').collect();
         let matches = words.windows(phrase.len()).filter(|words| is_phrase(words, &phrase));
         findings.extend(matches.map(|words| {

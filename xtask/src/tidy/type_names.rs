@@ -3,7 +3,7 @@
 use super::Finding;
 use super::file_length::is_test_file;
 use super::source::{Source, line_of, words};
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
@@ -49,7 +49,10 @@ fn public_types(code: &str) -> Vec<(&str, usize)> {
         }
         let rest = rest.trim_start();
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-        types.push((&rest[..end], line_of(code, at)));
+        // A macro's `$name` is not a name.
+        if end > 0 {
+            types.push((&rest[..end], line_of(code, at)));
+        }
     }
     types
 }

@@ -57,7 +57,7 @@ type Body = Either<Full<Bytes>, Upload>;
 impl Api {
     pub(crate) fn new(endpoint: Endpoint) -> Result<Self, ApiError> {
         let failed = |error: &dyn fmt::Display| ApiError::Failed(error.to_string());
-        let trust = Trust::Authorities(Arc::clone(&endpoint.authorities));
+        let trust = Trust::Roots(Arc::clone(&endpoint.authorities));
         let mut tls = client::tls::config(&trust).map_err(|error| failed(&error))?;
         // The connector requires that they are not set.
         tls.alpn_protocols.clear();

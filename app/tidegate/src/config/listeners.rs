@@ -189,7 +189,7 @@ impl ListenerGroup {
                 (&self.http.trusted_proxies, "http.trusted_proxies")
             }
         };
-        proxies.holds_everybody().then(|| {
+        proxies.contains_whole_family().then(|| {
             format!("{name} contains every address: any client can claim any other address")
         })
     }

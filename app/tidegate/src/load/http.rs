@@ -3,85 +3,91 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::load::http::{self, Options};
-use ::load::{Mix, Url};
+use ::load::http::{self, HttpOptions};
+use ::load::{Mix, TrackerUrl};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
-use super::arguments::{Any, Course, Crowd, Pests, Sources, rate};
-use super::{conclude, interruption, watch, wrong_use};
+use super::arguments::{CommonArgs, HostileArgs, RunArgs, SourceArgs, WorkloadArgs, rate};
+use super::{finish, interruption, progress_printer, usage_error};
 
-/// Many peers behind connections, with one request at a time on each. In the closed loop a request
-/// follows each answer; with --rate they are sent at their time, as long as a connection is free.
+/// Load an HTTP tracker. One request at a time is outstanding on each connection. In the closed
+/// loop a
+/// request follows each response; with --rate requests are sent on schedule as long as a connection
+/// is
+/// free.
 #[derive(Args)]
 pub(crate) struct Http {
-    /// Where to announce: `http://HOST[:PORT]/announce` or `https://…`; certificates are not looked at.
+    /// Announce URL: `http://HOST[:PORT]/announce` or `https://…`. Certificates are not verified.
     url: String,
-    /// Threads.
+    /// Worker threads.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=256))]
     workers: u32,
-    /// Connections at a time, all threads together.
+    /// Concurrent connections, all threads together.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
-    /// Each request has a connection of its own: over TLS, each is a handshake.
+    /// Open a new connection for each request; over TLS, each is a handshake.
     #[arg(long)]
     close: bool,
-    /// Sessions of TLS go on where an earlier one ended.
+    /// Resume TLS sessions.
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
-    sources: Sources,
-    /// Requests a second, all threads together, sent when they are due.
+    sources: SourceArgs,
+    /// Requests per second on a fixed schedule, all threads together.
     #[arg(long, value_name = "N", value_parser = rate)]
     rate: Option<f64>,
-    /// Announces and scrapes, in proportion.
+    /// Ratio of announces to scrapes.
     #[arg(long, value_name = "A:S", default_value = "1:0")]
     mix: Mix,
-    /// Torrents in each scrape.
+    /// Torrents per scrape.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=1000))]
     scrape_torrents: u32,
     #[command(flatten)]
-    crowd: Crowd,
+    workload: WorkloadArgs,
     #[command(flatten)]
-    pests: Pests,
-    /// After so many milliseconds a request is lost, and its connection is closed.
+    hostile: HostileArgs,
+    /// Milliseconds until a request counts as lost and its connection is closed.
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = value_parser!(u32).range(1..=60_000))]
     timeout_ms: u32,
     #[command(flatten)]
-    course: Course,
+    run: RunArgs,
     #[command(flatten)]
-    any: Any,
+    common: CommonArgs,
 }
 
 impl Http {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let mut options = match self.options() {
             Ok(options) => options,
-            Err(error) => return Ok(wrong_use(&error)),
+            Err(error) => return Ok(usage_error(&error)),
         };
-        if self.crowd.wrote_hashes(&options.habits)? {
+        if self.workload.write_hashes_if_asked(&options.workload)? {
             return Ok(ExitCode::SUCCESS);
         }
-        let _tracker = self.any.start(&options.url, &mut options.plan)?;
-        let report =
-            http::run(&options, &*interruption()?, &mut watch(self.course.telling.progress))?;
-        conclude(&report, self.course.telling.json, false)
+        let _tracker = self.common.start(&options.url, &mut options.plan)?;
+        let report = http::run(
+            &options,
+            &*interruption()?,
+            &mut progress_printer(self.run.output.progress),
+        )?;
+        finish(&report, self.run.output.json, false)
     }
 
-    pub(super) fn options(&self) -> Result<Options> {
-        let url = self.any.admit(Url::http(&self.url)?)?;
+    pub(super) fn options(&self) -> Result<HttpOptions> {
+        let url = self.common.checked_url(TrackerUrl::http(&self.url)?)?;
         let sources = self.sources.of(&url)?;
         ensure!(
-            self.crowd.peers >= self.connections,
-            "--peers {}: fewer than there are connections",
-            self.crowd.peers
+            self.workload.peers >= self.connections,
+            "--peers {}: must be at least the number of connections",
+            self.workload.peers
         );
-        Ok(Options {
+        Ok(HttpOptions {
             url,
-            habits: self.crowd.habits(self.any.seed),
+            workload: self.workload.workload(self.common.seed),
             connections: self.connections,
             rate: self.rate,
-            plan: self.course.plan(&self.any),
+            plan: self.run.plan(&self.common),
             mix: self.mix,
             scrape_torrents: self.scrape_torrents,
             workers: self.workers,
@@ -89,8 +95,8 @@ impl Http {
             resume: self.resume,
             sources,
             timeout: Duration::from_millis(self.timeout_ms.into()),
-            check_every: self.course.telling.check_every,
-            hostile: self.pests.chosen(),
+            check_every: self.run.output.check_every,
+            hostile: self.hostile.kind_and_count(),
         })
     }
 }

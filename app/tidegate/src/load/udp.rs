@@ -3,64 +3,65 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::load::udp::{self, Hostile, Options};
-use ::load::{Mix, Pace, Url};
+use ::load::udp::{self, HostileDatagram, UdpOptions};
+use ::load::{LoopMode, Mix, TrackerUrl};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
-use super::arguments::{Any, Course, Crowd, Sources, rate};
-use super::{conclude, interruption, watch, wrong_use};
+use super::arguments::{CommonArgs, RunArgs, SourceArgs, WorkloadArgs, rate};
+use super::{finish, interruption, progress_printer, usage_error};
 
-/// Many peers behind a few sockets. In the closed loop a request follows each answer; with --rate they
-/// are sent at their time, whatever comes back.
+/// Load a UDP tracker: many peers share a few sockets. In the closed loop a request follows each
+/// response; with --rate requests are sent on schedule whatever the responses.
 #[derive(Args)]
 pub(crate) struct Udp {
-    /// The tracker: `udp://HOST:PORT[/PATH]`; a path is sent along (BEP 41).
+    /// Tracker URL: `udp://HOST:PORT[/PATH]`; the path is sent as BEP 41 options.
     url: String,
-    /// Threads.
+    /// Worker threads.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=256))]
     workers: u32,
-    /// Sockets of each thread.
+    /// Sockets per thread.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=4096))]
     sockets: u32,
     #[command(flatten)]
-    sources: Sources,
+    sources: SourceArgs,
     #[command(flatten)]
-    pace: Pacing,
-    /// Connects, announces and scrapes, in proportion.
+    rate: RateArgs,
+    /// Ratio of connects, announces and scrapes.
     #[arg(long, value_name = "C:A:S", default_value = "1:100:1")]
     mix: Mix,
-    /// Torrents in each scrape.
+    /// Torrents per scrape.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=70))]
     scrape_torrents: u32,
     #[command(flatten)]
-    crowd: Crowd,
-    /// Hostile requests besides: bad-ids, garbage, truncated, oversize, scrapes.
+    workload: WorkloadArgs,
+    /// Also send hostile requests: bad-ids, garbage, truncated, oversize or scrapes.
     #[arg(long, value_name = "KIND")]
-    hostile: Option<Hostile>,
-    /// Of a hundred requests, how many are hostile.
+    hostile: Option<HostileDatagram>,
+    /// Percentage of requests that are hostile.
     #[arg(long, value_name = "PERCENT", default_value_t = 50, requires = "hostile",
           value_parser = value_parser!(u8).range(1..=99))]
     hostile_percent: u8,
-    /// After so many milliseconds a request is lost.
+    /// Milliseconds until a request counts as lost.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=60_000))]
     timeout_ms: u32,
-    /// Every datagram goes through the network stack alone. Without it, a tracker sees bursts.
+    /// Send each datagram alone, without UDP segmentation offload, which makes the tracker see
+    /// bursts.
     #[arg(long)]
     no_offload: bool,
     #[command(flatten)]
-    course: Course,
+    run: RunArgs,
     #[command(flatten)]
-    any: Any,
+    common: CommonArgs,
 }
 
-/// When requests are sent.
+/// Options about the request rate.
 #[derive(Args)]
-struct Pacing {
-    /// Requests under way at any time, all threads together.
+struct RateArgs {
+    /// Outstanding requests, all threads together.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = value_parser!(u32).range(1..=1_000_000))]
     outstanding: u32,
-    /// Requests a second instead, all threads together, sent when they are due.
+    /// Requests per second on a fixed schedule instead, all threads together.
     #[arg(long, value_name = "N", conflicts_with = "outstanding", value_parser = rate)]
     rate: Option<f64>,
 }
@@ -69,48 +70,48 @@ impl Udp {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let mut options = match self.options() {
             Ok(options) => options,
-            Err(error) => return Ok(wrong_use(&error)),
+            Err(error) => return Ok(usage_error(&error)),
         };
-        if self.crowd.wrote_hashes(&options.habits)? {
+        if self.workload.write_hashes_if_asked(&options.workload)? {
             return Ok(ExitCode::SUCCESS);
         }
-        let _tracker = self.any.start(&options.url, &mut options.plan)?;
+        let _tracker = self.common.start(&options.url, &mut options.plan)?;
         let report =
-            udp::run(&options, &*interruption()?, &mut watch(self.course.telling.progress))?;
-        conclude(&report, self.course.telling.json, false)
+            udp::run(&options, &*interruption()?, &mut progress_printer(self.run.output.progress))?;
+        finish(&report, self.run.output.json, false)
     }
 
-    pub(super) fn options(&self) -> Result<Options> {
-        let url = self.any.admit(Url::udp(&self.url)?)?;
+    pub(super) fn options(&self) -> Result<UdpOptions> {
+        let url = self.common.checked_url(TrackerUrl::udp(&self.url)?)?;
         let sources = self.sources.of(&url)?;
         ensure!(
-            self.crowd.peers >= self.workers * self.sockets,
-            "--peers {}: fewer than there are sockets",
-            self.crowd.peers
+            self.workload.peers >= self.workers * self.sockets,
+            "--peers {}: must be at least the number of sockets",
+            self.workload.peers
         );
-        Ok(Options {
-            habits: self.crowd.habits(self.any.seed),
-            pace: self.pace.pace(),
-            plan: self.course.plan(&self.any),
+        Ok(UdpOptions {
+            workload: self.workload.workload(self.common.seed),
+            loop_mode: self.rate.loop_mode(),
+            plan: self.run.plan(&self.common),
             mix: self.mix,
             scrape_torrents: self.scrape_torrents,
             workers: self.workers,
             sockets: self.sockets,
             sources,
             timeout: Duration::from_millis(self.timeout_ms.into()),
-            check_every: self.course.telling.check_every,
+            check_every: self.run.output.check_every,
             hostile: self.hostile.map(|profile| (profile, self.hostile_percent)),
             offload: !self.no_offload,
-            ..Options::of(url)
+            ..UdpOptions::of(url)
         })
     }
 }
 
-impl Pacing {
-    fn pace(&self) -> Pace {
+impl RateArgs {
+    fn loop_mode(&self) -> LoopMode {
         match self.rate {
-            Some(rate) => Pace::Open { rate },
-            None => Pace::Closed { outstanding: self.outstanding },
+            Some(rate) => LoopMode::Open { rate },
+            None => LoopMode::Closed { outstanding: self.outstanding },
         }
     }
 }

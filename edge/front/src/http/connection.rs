@@ -6,8 +6,8 @@ use tracker::ConnectionPermit;
 use types::{ConnectionKey, Tick};
 
 use super::accept::count_failure;
+use super::http_service::{HttpClient, NextStep, ServiceStep};
 use super::proxy_header::{self, HeaderOutcome};
-use super::service::{HttpClient, NextStep, ServiceStep};
 use crate::buffer::{InputBuffer, OutputBuffer, WriteOutcome};
 use crate::client::RemoteClient;
 use crate::connection_error::ConnectionError;

@@ -1,11 +1,11 @@
-//! Sockets that somebody opened for this process before it started: systemd's socket activation, or
-//! the process that this one takes over from. Both hand them over as sd_listen_fds(3) has it:
-//! descriptors from 3 on, LISTEN_FDS of them, called as LISTEN_FDNAMES has it, for LISTEN_PID.
+//! Sockets that were opened before this process started: by systemd's socket activation, or by the
+//! process that this one replaces. Both pass them as sd_listen_fds(3) describes: LISTEN_FDS descriptors
+//! from 3 on, with the names of LISTEN_FDNAMES, for the process LISTEN_PID.
 //!
 //! # Safety
 //!
 //! A descriptor that is only a number has no owner yet. They are taken into ownership once, by
-//! [`InheritedSockets::from_environment`], which whoever calls it calls before anything else is opened.
+//! [`InheritedSockets::from_environment`], which must be called before any descriptor is opened.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -21,10 +21,10 @@ use crate::bind::{InheritedSocket, Transport};
 
 /// The number of the first descriptor that is handed over.
 const FIRST_FD: RawFd = 3;
-/// More than any configuration has: a number above it is a mistake.
+/// More sockets than any configuration has. A larger number is a mistake.
 const SOCKETS_MAX: usize = 16 * 1024;
 
-/// What was handed over and nobody has taken yet.
+/// Inherited sockets that no listener has taken yet.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Vec<Entry>,
@@ -35,14 +35,14 @@ pub struct InheritedSockets {
 struct Entry {
     name: String,
     socket: Socket,
-    /// Of an internet socket: what kind it is, and what it is bound to.
+    /// The kind and the address of an internet socket; `None` for other sockets.
     bound: Option<(Transport, SocketAddr)>,
 }
 
 impl InheritedSockets {
-    /// Takes what the environment says is there: nothing when called again, or when LISTEN_PID is
-    /// another process. Belongs to the very start of the process. Names that are not `known` say
-    /// nothing: systemd calls a socket like its unit when nobody names it.
+    /// Takes the sockets that the environment describes. Call it at the very start of the process. None
+    /// are taken by a second call, or if LISTEN_PID is another process. Names that are not `known` are
+    /// ignored: systemd uses the unit's name for sockets without a configured one.
     pub fn from_environment(known: &'static [&'static str]) -> Result<Self, InheritError> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         let variable = |name: &str| std::env::var(name).ok();
@@ -53,29 +53,29 @@ impl InheritedSockets {
         }
         let mut sockets = Vec::with_capacity(socket_names.len());
         for (number, name) in (FIRST_FD..).zip(socket_names) {
-            // SAFETY: any number may be asked about; nothing is read or written through it.
+            // SAFETY: F_GETFD is valid for any number; nothing is read or written through it.
             if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
                 return Err(InheritError::NotOpen { number });
             }
-            // SAFETY: it is open, and by the protocol it is ours since the process began; nobody
-            // else has taken it, because this happens once and first.
+            // SAFETY: it is open, and by the protocol it belongs to this process from its start. No
+            // other code owns it, because this runs once, before anything else is opened.
             let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
             sockets.push(Entry::examine(name, number, descriptor)?);
         }
         Ok(Self { sockets, known })
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no sockets are left.
     pub fn is_empty(&self) -> bool {
         self.sockets.is_empty()
     }
 
-    /// Takes out the UDP sockets for the listener `name` on `address`, whose port 0 stands for any.
+    /// Removes and returns the UDP sockets for the listener `name` on `address`. Port 0 matches any port.
     pub fn take_udp(&mut self, name: &str, address: SocketAddr) -> Vec<InheritedSocket> {
         self.take(Transport::Udp, name, address)
     }
 
-    /// The same for listening TCP sockets.
+    /// Like [`Self::take_udp`], for listening TCP sockets.
     pub fn take_tcp(&mut self, name: &str, address: SocketAddr) -> Vec<InheritedSocket> {
         self.take(Transport::Tcp, name, address)
     }
@@ -97,13 +97,13 @@ impl InheritedSockets {
         self.extract(fits).into_iter().map(|entry| InheritedSocket(entry.socket)).collect()
     }
 
-    /// Takes out the stream called `name`, the other end of which is whoever started this process.
+    /// Removes and returns the stream `name`, which leads to the process that started this one.
     pub fn take_stream(&mut self, name: &str) -> Option<UnixStream> {
         let streams = self.extract(|entry| entry.name == name && entry.bound.is_none());
         streams.into_iter().next().map(|entry| UnixStream::from(OwnedFd::from(entry.socket)))
     }
 
-    /// What is left, in words; the sockets are closed.
+    /// Closes the sockets that no listener has taken, and returns their descriptions.
     pub fn into_unclaimed(self) -> Vec<String> {
         self.sockets.iter().map(Entry::to_string).collect()
     }
@@ -117,7 +117,7 @@ impl InheritedSockets {
 }
 
 impl Entry {
-    /// Looks what a descriptor is, and keeps it from processes that this one starts.
+    /// Determines the kind of a descriptor and makes it close-on-exec.
     fn examine(name: String, number: RawFd, descriptor: OwnedFd) -> Result<Self, InheritError> {
         let fail = |cause| InheritError::Unusable { number, name: name.clone(), cause };
         let socket = Socket::from(descriptor);
@@ -148,12 +148,12 @@ impl fmt::Display for Entry {
         match self.bound {
             Some((Transport::Udp, address)) => write!(f, "UDP {address} (`{}`)", self.name),
             Some((Transport::Tcp, address)) => write!(f, "TCP {address} (`{}`)", self.name),
-            None => write!(f, "no internet socket (`{}`)", self.name),
+            None => write!(f, "a socket that is neither UDP nor TCP (`{}`)", self.name),
         }
     }
 }
 
-/// A name for each descriptor, from the variables; none if they are for another process.
+/// Returns a name for each descriptor, from the variables. Empty if they are for another process.
 fn socket_names(
     variable: impl Fn(&str) -> Option<String>,
     own_pid: u32,
@@ -168,38 +168,38 @@ fn socket_names(
     let count = read.ok_or(InheritError::Count(count))?;
     let given = variable("LISTEN_FDNAMES").unwrap_or_default();
     let socket_names = given.split(':').chain(std::iter::repeat("")).take(count);
-    // What systemd calls a socket whose name it does not know.
+    // systemd's name for sockets whose name it does not know.
     let socket_names = socket_names.map(|name| if name.is_empty() { "unknown" } else { name });
     Ok(socket_names.map(String::from).collect())
 }
 
-/// Why what was handed over cannot be used. Each says what to change.
+/// The reason why an inherited socket cannot be used. The message says what to change.
 #[derive(Debug)]
 pub enum InheritError {
-    /// LISTEN_FDS is no sensible number.
+    /// LISTEN_FDS is not a number, or is too large.
     Count(String),
-    /// LISTEN_FDS counts a descriptor that is not there.
+    /// LISTEN_FDS includes a descriptor that is not open.
     NotOpen {
         /// The descriptor.
         number: RawFd,
     },
-    /// No socket, or one that does not answer.
+    /// The descriptor is not a socket, or cannot be queried.
     Unusable {
         /// The descriptor.
         number: RawFd,
-        /// What it was called.
+        /// Its name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// A v6 socket that takes v4 traffic.
+    /// A v6 socket that also accepts v4 traffic.
     BothFamilies {
-        /// Which.
+        /// The socket's description.
         socket: String,
     },
-    /// A TCP socket on which nobody listens.
+    /// A TCP socket that does not listen.
     NotListening {
-        /// Which.
+        /// The socket's description.
         socket: String,
     },
 }
@@ -207,24 +207,25 @@ pub enum InheritError {
 impl fmt::Display for InheritError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Count(text) => write!(f, "LISTEN_FDS is `{text}`: a number is due"),
+            Self::Count(text) => {
+                write!(f, "LISTEN_FDS: expected a number from 0 to {SOCKETS_MAX}, found `{text}`")
+            }
             Self::NotOpen { number } => {
-                write!(f, "LISTEN_FDS counts descriptor {number}, which is not open")
+                write!(f, "LISTEN_FDS includes descriptor {number}, which is not open")
             }
             Self::Unusable { number, name, cause } => {
                 write!(
                     f,
-                    "descriptor {number} (`{name}`) was handed over, but is no socket: {cause}"
+                    "inherited descriptor {number} (`{name}`) is not a usable socket: {cause}"
                 )
             }
             Self::BothFamilies { socket } => write!(
                 f,
-                "{socket} takes IPv4 as well: set BindIPv6Only=ipv6-only in its socket unit"
+                "{socket} also accepts IPv4: set BindIPv6Only=ipv6-only in its socket unit"
             ),
-            Self::NotListening { socket } => write!(
-                f,
-                "{socket} was handed over, but nobody listens on it: set Accept=no in its socket unit"
-            ),
+            Self::NotListening { socket } => {
+                write!(f, "{socket} does not listen: set Accept=no in its socket unit")
+            }
         }
     }
 }
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_each_descriptor() {
+    fn reads_names_from_the_environment() {
         let socket_names = |pid: &str, count: &str, given: &str| {
             let variable = |name: &str| {
                 Some(match name {
@@ -263,11 +264,20 @@ mod tests {
         assert!(super::socket_names(|_| None, 77).unwrap().is_empty());
     }
 
+    /// A UDP and a TCP socket on the same port. A port that is free for one may be taken for the other.
+    fn on_one_port() -> (UdpSocket, TcpListener, SocketAddr) {
+        loop {
+            let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let at = udp.local_addr().unwrap();
+            if let Ok(tcp) = TcpListener::bind(at) {
+                return (udp, tcp, at);
+            }
+        }
+    }
+
     #[test]
-    fn listeners_find_theirs_by_kind_name_and_address() {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let at = udp.local_addr().unwrap();
-        let tcp = TcpListener::bind(at).unwrap();
+    fn takes_sockets_by_kind_name_and_address() {
+        let (udp, tcp, at) = on_one_port();
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let any = ([127, 0, 0, 1], 0).into();
         let mut inherited = InheritedSockets {
@@ -289,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_nobodys_listener() {
+    fn takes_streams_by_name() {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mut inherited =
             InheritedSockets { sockets: vec![entry("upgrade", theirs).unwrap()], known: &[] };
@@ -301,13 +311,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_serve_is_said_to() {
+    fn rejects_unusable_descriptors() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let error = entry("udp", file).unwrap_err().to_string();
-        assert!(error.contains("descriptor 9 (`udp`)") && error.contains("no socket"), "{error}");
+        assert!(error.contains("descriptor 9 (`udp`) is not a usable socket"), "{error}");
         let tcp = Socket::new(socket2::Domain::IPV4, Type::STREAM, None).unwrap();
         let error = entry("http", tcp).unwrap_err().to_string();
-        assert!(error.contains("nobody listens"), "{error}");
+        assert!(error.contains("does not listen"), "{error}");
         let both = Socket::new(socket2::Domain::IPV6, Type::DGRAM, None).unwrap();
         both.set_only_v6(false).unwrap();
         let error = entry("udp", both).unwrap_err().to_string();

@@ -1,7 +1,7 @@
-//! Giving up, once everything is set up, what serving does not need: Landlock for files and new TCP
-//! connections, seccomp for system calls. Linux.
+//! The sandbox: after startup, the process gives up what serving does not need. Landlock restricts files
+//! and new TCP connections, seccomp restricts system calls. Linux.
 //!
-//! What a kernel does not have is done without, and said.
+//! Restrictions that the kernel does not support are skipped and reported.
 #![allow(unsafe_code)]
 
 mod landlock;
@@ -14,20 +14,20 @@ use std::path::{Path, PathBuf};
 
 use super::SandboxPolicy;
 
-/// What the sandbox has come to.
+/// The restrictions in force.
 #[derive(Debug)]
 pub struct Sandbox {
     policy: SandboxPolicy,
     files: io::Result<landlock::Restrictions>,
     calls: Result<usize, String>,
-    /// Keeps the kernel from forgetting the folder that a rule is about: if it made it anew later,
-    /// the rule would not be about that one.
+    /// Keeps the kernel's inode of /proc/self alive. If the kernel dropped it and created it again, the
+    /// rule about it would not apply any more.
     _proc_self: Option<File>,
 }
 
-/// Confines the calling thread, and all threads that it starts from now on, for good: of files only
-/// what is `policy` and what the system says about this process can be reached, no new TCP socket
-/// listens or connects elsewhere, and no system call is made that a server has no use for.
+/// Restricts the calling thread, and all threads that it starts later, for good. Only files of `policy`
+/// and of /proc/self can be accessed, new TCP sockets can connect only to ports of `policy`, and system
+/// calls that a server does not need are denied.
 pub fn confine(policy: SandboxPolicy) -> Sandbox {
     let proc_self = File::open("/proc/self").ok();
     let files = landlock::restrict(&policy);
@@ -36,27 +36,29 @@ pub fn confine(policy: SandboxPolicy) -> Sandbox {
 }
 
 impl Sandbox {
-    /// Whether `path` can be read if it is there and its permissions allow it.
+    /// Returns whether the sandbox allows reading `path`. Permissions are not checked, and missing paths
+    /// count as readable.
     pub fn can_read(&self, path: &Path) -> bool {
         let SandboxPolicy { readable, writable, .. } = &self.policy;
-        // A path that leads nowhere is somebody else's to complain about.
+        // Missing paths are reported where they are opened.
         path.canonicalize().is_err() || self.files.is_err() || {
             readable.iter().chain(writable).any(|folder| contains_path(folder, path))
         }
     }
 
-    /// Whether files can be made in `folder`, which must be there, if its permissions allow it.
+    /// Returns whether the sandbox allows creating files in `folder`, which must exist. Permissions are
+    /// not checked.
     pub fn can_write(&self, folder: &Path) -> bool {
         self.files.is_err() || self.policy.writable.iter().any(|known| contains_path(known, folder))
     }
 
-    /// Whether a TCP connection can be made to `port` somewhere.
+    /// Returns whether the sandbox allows TCP connections to `port`.
     pub fn can_connect(&self, port: u16) -> bool {
         let is_restricted = self.files.as_ref().is_ok_and(|restrictions| restrictions.tcp);
         !is_restricted || self.policy.ports.contains(&port)
     }
 
-    /// The folders of which everything can be read.
+    /// Returns the readable files and folders.
     pub fn folders(&self) -> &[PathBuf] {
         &self.policy.readable
     }
@@ -76,14 +78,14 @@ impl fmt::Display for Sandbox {
                 if readable.is_empty() && writable.is_empty() {
                     write!(f, "none")?;
                 }
-                list(f, "read only in ", readable.iter().map(|folder| folder.display()))?;
-                let before = if readable.is_empty() { "written in " } else { "; written in " };
+                list(f, "readable: ", readable.iter().map(|folder| folder.display()))?;
+                let before = if readable.is_empty() { "writable: " } else { "; writable: " };
                 list(f, before, writable.iter().map(|folder| folder.display()))?;
-                write!(f, "; TCP sockets: ")?;
+                write!(f, "; new TCP sockets: ")?;
                 match (restrictions.tcp, ports.is_empty()) {
-                    (true, true) => write!(f, "no new ones")?,
-                    (true, false) => list(f, "new ones to port ", ports.iter())?,
-                    (false, _) => write!(f, "the kernel cannot restrict them")?,
+                    (true, true) => write!(f, "none")?,
+                    (true, false) => list(f, "only to port ", ports.iter())?,
+                    (false, _) => write!(f, "not restricted (needs Linux 6.7)")?,
                 }
             }
             Err(error) => write!(f, "files: not restricted ({})", landlock::reason(error))?,
@@ -116,7 +118,7 @@ mod tests {
     use std::process::Command;
     use std::{fs, thread};
 
-    /// Runs `test` in a thread of its own, since there is no way back.
+    /// Runs `test` in its own thread, since restrictions cannot be lifted.
     fn confined<T: Send + 'static>(
         readable: Vec<PathBuf>,
         test: impl FnOnce(&Sandbox) -> T + Send + 'static,
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_cannot_be_started_but_threads_can() {
+    fn denies_programs_but_not_threads() {
         let before = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = before.local_addr().unwrap();
         confined(Vec::new(), move |sandbox| {
@@ -180,12 +182,12 @@ mod tests {
                 assert_eq!(TcpStream::connect(address).unwrap_err().kind(), PermissionDenied);
             }
         });
-        // Elsewhere nothing has changed.
+        // Other threads are not restricted.
         TcpStream::connect(address).unwrap();
     }
 
     #[test]
-    fn what_is_allowed_can_be_written_and_connected_to() {
+    fn allows_writing_and_connecting_by_policy() {
         let (open, closed) = (folder("writable"), folder("unwritable"));
         let [wanted, other] = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let [wanted_at, other_at] = [&wanted, &other].map(|one| one.local_addr().unwrap());
@@ -217,7 +219,7 @@ mod tests {
                 assert!(!sandbox.can_connect(other_at.port()));
                 assert_eq!(TcpStream::connect(other_at).unwrap_err().kind(), PermissionDenied);
                 let told =
-                    format!("written in {}; TCP sockets: new ones to port ", inside.display());
+                    format!("writable: {}; new TCP sockets: only to port ", inside.display());
                 assert!(sandbox.to_string().contains(&told), "{sandbox}");
             }
         });
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_cannot_be_made_code() {
+    fn denies_executable_memory() {
         confined(Vec::new(), |sandbox| {
             assert!(sandbox.calls.is_ok(), "{sandbox}");
             let (len, private) = (4096, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

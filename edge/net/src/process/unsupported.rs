@@ -1,4 +1,4 @@
-//! What needs Linux, on other systems: absent, and said to be.
+//! Stand-ins on other systems for what needs Linux.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use super::SandboxPolicy;
 
-/// The way to the launcher, which is not there.
+/// A handle to the launcher, which cannot exist here.
 #[derive(Debug)]
 pub struct Launcher(Infallible);
 
 impl Launcher {
-    /// Fails: it needs Linux.
+    /// Always fails, because launchers need Linux.
     pub fn spawn() -> io::Result<Self> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "needs Linux"))
     }
@@ -24,11 +24,11 @@ impl Launcher {
     }
 }
 
-/// A sandbox that holds nothing.
+/// A sandbox that restricts nothing.
 #[derive(Debug)]
 pub struct Sandbox(SandboxPolicy);
 
-/// Confines nothing.
+/// Restricts nothing.
 pub fn confine(policy: SandboxPolicy) -> Sandbox {
     Sandbox(policy)
 }
@@ -44,22 +44,22 @@ pub fn lower_priority() -> io::Result<()> {
 }
 
 impl Sandbox {
-    /// Any file can be read.
+    /// Returns true.
     pub fn can_read(&self, _: &Path) -> bool {
         true
     }
 
-    /// Files can be made anywhere.
+    /// Returns true.
     pub fn can_write(&self, _: &Path) -> bool {
         true
     }
 
-    /// Connections can be made to any port.
+    /// Returns true.
     pub fn can_connect(&self, _: u16) -> bool {
         true
     }
 
-    /// The folders that it was asked for.
+    /// Returns the readable folders of the policy.
     pub fn folders(&self) -> &[PathBuf] {
         &self.0.readable
     }
@@ -67,6 +67,6 @@ impl Sandbox {
 
 impl fmt::Display for Sandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "none: it needs Linux")
+        write!(f, "none: needs Linux")
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates from files.
+//! Certificates and keys from PEM files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,42 +14,42 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
-/// Where a certificate is.
+/// The files of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CertificateFiles {
-    /// PEM: the certificate, and those of the authorities between it and the root.
+    /// PEM: the certificate, followed by the intermediate certificates.
     pub chain: PathBuf,
     /// PEM: its private key, in PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
 }
 
-/// A certificate with its key.
+/// A certificate chain with its private key.
 #[derive(Clone)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
-    /// In lower case; a leading `*` stands for one label.
+    /// Host names in lower case; a leading `*` stands for one label.
     names: Vec<String>,
-    /// The first second, and the last, in which it is good.
+    /// The first and the last second of its validity.
     valid: [SystemTime; 2],
     chain: ChainStatus,
 }
 
-/// Whether clients get what they need to check a certificate.
+/// Whether a certificate's chain lets clients verify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainStatus {
-    /// As far as can be seen.
+    /// The chain is complete, as far as names tell.
     Complete,
-    /// The host's certificate stands alone, but says where to fetch that of the authority which issued
-    /// it. Few clients do.
+    /// There is only the host's certificate, and it names a URL of its issuer's certificate. Few clients
+    /// fetch that.
     MissingIntermediate,
-    /// A certificate behind another one is not of the authority that issued that.
+    /// A certificate was not issued by the one after it.
     OutOfOrder,
 }
 
-/// Why there is no certificate.
+/// The reason why a certificate cannot be loaded.
 #[derive(Debug)]
 pub struct CertificateError {
-    /// The file that is at fault.
+    /// The file with the error.
     pub path: PathBuf,
     kind: CertificateErrorKind,
 }
@@ -60,10 +60,10 @@ pub(super) enum CertificateErrorKind {
     Pem(PemError),
     NoCertificate,
     NoKey,
-    /// The other file's content.
+    /// The file has the content of the other one.
     Swapped,
     Password,
-    /// The first certificate is 1.
+    /// The number of the certificate in its file, from 1.
     X509(usize),
     Version,
     Rejected(rustls::Error),
@@ -72,7 +72,7 @@ pub(super) enum CertificateErrorKind {
 }
 
 impl Certificate {
-    /// Reads it, and sees that key and certificate belong together.
+    /// Reads a certificate and its key, and checks that they match.
     pub fn read(files: &CertificateFiles) -> Result<Self, CertificateError> {
         let error_at = |path: &Path, kind| CertificateError { path: path.to_owned(), kind };
         let read = |path: &Path| {
@@ -89,15 +89,15 @@ impl Certificate {
         })
     }
 
-    /// The same from a text that has the chain and the key, in any order. `path` is where it is kept,
-    /// for the message if something is wrong with it.
+    /// Parses a text with the chain and the key in any order, and checks that they match. `path` is
+    /// named in errors.
     pub fn from_pem(pem: &[u8], path: &Path) -> Result<Self, CertificateError> {
         let read = || Self::new(chain_of(pem)?, &key_of(pem)?);
         read().map_err(|kind| CertificateError { path: path.to_owned(), kind })
     }
 
-    /// The answer to a challenge (RFC 8737), from such a text. Its critical extension is understood by
-    /// authorities only, so that key and certificate cannot be compared.
+    /// Parses the answer to a challenge (RFC 8737) from such a text. Key and certificate are not compared,
+    /// because rustls does not know the certificate's critical extension.
     pub fn challenge_from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
         let read = || Self::unmatched(chain_of(pem)?, &key_of(pem)?);
         read().map_err(|kind| CertificateError { path: "challenge".into(), kind })
@@ -138,33 +138,33 @@ impl Certificate {
         Ok(Self { key: Arc::new(key), names, valid, chain: chain_status })
     }
 
-    /// The host names that it is for.
+    /// Returns the host names of the certificate.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// When its time begins.
+    /// Returns the start of its validity.
     pub fn begins(&self) -> SystemTime {
         self.valid[0]
     }
 
-    /// When its time is over.
+    /// Returns the end of its validity.
     pub fn expires(&self) -> SystemTime {
         self.valid[1]
     }
 
-    /// Whether its time has come and is not over.
+    /// Returns whether it is valid at this time.
     pub fn is_valid_at(&self, time: SystemTime) -> bool {
         let [from, until] = self.valid;
         (from..=until).contains(&time)
     }
 
-    /// The certificate itself, as it goes over the wire.
+    /// Returns the host's certificate in DER.
     pub fn der(&self) -> Option<&CertificateDer<'static>> {
         self.key.cert.first()
     }
 
-    /// Whether clients get what they need to check it.
+    /// Returns whether clients can verify the chain.
     pub fn chain(&self) -> ChainStatus {
         self.chain
     }
@@ -173,12 +173,12 @@ impl Certificate {
         Arc::clone(&self.key)
     }
 
-    /// Whether its key signs in one of these ways.
+    /// Returns whether its key supports one of these signature schemes.
     pub(super) fn supports_any_scheme(&self, schemes: &[SignatureScheme]) -> bool {
         self.key.key.choose_scheme(schemes).is_some()
     }
 
-    /// Whether it is for a host.
+    /// Returns whether it is valid for a host.
     pub fn covers_host(&self, host: &str) -> bool {
         let rest = host.split_once('.').map(|(_, rest)| rest);
         self.names.iter().any(|name| match name.strip_prefix("*.") {
@@ -201,7 +201,7 @@ fn chain_of(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError
 
 fn key_of(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateErrorKind> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| {
-        // PKCS#8 says it in the first line, older forms in a line that is no base64.
+        // PKCS#8 has the mark in its first line, older forms in a header line.
         let mark = b"ENCRYPTED";
         let is_locked = pem.windows(mark.len()).any(|window| window == mark);
         match error {
@@ -213,7 +213,7 @@ fn key_of(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateErrorKind> {
     })
 }
 
-/// Looks at the names only: clients do the rest, and trust nothing else.
+/// Compares only the names of issuers and subjects. Clients verify the signatures.
 fn check_chain(chain: &[X509Certificate<'_>]) -> ChainStatus {
     let is_issued = |pair: &[X509Certificate<'_>]| match pair {
         [one, next] => one.issuer() == next.subject(),
@@ -228,7 +228,8 @@ fn check_chain(chain: &[X509Certificate<'_>]) -> ChainStatus {
     }
 }
 
-/// Authorities of the web do, private ones seldom.
+/// Returns whether a certificate names a URL of its issuer's certificate. Public authorities include
+/// it, private ones rarely do.
 fn says_where_issuer_is(certificate: &X509Certificate<'_>) -> bool {
     certificate.extensions().iter().any(|extension| match extension.parsed_extension() {
         ParsedExtension::AuthorityInfoAccess(access) => {
@@ -271,25 +272,38 @@ impl fmt::Display for CertificateError {
         match &self.kind {
             CertificateErrorKind::Unreadable(error) => write!(f, "cannot be read: {error}"),
             CertificateErrorKind::Pem(PemError::MissingSectionEnd { .. }) => {
-                f.write_str("is cut short: a BEGIN has no END")
+                f.write_str("is truncated: BEGIN without END")
             }
-            CertificateErrorKind::Pem(_) => f.write_str("is no PEM: what is between BEGIN and END is no base64"),
-            CertificateErrorKind::NoCertificate => f.write_str("holds no certificate (PEM: BEGIN CERTIFICATE)"),
-            CertificateErrorKind::NoKey => {
-                f.write_str("holds no private key (PEM: BEGIN PRIVATE KEY, or RSA, or EC)")
+            CertificateErrorKind::Pem(_) => {
+                f.write_str("is not PEM: expected base64 between BEGIN and END")
             }
-            CertificateErrorKind::Swapped => f.write_str("holds what the other file should: swap chain and key"),
-            CertificateErrorKind::Password => f.write_str(
-                "has a password, which nobody could enter: openssl pkey -in OLD -out NEW removes it",
+            CertificateErrorKind::NoCertificate => {
+                f.write_str("contains no certificate: expected PEM with BEGIN CERTIFICATE")
+            }
+            CertificateErrorKind::NoKey => f.write_str(
+                "contains no private key: expected PEM with BEGIN (RSA, EC) PRIVATE KEY",
             ),
-            CertificateErrorKind::X509(number) => write!(f, "its certificate {number} cannot be understood"),
+            CertificateErrorKind::Swapped => {
+                f.write_str("contains what the other file should: swap chain and key")
+            }
+            CertificateErrorKind::Password => {
+                f.write_str("is encrypted: remove its password by `openssl pkey -in OLD -out NEW`")
+            }
+            CertificateErrorKind::X509(number) => {
+                write!(f, "certificate {number} is not a valid X.509 certificate")
+            }
             CertificateErrorKind::Version => f.write_str(
-                "its certificate is of X.509 version 1, which clients refuse: \
-                 with a subjectAltName it becomes one of version 3",
+                "the certificate has X.509 version 1, which clients reject: \
+                 issue it with a subjectAltName, which makes it version 3",
             ),
-            CertificateErrorKind::Rejected(error) => write!(f, "its certificate cannot be used: {error}"),
-            CertificateErrorKind::Key => f.write_str("its key is of a kind that cannot be used: RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519"),
-            CertificateErrorKind::Mismatch => f.write_str("is not the key of the certificate"),
+            CertificateErrorKind::Rejected(error) => {
+                write!(f, "the certificate cannot be used: {error}")
+            }
+            CertificateErrorKind::Key => f.write_str(
+                "unsupported key: expected RSA of at least 2048 bits, \
+                 ECDSA on P-256, P-384 or P-521, or Ed25519",
+            ),
+            CertificateErrorKind::Mismatch => f.write_str("does not match the certificate"),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The handshake by which an ACME authority sees that a host is ours (RFC 8737).
+//! The handshake by which an ACME authority verifies that this server controls a host (RFC 8737).
 
 use rustls::server::ClientHello;
 
-/// What such a handshake agrees on; nothing else is said over it.
+/// The protocol that such a handshake negotiates. No data follows it.
 pub(super) const PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// Whether a client asks for nothing but the proof. One that offers HTTP as well gets HTTP.
+/// Returns whether a client offers only this protocol. A client that also offers HTTP gets HTTP.
 pub(super) fn is_acme_challenge(hello: &ClientHello<'_>) -> bool {
     hello
         .alpn()
@@ -29,7 +29,7 @@ mod tests {
     use super::super::{Certificate, Certificates, TlsConfig, TlsSession};
     use super::PROTOCOL;
 
-    /// Believes whatever it is shown, as an authority does that looks at the extension.
+    /// Accepts any certificate, as an authority does, which only checks the extension.
     #[derive(Debug)]
     struct AcceptAny(WebPkiSupportedAlgorithms);
 
@@ -75,11 +75,11 @@ mod tests {
         Certificate::from_pem(text.as_bytes(), Path::new("challenge")).unwrap()
     }
 
-    /// What came of a handshake.
+    /// The result of a handshake.
     struct HandshakeResult {
         shown: CertificateDer<'static>,
         protocol: Option<Vec<u8>>,
-        /// What the server made of a request behind the handshake: bytes, and whether it is the end.
+        /// The bytes of a request that the server read after the handshake, and whether the session ended.
         heard: (usize, bool),
     }
 
@@ -101,7 +101,7 @@ mod tests {
         let mut server = TlsSession::new(&TlsConfig::new(certificates)).unwrap();
         let mut plain = vec![0; 64 * 1024];
         let mut heard = (0, false);
-        // A few flights each way, and a request as soon as it may be sent.
+        // A few flights in each direction, and a request as soon as possible.
         for _ in 0..4 {
             if !client.is_handshaking() {
                 client.writer().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -126,12 +126,12 @@ mod tests {
     //= rfc8737#no-data
     //= type=test
     #[test]
-    fn the_proof_is_shown_to_who_asks_for_it_alone() {
+    fn challenge_certificate_is_for_challenges_only() {
         for version in [&version::TLS12, &version::TLS13] {
             let certificates = Arc::new(Certificates::default());
             let [usual, proof] = ["t.example"; 2].map(certificate);
             certificates.replace_obtained(vec![usual.clone()]);
-            // Nothing is to be proven.
+            // There is no challenge.
             let refused = |host| handshake(&certificates, host, &[PROTOCOL], version).is_err();
             assert!(refused("t.example"));
             certificates.set_challenge(Some(proof.clone()));
@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(result.protocol.as_deref(), Some(PROTOCOL));
             assert_eq!(result.heard, (0, true), "no request is taken over it");
             assert!(refused("other.example"));
-            // Clients that do not ask do not see it.
+            // Other clients do not see it.
             let http: &[u8] = b"http/1.1";
             for protocols in [&[][..], &[http], &[http, PROTOCOL], &[PROTOCOL, http]] {
                 let result = handshake(&certificates, "t.example", protocols, version).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn files_go_before_what_was_obtained() {
+    fn certificates_from_files_take_precedence() {
         let certificates = Arc::new(Certificates::default());
         assert!(
             handshake(&certificates, "a.example", &[], &version::TLS13).is_err(),

@@ -1,50 +1,54 @@
-//! What two clients do at one address of a tracker, and what is to be seen of it.
+//! The steps that two clients take at one address of a tracker.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use types::{Announce, Event, InfoHash, NumWant};
 
-use super::{Findings, Options, Verdict, certificate, told, web};
+use super::{CheckOptions, Findings, Verdict, certificate, describe, webtorrent};
 use crate::session::Protocol;
 use crate::udp::Udp;
-use crate::{Announced, Fault, Figures, Kind, Manner, Session, Url, peer_id, random};
+use crate::{
+    AnnounceResponse, FailureKind, ScrapeStats, Session, SessionConfig, TrackerError, Url, peer_id,
+    random,
+};
 
-/// What a connect request has in place of a connection id.
-const MAGIC: u64 = 0x417_2710_1980;
-/// How long a wrong connection id is given to be answered.
-const PROBE: Duration = Duration::from_secs(1);
-/// Seconds between announces: below, a tracker makes load for itself; above, swarms are stale.
-const INTERVALS_S: std::ops::RangeInclusive<u64> = 60..=7200;
-/// What there is to see when a tracker can be announced to.
-const REST: &[&str] =
+/// The protocol id that a connect request carries in place of a connection id.
+const PROTOCOL_ID: u64 = 0x417_2710_1980;
+/// Timeout of a request with a wrong connection id.
+const BAD_ID_TIMEOUT: Duration = Duration::from_secs(1);
+/// Sane announce intervals in seconds. Shorter ones overload the tracker, longer ones make swarms
+/// stale.
+const SANE_INTERVALS_S: std::ops::RangeInclusive<u64> = 60..=7200;
+/// The items that require a successful announce.
+const AFTER_ANNOUNCE: &[&str] =
     &["interval", "own-address", "re-announce", "introduction", "scrape", "stopped"];
 
-/// One address.
-pub(super) struct Visit<'a> {
+/// The check of one address.
+pub(super) struct AddressCheck<'a> {
     pub(super) url: &'a Url,
     pub(super) address: SocketAddr,
-    pub(super) options: &'a Options,
-    pub(super) manner: Manner,
-    pub(super) found: &'a mut Findings,
-    /// Whether nobody else has the torrent.
-    pub(super) is_alone: bool,
-    /// The first client.
+    pub(super) options: &'a CheckOptions,
+    pub(super) config: SessionConfig,
+    pub(super) findings: &'a mut Findings,
+    /// Whether the torrent was made up, so that no other peer has it.
+    pub(super) own_torrent: bool,
+    /// The first client's announce.
     pub(super) first: Announce,
-    /// The second.
+    /// The second client's announce.
     pub(super) second: Announce,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> AddressCheck<'a> {
     pub(super) fn new(
         url: &'a Url,
         address: SocketAddr,
-        options: &'a Options,
-        found: &'a mut Findings,
+        options: &'a CheckOptions,
+        findings: &'a mut Findings,
     ) -> Self {
         let info_hash = options.torrent.unwrap_or_else(|| InfoHash(random()));
         let [high, low] = random();
-        // Outside of what systems give to clients, so that it is nobody's by chance.
+        // Below the ephemeral port ranges, so that no other client has it by chance.
         let port = 10_000 + u16::from_be_bytes([high, low]) % 20_000;
         let peer = |port| Announce {
             info_hash,
@@ -60,109 +64,111 @@ impl<'a> Visit<'a> {
             url,
             address,
             options,
-            manner: Manner::new(options.timeout, options.tls.clone()),
-            found,
-            is_alone: options.torrent.is_none(),
+            config: SessionConfig::new(options.timeout, options.tls.clone()),
+            findings,
+            own_torrent: options.torrent.is_none(),
             first: peer(port),
             second: peer(port + 1),
         }
     }
 
-    /// Looks at everything.
+    /// Runs all steps.
     pub(super) fn run(mut self) {
         let Some(mut session) = self.connect() else { return };
         let Some(announced) = self.announce(&mut session) else { return };
         self.interval(&announced);
         let again = self.announce_again(&mut session, &announced);
-        self.own_address(&session, &announced, again.as_ref());
-        if let Protocol::Web(_) = session.0 {
-            return web::run(&mut self, session);
+        self.check_own_address(&session, &announced, again.as_ref());
+        if let Protocol::WebTorrent(_) = session.0 {
+            return webtorrent::run(&mut self, session);
         }
-        let peers = self.introduce(&mut session);
+        let peers = self.check_introduction(&mut session);
         let scraped = self.scrape(&mut session, peers);
         self.stop(&mut session, scraped.is_some());
-        self.keeping(&session);
+        self.keep_alive(&session);
     }
 
     fn connect(&mut self) -> Option<Session> {
         let start = Instant::now();
-        let mut session = match Session::dial(self.url, self.address, &self.manner) {
+        let mut session = match Session::connect_transport(self.url, self.address, &self.config) {
             Ok(session) => session,
-            Err(fault) => {
-                self.found.fault("connect", &fault);
+            Err(error) => {
+                self.findings.fail("connect", &error);
                 return None;
             }
         };
-        let greeted = session.greet();
+        let ready = session.handshake();
         let took = milliseconds(start.elapsed());
         let sent = if let Protocol::Udp(udp) = &session.0 { udp.sent } else { 1 };
-        match (&greeted, sent) {
-            (Err(fault), _) => self.found.fault("connect", fault),
-            (Ok(()), 1) => self.found.say("connect", Verdict::Ok, format!("in {took}")),
+        match (&ready, sent) {
+            (Err(error), _) => self.findings.fail("connect", error),
+            (Ok(()), 1) => self.findings.add("connect", Verdict::Ok, format!("in {took}")),
             (Ok(()), sent) => {
-                let text = format!("in {took}, after {sent} datagrams: some were lost");
-                self.found.say("connect", Verdict::Warning, text);
+                let text = format!("in {took}, after {sent} datagrams: packets are being lost");
+                self.findings.add("connect", Verdict::Warning, text);
             }
         }
-        // The certificate is worth a look whatever comes behind it.
+        // Check the certificate even if the handshake of the protocol above failed.
         let tls = match &session.0 {
             Protocol::Udp(_) => None,
             Protocol::Http(http) => http.tls(),
-            Protocol::Web(web) => web.tls(),
+            Protocol::WebTorrent(web) => web.tls(),
         };
         if let Some(tls) = tls {
-            certificate::judge(self.url, tls, self.options, self.found);
+            certificate::check_tls(self.url, tls, self.options, self.findings);
         }
-        greeted.ok()?;
+        ready.ok()?;
         if let Protocol::Udp(udp) = &mut session.0 {
-            // It has one, so that nothing is asked again.
+            // The handshake got one, so this sends nothing.
             let id = udp.connect().ok()?;
             self.connection_id(id);
         }
         Some(session)
     }
 
-    /// An id that anybody could guess lets anybody announce for others, or have answers sent to them.
+    /// Checks the connection id. A guessable one lets attackers announce with forged source
+    /// addresses, or
+    /// direct responses at victims.
     fn connection_id(&mut self, id: u64) {
         let name = "connection-id";
-        if id == MAGIC {
-            let text = "it is the protocol's magic number: whoever forges an address is served";
-            return self.found.say(name, Verdict::Failed, text);
+        if id == PROTOCOL_ID {
+            let text = "it is the protocol's constant, so requests with forged source addresses are served";
+            return self.findings.add(name, Verdict::Failed, text);
         }
         if !self.options.thorough {
-            return self.found.say(name, Verdict::Ok, "given");
+            return self.findings.add(name, Verdict::Ok, "received");
         }
-        let probe = Udp::open(self.url, self.address, &self.manner).and_then(|mut udp| {
-            udp.wait(PROBE.min(self.options.timeout));
-            udp.pretend(u64::from_ne_bytes(random()));
+        let probe = Udp::open(self.url, self.address, &self.config).and_then(|mut udp| {
+            udp.set_timeout(BAD_ID_TIMEOUT.min(self.options.timeout));
+            udp.set_connection_id(u64::from_ne_bytes(random()));
             udp.scrape(&[self.first.info_hash])
         });
         let (verdict, text) = match probe {
             Ok(_) => (
                 Verdict::Failed,
-                "a wrong one serves as well: whoever forges an address is served".into(),
+                "wrong ids are accepted, so requests with forged source addresses are served"
+                    .into(),
             ),
-            Err(Fault { kind: Kind::Silent, .. }) => {
-                (Verdict::Ok, "given; a wrong one is met with silence".into())
+            Err(TrackerError { kind: FailureKind::Timeout, .. }) => {
+                (Verdict::Ok, "received; wrong ids are ignored".into())
             }
-            Err(Fault { kind: Kind::Refused, text }) => {
-                (Verdict::Ok, format!("given; a wrong one is refused: {text}"))
+            Err(TrackerError { kind: FailureKind::Refused, text }) => {
+                (Verdict::Ok, format!("received; wrong ids are refused: {text}"))
             }
-            Err(fault) => (Verdict::Warning, format!("given; of a wrong one: {fault}")),
+            Err(error) => (Verdict::Warning, format!("received; with a wrong one: {error}")),
         };
-        self.found.say(name, verdict, text);
+        self.findings.add(name, verdict, text);
     }
 
-    fn announce(&mut self, session: &mut Session) -> Option<Announced> {
+    fn announce(&mut self, session: &mut Session) -> Option<AnnounceResponse> {
         let start = Instant::now();
         match session.announce(&self.first) {
             Ok(announced) => {
                 let took = milliseconds(start.elapsed());
-                let (verdict, text) = match (&announced.departure, announced.leechers) {
-                    (Some(departure), _) => (Verdict::Warning, format!("{departure}; in {took}")),
+                let (verdict, text) = match (&announced.violation, announced.leechers) {
+                    (Some(violation), _) => (Verdict::Warning, format!("{violation}; in {took}")),
                     (None, None) => {
-                        let text =
-                            format!("it does not say how many leechers there are; in {took}");
+                        let text = format!("no leecher count; in {took}");
                         (Verdict::Warning, text)
                     }
                     (None, Some(leechers)) => {
@@ -170,84 +176,97 @@ impl<'a> Visit<'a> {
                         (Verdict::Ok, format!("in {took}: {seeders} seeders, {leechers} leechers"))
                     }
                 };
-                self.found.say("announce", verdict, text);
+                self.findings.add("announce", verdict, text);
                 Some(announced)
             }
-            Err(fault) if fault.kind == Kind::Refused && self.is_alone => {
-                // It lives, and may well serve its own torrents only.
-                let text = format!("{}; --torrent names one that it serves", told(&fault));
-                self.found.say("announce", Verdict::Warning, text);
-                self.found.skip(REST, "announces are refused");
+            Err(error) if error.kind == FailureKind::Refused && self.own_torrent => {
+                // The tracker works; it may serve only registered torrents.
+                let text =
+                    format!("{}; use --torrent to name one that it serves", describe(&error));
+                self.findings.add("announce", Verdict::Warning, text);
+                self.findings.skip(AFTER_ANNOUNCE, "announces are refused");
                 None
             }
-            Err(fault) => {
-                self.found.fault("announce", &fault);
-                self.found.skip(REST, "there was no answer to the announce");
+            Err(error) => {
+                self.findings.fail("announce", &error);
+                self.findings.skip(AFTER_ANNOUNCE, "the announce failed");
                 None
             }
         }
     }
 
-    fn interval(&mut self, announced: &Announced) {
+    fn interval(&mut self, announced: &AnnounceResponse) {
         let (verdict, text) = interval(announced);
-        self.found.say("interval", verdict, text);
+        self.findings.add("interval", verdict, text);
     }
 
-    fn announce_again(&mut self, session: &mut Session, before: &Announced) -> Option<Announced> {
+    fn announce_again(
+        &mut self,
+        session: &mut Session,
+        before: &AnnounceResponse,
+    ) -> Option<AnnounceResponse> {
         let start = Instant::now();
         match session.announce(&Announce { event: Event::None, ..self.first }) {
             Ok(announced) => {
                 let took = milliseconds(start.elapsed());
                 let (verdict, text) = match (before.leechers, announced.leechers) {
-                    (Some(had), Some(has)) if has > had && self.is_alone => (
+                    (Some(had), Some(has)) if has > had && self.own_torrent => (
                         Verdict::Failed,
-                        format!("it counts as another peer: {has} leechers, not {had}"),
+                        format!(
+                            "the re-announce counts as another peer: {has} leechers instead of {had}"
+                        ),
                     ),
                     _ => (Verdict::Ok, format!("in {took}")),
                 };
-                self.found.say("re-announce", verdict, text);
+                self.findings.add("re-announce", verdict, text);
                 Some(announced)
             }
-            // It comes sooner than the tracker has asked for.
-            Err(fault) if fault.kind == Kind::Refused => {
-                self.found.say("re-announce", Verdict::Warning, told(&fault));
+            // This announce comes before the interval has passed, so refusing it is legitimate.
+            Err(error) if error.kind == FailureKind::Refused => {
+                self.findings.add("re-announce", Verdict::Warning, describe(&error));
                 None
             }
-            Err(fault) => {
-                self.found.fault("re-announce", &fault);
+            Err(error) => {
+                self.findings.fail("re-announce", &error);
                 None
             }
         }
     }
 
-    /// Nobody connects to themselves.
-    fn own_address(&mut self, session: &Session, first: &Announced, again: Option<&Announced>) {
+    /// Checks whether a client receives its own address, to which it cannot usefully connect.
+    fn check_own_address(
+        &mut self,
+        session: &Session,
+        first: &AnnounceResponse,
+        again: Option<&AnnounceResponse>,
+    ) {
         let name = "own-address";
-        if let Protocol::Web(_) = session.0 {
-            let text = "WebTorrent's answers have no addresses";
-            return self.found.say(name, Verdict::NotApplicable, text);
+        if let Protocol::WebTorrent(_) = session.0 {
+            let text = "WebTorrent responses contain no addresses";
+            return self.findings.add(name, Verdict::NotApplicable, text);
         }
-        let known = [session.local().map(|it| it.ip()), first.external_ip];
-        // Of a torrent that nobody else has, whatever has our port is us, be it behind a NAT.
+        let known = [session.local_addr().map(|it| it.ip()), first.external_ip];
+        // In a made-up torrent every peer with this port is this client, even behind a NAT.
         let is_own = |peer: &&SocketAddr| {
-            peer.port() == self.first.port && (self.is_alone || known.contains(&Some(peer.ip())))
+            peer.port() == self.first.port && (self.own_torrent || known.contains(&Some(peer.ip())))
         };
         let all = [Some(first), again].into_iter().flatten();
         match all.flat_map(|it| &it.peers).find(is_own) {
             Some(own) => {
-                let text = format!("we are told of ourselves: {own}");
-                self.found.say(name, Verdict::Warning, text);
+                let text = format!("the response contains the client's own address, {own}");
+                self.findings.add(name, Verdict::Warning, text);
             }
-            None => self.found.say(name, Verdict::Ok, "we are not told of ourselves"),
+            None => self.findings.add(name, Verdict::Ok, "the client's own address is left out"),
         }
     }
 
-    /// What a tracker is for: whether the second client is told of the first one. Gives how many
-    /// clients have announced.
-    fn introduce(&mut self, session: &mut Session) -> u64 {
+    /// Checks whether the second client receives the first one's address, which is the tracker's
+    /// purpose.
+    /// Returns how many clients have announced.
+    fn check_introduction(&mut self, session: &mut Session) -> u64 {
         let name = "introduction";
-        if !self.is_alone {
-            self.found.skip(&[name], "others have this torrent, too");
+        if !self.own_torrent {
+            self.findings.skip(&[name], "other clients share this torrent");
             return 1;
         }
         match session.announce(&self.second) {
@@ -255,63 +274,69 @@ impl<'a> Visit<'a> {
                 let first = announced.peers.iter().find(|it| it.port() == self.first.port);
                 match first {
                     Some(first) => {
-                        let text = format!("a second client is told of the first: {first}");
-                        self.found.say(name, Verdict::Ok, text);
+                        let text =
+                            format!("a second client receives the first one's address, {first}");
+                        self.findings.add(name, Verdict::Ok, text);
                     }
                     None => {
                         let peers = announced.peers.len();
-                        let text =
-                            format!("a second client is not told of the first: {peers} peers");
-                        self.found.say(name, Verdict::Failed, text);
+                        let text = format!(
+                            "a second client does not receive the first one's address, only {peers} others"
+                        );
+                        self.findings.add(name, Verdict::Failed, text);
                     }
                 }
                 2
             }
-            Err(fault) => {
-                self.found.fault(name, &fault);
+            Err(error) => {
+                self.findings.fail(name, &error);
                 1
             }
         }
     }
 
-    /// Gives the figures, if there are any.
-    pub(super) fn scrape(&mut self, session: &mut Session, peers: u64) -> Option<Figures> {
+    /// Scrapes, and checks that the counts match the `peers` that have announced.
+    pub(super) fn scrape(&mut self, session: &mut Session, peers: u64) -> Option<ScrapeStats> {
         let (name, start) = ("scrape", Instant::now());
         match session.scrape(&[self.first.info_hash]).map(|all| all.first().copied().flatten()) {
             Ok(Some(figures)) => {
-                let Figures { seeders, leechers, .. } = figures;
+                let ScrapeStats { seeders, leechers, .. } = figures;
                 let took = milliseconds(start.elapsed());
                 let text = format!("in {took}: {seeders} seeders, {leechers} leechers");
-                if self.is_alone && (seeders, leechers) != (0, peers) {
-                    let text = format!("{text}, but {peers} leechers have announced");
-                    self.found.say(name, Verdict::Warning, text);
+                if self.own_torrent && (seeders, leechers) != (0, peers) {
+                    let text = format!("{text}, expected {peers} leechers");
+                    self.findings.add(name, Verdict::Warning, text);
                 } else {
-                    self.found.say(name, Verdict::Ok, text);
+                    self.findings.add(name, Verdict::Ok, text);
                 }
                 Some(figures)
             }
             Ok(None) => {
-                self.found.say(name, Verdict::Warning, "the torrent is left out");
+                self.findings.add(
+                    name,
+                    Verdict::Warning,
+                    "the torrent is missing from the response",
+                );
                 None
             }
-            // Not all trackers scrape.
-            Err(fault) if fault.kind == Kind::Refused => {
-                self.found.say(name, Verdict::Warning, told(&fault));
+            // Not every tracker supports scrapes.
+            Err(error) if error.kind == FailureKind::Refused => {
+                self.findings.add(name, Verdict::Warning, describe(&error));
                 None
             }
-            Err(fault) => {
-                self.found.fault(name, &fault);
+            Err(error) => {
+                self.findings.fail(name, &error);
                 None
             }
         }
     }
 
-    /// Both clients leave.
+    /// Both clients announce `stopped`, the second only if it has announced.
     fn stop(&mut self, session: &mut Session, scrapes: bool) {
         let stopped =
             |peer: &Announce| Announce { event: Event::Stopped, want: NumWant::Peers(0), ..*peer };
         let mut told_of = 0;
-        let leaving: &[Announce] = if self.is_alone {
+        let leaving: &[Announce] = if self.own_torrent {
             &[stopped(&self.first), stopped(&self.second)]
         } else {
             &[stopped(&self.first)]
@@ -319,69 +344,69 @@ impl<'a> Visit<'a> {
         for leaving in leaving {
             match session.announce(leaving) {
                 Ok(announced) => told_of += announced.peers.len(),
-                Err(fault) => return self.found.fault("stopped", &fault),
+                Err(error) => return self.findings.fail("stopped", &error),
             }
         }
-        let left = if scrapes && self.is_alone {
+        let left = if scrapes && self.own_torrent {
             session.scrape(&[self.first.info_hash]).ok().and_then(|all| *all.first()?)
         } else {
             None
         };
-        self.gone(left, told_of);
+        self.check_gone(left, told_of);
     }
 
-    /// What is left of clients that have gone.
-    pub(super) fn gone(&mut self, left: Option<Figures>, told_of: usize) {
+    /// Checks that peers which have stopped are no longer counted, and that they receive no peers.
+    pub(super) fn check_gone(&mut self, left: Option<ScrapeStats>, told_of: usize) {
         let still = left.map_or(0, |it| it.leechers + it.seeders);
         let (verdict, text) = if still > 0 {
-            (Verdict::Warning, format!("{still} peers are counted that have gone"))
+            (Verdict::Warning, format!("{still} peers are still counted after they stopped"))
         } else if told_of > 0 {
-            (Verdict::Warning, format!("who leaves is told of {told_of} peers"))
+            (Verdict::Warning, format!("stopping peers still receive {told_of} peers"))
         } else if left.is_some() {
-            (Verdict::Ok, "nobody is left".into())
+            (Verdict::Ok, "the swarm is empty".into())
         } else {
-            (Verdict::Ok, "answered".into())
+            (Verdict::Ok, "accepted".into())
         };
-        self.found.say("stopped", verdict, text);
+        self.findings.add("stopped", verdict, text);
     }
 
-    /// Whether connections are kept for the next announce.
-    fn keeping(&mut self, session: &Session) {
+    /// Checks whether connections are kept for the next announce.
+    fn keep_alive(&mut self, session: &Session) {
         let name = "keep-alive";
         let Protocol::Http(http) = &session.0 else {
-            return self.found.skip(&[name], "UDP has no connections");
+            return self.findings.skip(&[name], "UDP has no connections");
         };
-        let keeping = http.keeping;
-        let (verdict, text) = if keeping.broken > 0 {
-            let text = "a connection was closed that the last answer had left open";
+        let reuse = http.reuse;
+        let (verdict, text) = if reuse.broken > 0 {
+            let text = "the tracker closed a connection without announcing it";
             (Verdict::Warning, text.into())
-        } else if keeping.reused == 0 {
-            let text = "each answer ends its connection: every announce costs another one";
+        } else if reuse.reused == 0 {
+            let text = "every response closes its connection, so each announce needs a new one";
             (Verdict::Warning, text.into())
         } else {
-            (Verdict::Ok, format!("{} answers on one connection", keeping.reused + 1))
+            (Verdict::Ok, format!("{} responses on one connection", reuse.reused + 1))
         };
-        self.found.say(name, verdict, text);
+        self.findings.add(name, verdict, text);
     }
 }
 
-/// Whether clients will come as often as they should.
-pub(super) fn interval(announced: &Announced) -> (Verdict, String) {
+/// Returns the verdict on the announce interval.
+pub(super) fn interval(announced: &AnnounceResponse) -> (Verdict, String) {
     let Some(interval) = announced.interval_s else {
-        return (Verdict::Failed, "there is none".into());
+        return (Verdict::Failed, "missing".into());
     };
     match announced.min_interval_s {
-        _ if interval == 0 => (Verdict::Failed, "0 s: clients announce without end".into()),
+        _ if interval == 0 => (Verdict::Failed, "0 s: clients announce without a pause".into()),
         Some(min) if min > interval => {
-            (Verdict::Warning, format!("{interval} s is below the min interval, {min} s"))
+            (Verdict::Warning, format!("{interval} s is less than the minimum interval, {min} s"))
         }
-        _ if interval < *INTERVALS_S.start() => {
-            (Verdict::Warning, format!("{interval} s: clients announce all the time"))
+        _ if interval < *SANE_INTERVALS_S.start() => {
+            (Verdict::Warning, format!("{interval} s: clients announce too often"))
         }
-        _ if interval > *INTERVALS_S.end() => {
-            (Verdict::Warning, format!("{interval} s: what peers are told is stale"))
+        _ if interval > *SANE_INTERVALS_S.end() => {
+            (Verdict::Warning, format!("{interval} s: peer lists become stale"))
         }
-        Some(min) => (Verdict::Ok, format!("{interval} s, {min} s at least")),
+        Some(min) => (Verdict::Ok, format!("{interval} s, minimum {min} s")),
         None => (Verdict::Ok, format!("{interval} s")),
     }
 }

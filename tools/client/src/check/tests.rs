@@ -1,14 +1,19 @@
-//! Verdicts on figures. What comes of whole visits is tested by the binary.
+//! Verdicts on numbers. The binary's tests run whole checks.
 
 use super::*;
-use crate::Announced;
+use crate::AnnounceResponse;
 
 #[test]
-fn intervals_are_sane_or_not() {
+fn judges_intervals() {
     let verdict = |interval_s, min_interval_s| {
-        steps::interval(&Announced { interval_s, min_interval_s, ..Announced::default() }).0
+        steps::interval(&AnnounceResponse {
+            interval_s,
+            min_interval_s,
+            ..AnnounceResponse::default()
+        })
+        .0
     };
-    for (interval, verdict_due) in [
+    for (interval, expected) in [
         (None, Verdict::Failed),
         (Some(0), Verdict::Failed),
         (Some(1), Verdict::Warning),
@@ -18,7 +23,7 @@ fn intervals_are_sane_or_not() {
         (Some(7201), Verdict::Warning),
         (Some(u64::MAX), Verdict::Warning),
     ] {
-        assert_eq!(verdict(interval, None), verdict_due, "{interval:?}");
+        assert_eq!(verdict(interval, None), expected, "{interval:?}");
     }
     assert_eq!(verdict(Some(120), Some(120)), Verdict::Ok);
     assert_eq!(verdict(Some(120), Some(121)), Verdict::Warning);
@@ -26,12 +31,12 @@ fn intervals_are_sane_or_not() {
 }
 
 #[test]
-fn certificates_are_good_from_their_first_second_to_their_last() {
+fn validity_includes_its_first_and_last_second() {
     const DAY: i64 = 24 * 3600;
     let said = |now: i64| certificate::expiry([10 * DAY, 100 * DAY], now, 14);
     for (now, verdict, part) in [
-        (10 * DAY - 1, Verdict::Failed, "not good before 0 days from now"),
-        (7 * DAY, Verdict::Failed, "not good before 3 days from now"),
+        (10 * DAY - 1, Verdict::Failed, "not valid for another 0 days"),
+        (7 * DAY, Verdict::Failed, "not valid for another 3 days"),
         (10 * DAY, Verdict::Ok, "for 90 more days"),
         (86 * DAY, Verdict::Ok, "for 14 more days"),
         (86 * DAY + 1, Verdict::Warning, "for 13 more days"),
@@ -46,16 +51,16 @@ fn certificates_are_good_from_their_first_second_to_their_last() {
 }
 
 #[test]
-fn the_worst_verdict_counts() {
+fn report_has_its_worst_verdict() {
     let report = |verdicts: &[Verdict]| {
-        let item = |verdict: &Verdict| Item {
+        let item = |verdict: &Verdict| CheckItem {
             name: "x",
             address: None,
             verdict: *verdict,
             text: String::new(),
         };
         let items = verdicts.iter().map(item).collect();
-        Report { url: String::new(), items, took: Duration::ZERO }.verdict()
+        CheckReport { url: String::new(), items, took: Duration::ZERO }.verdict()
     };
     use Verdict::{Failed, NotApplicable, Ok, Warning};
     assert_eq!(report(&[]), NotApplicable);

@@ -1,4 +1,4 @@
-//! One connection, and the answers on it.
+//! One connection and the responses on it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,31 +8,31 @@ use types::limits;
 use wire::http::client::{Chunk, Length, ParsedResponse, read_chunk, read_head};
 
 use crate::stream::{Deadline, Stream};
-use crate::{Fault, Kind, Url};
+use crate::{FailureKind, TrackerError, Url};
 
 pub(super) struct Connection {
     stream: Stream,
     address: SocketAddr,
-    /// What has come and is not done with.
+    /// Received bytes that are not yet processed.
     input: Vec<u8>,
-    /// Answers that have come on it.
+    /// Responses received on this connection.
     pub(super) answers: u32,
 }
 
-/// An answer, whole.
+/// A complete response.
 pub(super) struct Response {
     pub(super) status: u16,
-    /// Where it is to be asked instead.
+    /// The `Location` header.
     pub(super) location: Option<String>,
     pub(super) body: Vec<u8>,
-    /// Whether another request may follow.
+    /// Whether the connection can carry another request.
     pub(super) keep_alive: bool,
 }
 
-/// Bytes of an answer's body. A thousand peers of the dictionary model take some 80 KB.
+/// Limit of a body in bytes. A thousand peers in the dictionary model take about 80 KB.
 const BODY_MAX: usize = 1 << 20;
-/// Bytes that are read at once.
-const READ: usize = 16 * 1024;
+/// Bytes per read.
+const READ_LEN: usize = 16 * 1024;
 
 impl Connection {
     pub(super) fn open(
@@ -40,26 +40,31 @@ impl Connection {
         address: SocketAddr,
         tls: &Arc<ClientConfig>,
         deadline: Deadline,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, TrackerError> {
         let stream = Stream::open(url, address, tls, deadline)?;
         Ok(Self { stream, address, input: Vec::new(), answers: 0 })
     }
 
-    pub(super) fn local(&self) -> Option<SocketAddr> {
-        self.stream.local()
+    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+        self.stream.local_addr()
     }
 
     pub(super) fn tls(&self) -> Option<&ClientConnection> {
         self.stream.tls()
     }
 
-    /// Whether it has been kept, and nothing of another answer has come.
+    /// Whether the connection was kept from an earlier request and nothing of a new response has
+    /// arrived.
     pub(super) fn is_stale(&self) -> bool {
         self.answers > 0 && self.input.is_empty()
     }
 
-    /// Sends a request, and reads the answer to it.
-    pub(super) fn ask(&mut self, request: &[u8], deadline: Deadline) -> Result<Response, Fault> {
+    /// Sends a request and reads the response.
+    pub(super) fn request(
+        &mut self,
+        request: &[u8],
+        deadline: Deadline,
+    ) -> Result<Response, TrackerError> {
         self.stream.write(request, deadline)?;
         let (mut response, length) = self.head(deadline)?;
         match length {
@@ -68,19 +73,21 @@ impl Connection {
             Length::Connection => self.all(&mut response.body, deadline)?,
         }
         self.answers += 1;
-        // What comes unasked can only be taken for an answer to something else.
+        // Unsolicited bytes would be taken for the response to the next request.
         response.keep_alive &= self.input.is_empty();
         Ok(response)
     }
 
-    fn head(&mut self, deadline: Deadline) -> Result<(Response, Length), Fault> {
+    fn head(&mut self, deadline: Deadline) -> Result<(Response, Length), TrackerError> {
         loop {
             match read_head(&self.input) {
                 ParsedResponse::Complete(head) => {
                     let encoding = head.encoding.map(|it| it.escape_ascii().to_string());
                     if let Some(encoding) = encoding {
-                        let what = format!("a body in {encoding}, which was not asked for");
-                        return Err(self.garbled(&what));
+                        let what = format!(
+                            "a body with Content-Encoding {encoding}, which was not requested"
+                        );
+                        return Err(self.invalid_response(&what));
                     }
                     let response = Response {
                         status: head.status,
@@ -90,31 +97,36 @@ impl Connection {
                     };
                     let (length, is_interim) = (head.length, (100..200).contains(&head.status));
                     self.input.drain(..head.consumed);
-                    // Interim answers say nothing to us; those that never end meet the deadline.
+                    // Ignore interim responses. An endless series of them runs into the deadline.
                     if !is_interim {
                         return Ok((response, length));
                     }
                 }
                 ParsedResponse::Invalid => {
                     let begin = self.input.get(..40).unwrap_or(&self.input).escape_ascii();
-                    let what = format!("\"{begin}\", which is no HTTP answer");
-                    return Err(self.garbled(&what));
+                    let what = format!("\"{begin}\", which is not an HTTP response");
+                    return Err(self.invalid_response(&what));
                 }
                 ParsedResponse::Partial if self.input.len() >= limits::HTTP_HEAD_MAX => {
                     let what = format!("headers of more than {} bytes", limits::HTTP_HEAD_MAX);
-                    return Err(self.garbled(&what));
+                    return Err(self.invalid_response(&what));
                 }
                 ParsedResponse::Partial => self.must_fill(deadline)?,
             }
         }
     }
 
-    /// A body of so many bytes.
-    fn exactly(&mut self, len: u64, body: &mut Vec<u8>, deadline: Deadline) -> Result<(), Fault> {
+    /// Reads a body of `len` bytes.
+    fn exactly(
+        &mut self,
+        len: u64,
+        body: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), TrackerError> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         if len > BODY_MAX {
             return Err(
-                self.garbled(&format!("a body of {len} bytes, of which {BODY_MAX} are read"))
+                self.invalid_response(&format!("a body of {len} bytes; the limit is {BODY_MAX}"))
             );
         }
         while self.input.len() < len {
@@ -124,7 +136,7 @@ impl Connection {
         Ok(())
     }
 
-    fn chunks(&mut self, body: &mut Vec<u8>, deadline: Deadline) -> Result<(), Fault> {
+    fn chunks(&mut self, body: &mut Vec<u8>, deadline: Deadline) -> Result<(), TrackerError> {
         loop {
             let consumed = match read_chunk(&self.input) {
                 Chunk::Data { bytes, consumed } => {
@@ -135,7 +147,7 @@ impl Connection {
                     self.input.drain(..consumed);
                     return Ok(());
                 }
-                Chunk::Invalid => return Err(self.garbled("a body in broken chunks")),
+                Chunk::Invalid => return Err(self.invalid_response("a body with malformed chunks")),
                 Chunk::Partial => 0,
             };
             self.input.drain(..consumed);
@@ -146,8 +158,8 @@ impl Connection {
         }
     }
 
-    /// A body that ends with its connection.
-    fn all(&mut self, body: &mut Vec<u8>, deadline: Deadline) -> Result<(), Fault> {
+    /// Reads a body that ends with its connection.
+    fn all(&mut self, body: &mut Vec<u8>, deadline: Deadline) -> Result<(), TrackerError> {
         while self.fill(deadline)? > 0 {
             self.limit(self.input.len())?;
         }
@@ -155,36 +167,36 @@ impl Connection {
         Ok(())
     }
 
-    fn limit(&self, bytes: usize) -> Result<(), Fault> {
-        if bytes > BODY_MAX + READ {
-            return Err(self.garbled(&format!("a body of more than {BODY_MAX} bytes")));
+    fn limit(&self, bytes: usize) -> Result<(), TrackerError> {
+        if bytes > BODY_MAX + READ_LEN {
+            return Err(self.invalid_response(&format!("a body of more than {BODY_MAX} bytes")));
         }
         Ok(())
     }
 
-    /// Reads more, which there must be.
-    fn must_fill(&mut self, deadline: Deadline) -> Result<(), Fault> {
+    /// Reads more input. Fails at the end of the stream.
+    fn must_fill(&mut self, deadline: Deadline) -> Result<(), TrackerError> {
         if self.fill(deadline)? > 0 {
             return Ok(());
         }
         let address = self.address;
         let text = match self.input.len() {
-            0 => format!("{address} has closed the connection without an answer"),
-            had => format!("{address} has closed the connection within its answer, {had} bytes in"),
+            0 => format!("{address} closed the connection without a response"),
+            had => format!("{address} closed the connection after {had} bytes of its response"),
         };
-        Err(Fault::new(Kind::Lost, text))
+        Err(TrackerError::new(FailureKind::ConnectionLost, text))
     }
 
-    /// Reads more: how much, 0 at the end.
-    fn fill(&mut self, deadline: Deadline) -> Result<usize, Fault> {
+    /// Reads more input. Returns the number of bytes, 0 at the end of the stream.
+    fn fill(&mut self, deadline: Deadline) -> Result<usize, TrackerError> {
         let had = self.input.len();
-        self.input.resize(had + READ, 0);
+        self.input.resize(had + READ_LEN, 0);
         let read = self.stream.read(self.input.get_mut(had..).unwrap_or_default(), deadline);
         self.input.truncate(had + read.as_ref().map_or(0, |read| *read));
         read
     }
 
-    fn garbled(&self, what: &str) -> Fault {
-        Fault::new(Kind::Garbled, format!("{} has sent {what}", self.address))
+    fn invalid_response(&self, what: &str) -> TrackerError {
+        TrackerError::new(FailureKind::InvalidResponse, format!("{} has sent {what}", self.address))
     }
 }

@@ -1,4 +1,4 @@
-//! Hashes that hashlib has made, files and links that are none.
+//! Hashes computed with Python's hashlib, and invalid files and links.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn hashes(torrent: &Torrent) -> Vec<String> {
 }
 
 #[test]
-fn a_v1_torrent_has_the_hash_of_its_info() {
+fn v1_torrent_has_the_sha1_of_its_info() {
     let torrent = file(V1, "8:announce9:udp://t:1").unwrap();
     assert_eq!(hashes(&torrent), [V1_HASH]);
     assert_eq!((torrent.name.as_deref(), torrent.length), (Some("a"), Some(7)));
@@ -31,7 +31,7 @@ fn a_v1_torrent_has_the_hash_of_its_info() {
 }
 
 #[test]
-fn a_v2_torrent_has_another_and_a_hybrid_both() {
+fn v2_torrent_has_a_sha256_and_a_hybrid_both() {
     let info = format!("d{TREE}12:meta versioni2e4:name1:d12:piece lengthi16384ee");
     let torrent = file(info.as_bytes(), "").unwrap();
     assert_eq!((hashes(&torrent), torrent.length), (vec![V2_HASH.into()], Some(7)));
@@ -46,43 +46,43 @@ fn a_v2_torrent_has_another_and_a_hybrid_both() {
 }
 
 #[test]
-fn trackers_of_all_tiers_are_named_once() {
+fn lists_trackers_of_all_tiers_once() {
     let lists = "8:announce6:ws://a13:announce-listll6:ws://b6:ws://ael7:ws://c e0:i1ee";
     assert_eq!(file(V1, lists).unwrap().trackers, ["ws://a", "ws://b", "ws://c"]);
     assert_eq!(file(V1, "13:announce-list3:abc").unwrap().trackers, [""; 0]);
 }
 
 #[test]
-fn a_file_need_not_be_strict() {
+fn accepts_bencoding_that_is_not_strict() {
     let info = b"d4:name1:a6:lengthi7e12:piece lengthi16384e6:pieces20:xxxxxxxxxxxxxxxxxxxxe";
     let bytes = [b"d4:info", info.as_slice(), b"8:announce6:ws://ae\n"].concat();
     let torrent = Torrent::from_bytes(&bytes).unwrap();
-    let expected = cut(digest(&SHA1_FOR_LEGACY_USE_ONLY, info).as_ref());
+    let expected = truncated(digest(&SHA1_FOR_LEGACY_USE_ONLY, info).as_ref());
     assert_eq!(Some(torrent.hashes[0]), expected);
     assert_ne!(hashes(&torrent), [V1_HASH]);
 }
 
 #[test]
-fn what_is_no_torrent_file_is_told() {
+fn names_what_is_wrong_with_a_file() {
     for (bytes, why) in [
         (b"".as_slice(), "byte 0: unexpected end of data"),
         (b"<html>", "byte 0: no value starts with this byte"),
         (b"le", "no value starts with this byte"),
-        (b"de", "it has no info"),
-        (b"d4:info0:e", "its info has neither pieces"),
-        (b"d4:infod9:file treedeee", "its info has neither pieces"),
-        (b"d4:infod9:file treede12:meta versioni3eee", "its info has neither pieces"),
+        (b"de", "missing `info`"),
+        (b"d4:info0:e", "`info` has neither `pieces`"),
+        (b"d4:infod9:file treedeee", "`info` has neither `pieces`"),
+        (b"d4:infod9:file treede12:meta versioni3eee", "`info` has neither `pieces`"),
     ] {
         let error = Torrent::from_bytes(bytes).unwrap_err();
-        assert!(error.starts_with("no torrent: ") && error.contains(why), "{error}");
+        assert!(error.starts_with("not a torrent: ") && error.contains(why), "{error}");
     }
-    // However deep a tree is.
+    // A deep tree is an error, not a stack overflow.
     let deep = [b"d4:info".as_slice(), &b"d1:a".repeat(10_000)].concat();
     assert!(Torrent::from_bytes(&deep).unwrap_err().contains("nested too deep"));
 }
 
 #[test]
-fn lengths_that_cannot_be_are_unknown() {
+fn impossible_lengths_are_unknown() {
     let info = |length: &str| format!("d6:length{length}6:pieces0:e");
     let length = |text: &str| file(info(text).as_bytes(), "").unwrap().length;
     assert_eq!((length("i5e"), length("i-5e"), length("1:5")), (Some(5), None, None));
@@ -93,7 +93,7 @@ fn lengths_that_cannot_be_are_unknown() {
 }
 
 #[test]
-fn magnet_links_are_read() {
+fn reads_magnet_links() {
     let base32 = "AERUKZ4JVPG66AJDIVTYTK6N54ASGRLH";
     let v2 = "1220".to_owned() + HASH + &"f".repeat(24);
     for topic in [
@@ -114,18 +114,21 @@ fn magnet_links_are_read() {
 }
 
 #[test]
-fn what_is_no_magnet_link_is_told() {
+fn names_what_is_wrong_with_a_magnet_link() {
     let short = &HASH[1..];
     for (link, why) in [
-        ("magnet:".to_owned(), "there is no ?"),
-        ("magnet:?dn=a".into(), "no hash in it"),
-        (format!("magnet:?xt=urn:btih:{short}"), "39 digits where 40"),
+        ("magnet:".to_owned(), "expected `?`"),
+        ("magnet:?dn=a".into(), "no info hash"),
+        (
+            format!("magnet:?xt=urn:btih:{short}"),
+            "expected 40 hex digits or 32 base32 digits, found 39",
+        ),
         (format!("magnet:?xt=urn:btih:{short}x"), "no hex digit"),
-        ("magnet:?xt=urn:btih:AERUKZ4JVPG66AJDIVTYTK6N54ASGRL1".into(), "no base32"),
+        ("magnet:?xt=urn:btih:AERUKZ4JVPG66AJDIVTYTK6N54ASGRL1".into(), "invalid base32"),
         ("magnet:?xt=urn:btmh:1114ab".into(), "begins with 1220"),
-        (format!("magnet:?xt=urn:btmh:1220{HASH}"), "40 hex digits where 64"),
-        (format!("magnet:?xt=urn:btih:{HASH}&tr=%zz"), "a percent sign"),
-        (format!("magnet:?xt=urn:btih:{HASH}&tr=%f"), "a percent sign"),
+        (format!("magnet:?xt=urn:btmh:1220{HASH}"), "expected 64 hex digits after 1220, found 40"),
+        (format!("magnet:?xt=urn:btih:{HASH}&tr=%zz"), "invalid percent-encoding"),
+        (format!("magnet:?xt=urn:btih:{HASH}&tr=%f"), "invalid percent-encoding"),
         (format!("magnet:?xt=urn:btih:{HASH}&dn=%ff"), "not UTF-8"),
     ] {
         let error = Torrent::read(&link).unwrap_err().to_string();
@@ -134,13 +137,13 @@ fn what_is_no_magnet_link_is_told() {
 }
 
 #[test]
-fn hashes_are_read_and_what_is_nothing_is_told() {
+fn reads_hashes_and_rejects_other_texts() {
     assert_eq!(hashes(&Torrent::read(HASH).unwrap()), [HASH]);
     assert_eq!(hashes(&Torrent::read(&(HASH.to_owned() + &"0".repeat(24))).unwrap()), [HASH]);
     for bad in [&HASH[1..], "", "no-such-file.torrent"] {
         let error = Torrent::read(bad).unwrap_err().to_string();
-        assert!(error.contains("neither a magnet link, nor a file that is there"), "{error}");
+        assert!(error.contains("expected a magnet link, an existing file"), "{error}");
     }
     let folder = Torrent::read(env!("CARGO_MANIFEST_DIR")).unwrap_err().to_string();
-    assert!(folder.contains("cannot be read"), "{folder}");
+    assert!(folder.contains("cannot read the file"), "{folder}");
 }

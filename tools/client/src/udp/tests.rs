@@ -1,4 +1,4 @@
-//! Against trackers that lose datagrams, and trackers that answer something else.
+//! Tests against trackers that lose datagrams or expire connection ids.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -22,8 +22,9 @@ const ANNOUNCE: Announce = Announce {
     want: NumWant::Default,
 };
 
-/// A tracker that gives the connection ids 1, 2, 3…, and does not answer the first requests of each
-/// kind; what it has heard.
+/// Starts a tracker that issues the connection ids 1, 2, 3… and ignores the first `deaf` requests
+/// of
+/// each kind. Returns a session with it, and the requests that it receives.
 fn tracker(deaf: u32) -> (Udp, Receiver<&'static str>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -31,9 +32,9 @@ fn tracker(deaf: u32) -> (Udp, Receiver<&'static str>) {
     thread::spawn(move || {
         let (mut ids, mut connects, mut announces) = (0, 0, 0);
         loop {
-            let (mut room, mut slot) = ([0; 2048], [0; 2048]);
-            let Ok((len, client)) = socket.recv_from(&mut room) else { break };
-            let (name, number, len) = match decode(&room[..len]).unwrap() {
+            let (mut buffer, mut slot) = ([0; 2048], [0; 2048]);
+            let Ok((len, client)) = socket.recv_from(&mut buffer) else { break };
+            let (name, number, len) = match decode(&buffer[..len]).unwrap() {
                 Request::Connect { transaction_id } => {
                     connects += 1;
                     ids += u64::from(connects > deaf);
@@ -57,15 +58,15 @@ fn tracker(deaf: u32) -> (Udp, Receiver<&'static str>) {
         }
     });
     let url = Url::parse(&format!("udp://{address}")).unwrap();
-    let tls = Arc::new(config(&Trust::Anybody).unwrap());
-    let manner = Manner::new(Duration::from_secs(60), tls);
-    let mut udp = Udp::open(&url, address, &manner).unwrap();
-    udp.first_wait = if deaf > 0 { Duration::from_millis(20) } else { FIRST_WAIT };
+    let tls = Arc::new(config(&Trust::NoVerification).unwrap());
+    let config = SessionConfig::new(Duration::from_secs(60), tls);
+    let mut udp = Udp::open(&url, address, &config).unwrap();
+    udp.initial_timeout = if deaf > 0 { Duration::from_millis(20) } else { INITIAL_TIMEOUT };
     (udp, heard)
 }
 
 #[test]
-fn an_id_serves_for_several_announces() {
+fn reuses_a_connection_id() {
     let (mut udp, heard) = tracker(0);
     udp.announce(&ANNOUNCE).unwrap();
     udp.announce(&ANNOUNCE).unwrap();
@@ -73,18 +74,18 @@ fn an_id_serves_for_several_announces() {
 }
 
 #[test]
-fn an_old_id_is_replaced() {
+fn replaces_an_expired_connection_id() {
     let (mut udp, heard) = tracker(0);
     udp.announce(&ANNOUNCE).unwrap();
     let connection = udp.connection.as_mut().unwrap();
-    connection.since = connection.since.checked_sub(LIFETIME).unwrap();
+    connection.since = connection.since.checked_sub(CONNECTION_ID_LIFETIME).unwrap();
     udp.announce(&ANNOUNCE).unwrap();
     let expected = ["connect", "announce", "connect", "announce"];
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn what_is_not_answered_is_sent_again() {
+fn retransmits_unanswered_requests() {
     let (mut udp, heard) = tracker(2);
     let announced = udp.announce(&ANNOUNCE).unwrap();
     assert_eq!((announced.interval_s, announced.leechers), (Some(1800), Some(1)));

@@ -6,7 +6,7 @@ use wire::http::client::{
 
 /// What has come of an answer, where it came in pieces.
 #[derive(Default)]
-pub(super) struct Response {
+pub(super) struct ResponseReader {
     bytes: Vec<u8>,
     /// Of a body in chunks.
     body: Vec<u8>,
@@ -14,7 +14,7 @@ pub(super) struct Response {
 
 /// A whole answer.
 #[derive(Debug, PartialEq)]
-pub(super) struct Whole<'a> {
+pub(super) struct CompleteResponse<'a> {
     pub(super) status: u16,
     pub(super) keep_alive: bool,
     pub(super) body: &'a [u8],
@@ -29,7 +29,7 @@ pub(super) const NO_HTTP: &str = "what came is no HTTP";
 pub(super) const TOO_LONG: &str = "an answer longer than any tracker's";
 pub(super) const TOO_MUCH: &str = "more than an answer has come";
 
-impl Response {
+impl ResponseReader {
     /// Forgets what has come.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
@@ -40,7 +40,7 @@ impl Response {
         &'a mut self,
         fresh: &'a [u8],
         is_over: bool,
-    ) -> Result<Option<Whole<'a>>, &'static str> {
+    ) -> Result<Option<CompleteResponse<'a>>, &'static str> {
         if self.bytes.is_empty() && !is_over {
             // As a rule it comes in one piece, which need not be copied.
             if let Some((head, at)) = whole(fresh, false)? {
@@ -93,14 +93,14 @@ fn body<'a>(
     input: &'a [u8],
     end: usize,
     room: &'a mut Vec<u8>,
-) -> Result<Whole<'a>, &'static str> {
+) -> Result<CompleteResponse<'a>, &'static str> {
     let Headers { status, keep_alive, length, consumed, .. } = head;
     if input.len() > end {
         return Err(TOO_MUCH);
     }
     let body = input.get(consumed..end).unwrap_or_default();
     if length != Length::Chunked {
-        return Ok(Whole { status, keep_alive, body });
+        return Ok(CompleteResponse { status, keep_alive, body });
     }
     room.clear();
     let mut at = 0;
@@ -108,7 +108,7 @@ fn body<'a>(
         room.extend_from_slice(bytes);
         at += consumed;
     }
-    Ok(Whole { status, keep_alive, body: room })
+    Ok(CompleteResponse { status, keep_alive, body: room })
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
 
     /// What is read of `text` in pieces of so many bytes.
     fn read(text: &[u8], piece: usize) -> Result<(u16, bool, Vec<u8>), &'static str> {
-        let mut response = Response::default();
+        let mut response = ResponseReader::default();
         let pieces: Vec<&[u8]> = text.chunks(piece).collect();
         for (at, fresh) in pieces.iter().enumerate() {
             if let Some(whole) = response.read(fresh, false)? {

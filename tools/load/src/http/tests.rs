@@ -23,11 +23,11 @@ struct Seen {
 }
 
 /// Answers the requests of each connection with `body`, until a request asks it to close.
-fn tracker(tls: bool, body: &'static str) -> (Url, Arc<Seen>) {
+fn tracker(tls: bool, body: &'static str) -> (TrackerUrl, Arc<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let scheme = if tls { "https" } else { "http" };
     let address = listener.local_addr().unwrap();
-    let url = Url::http(&format!("{scheme}://{address}/announce?key=1")).unwrap();
+    let url = TrackerUrl::http(&format!("{scheme}://{address}/announce?key=1")).unwrap();
     let seen = Arc::new(Seen::default());
     let (shared, config) = (Arc::clone(&seen), tls.then(server_config));
     thread::spawn(move || {
@@ -85,18 +85,18 @@ fn serve(mut stream: impl Read + Write, body: &str, seen: &Seen) {
     }
 }
 
-/// A tracker that does with each connection what `manner` does with its number.
-fn odd(manner: impl Fn(u64, TcpStream) + Send + Sync + 'static) -> Url {
+/// A tracker that does with each connection what `behavior` does with its number.
+fn tracker_that(behavior: impl Fn(u64, TcpStream) + Send + Sync + 'static) -> TrackerUrl {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let manner = Arc::new(manner);
+    let behavior = Arc::new(behavior);
     thread::spawn(move || {
         for (number, stream) in (0..).zip(listener.incoming()) {
-            let (manner, stream) = (Arc::clone(&manner), stream.unwrap());
-            thread::spawn(move || manner(number, stream));
+            let (behavior, stream) = (Arc::clone(&behavior), stream.unwrap());
+            thread::spawn(move || behavior(number, stream));
         }
     });
-    Url::http(&format!("http://{address}/announce")).unwrap()
+    TrackerUrl::http(&format!("http://{address}/announce")).unwrap()
 }
 
 /// Reads a request, whatever it says; whether there was one.
@@ -119,21 +119,21 @@ fn answer(stream: &mut TcpStream, body: &[u8]) {
 
 const NONE: &str = "d8:completei0e10:incompletei1e8:intervali9e5:peers0:e";
 
-fn options(url: Url) -> Options {
-    Options {
+fn options(url: TrackerUrl) -> HttpOptions {
+    HttpOptions {
         connections: 4,
-        plan: Plan {
+        plan: RunPlan {
             warm_up: Duration::from_millis(50),
             duration: Duration::from_millis(800),
             pid: Some(std::process::id()),
-            ..Plan::default()
+            ..RunPlan::default()
         },
         check_every: 1,
-        ..Options::of(url)
+        ..HttpOptions::of(url)
     }
 }
 
-fn load(options: &Options) -> Report {
+fn load(options: &HttpOptions) -> Report {
     run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
@@ -166,7 +166,7 @@ fn connections_are_kept() {
 fn connections_are_made_anew() {
     for (tls, resume) in [(false, false), (true, false), (true, true)] {
         let (url, seen) = tracker(tls, NONE);
-        let report = load(&Options { close: true, resume, workers: 2, ..options(url) });
+        let report = load(&HttpOptions { close: true, resume, workers: 2, ..options(url) });
         assert!(report.responses.announce > 10, "{report}");
         no_errors(&report);
         let connections = seen.connections.load(Ordering::Relaxed);
@@ -177,7 +177,7 @@ fn connections_are_made_anew() {
 
 #[test]
 fn a_connection_that_the_tracker_ends_is_made_anew() {
-    let url = odd(|_, mut stream| {
+    let url = tracker_that(|_, mut stream| {
         // It says nothing of closing after the third answer.
         for _ in 0..3 {
             if ask(&mut stream) {
@@ -194,7 +194,7 @@ fn a_connection_that_the_tracker_ends_is_made_anew() {
 #[test]
 fn an_open_loop_sends_at_its_rate() {
     let (url, _) = tracker(false, NONE);
-    let mut options = Options { rate: Some(500.0), ..options(url) };
+    let mut options = HttpOptions { rate: Some(500.0), ..options(url) };
     options.plan.duration = Duration::from_secs(2);
     let report = load(&options);
     let expected = 500.0 * report.seconds;
@@ -206,7 +206,7 @@ fn an_open_loop_sends_at_its_rate() {
 #[test]
 fn a_stall_is_felt_by_all_that_was_due_meanwhile() {
     let begun = Instant::now();
-    let url = odd(move |_, mut stream| {
+    let url = tracker_that(move |_, mut stream| {
         while ask(&mut stream) {
             let stall = Duration::from_millis(500)..Duration::from_millis(700);
             if stall.contains(&begun.elapsed()) {
@@ -215,9 +215,9 @@ fn a_stall_is_felt_by_all_that_was_due_meanwhile() {
             answer(&mut stream, NONE.as_bytes());
         }
     });
-    let mut options = Options { rate: Some(500.0), ..options(url) };
+    let mut options = HttpOptions { rate: Some(500.0), ..options(url) };
     options.plan =
-        Plan { warm_up: Duration::ZERO, duration: Duration::from_secs(1), ..options.plan };
+        RunPlan { warm_up: Duration::ZERO, duration: Duration::from_secs(1), ..options.plan };
     let report = load(&options);
     let latency = report.latency_us;
     // 100 of 500 were due in it.
@@ -231,7 +231,7 @@ fn refusals_are_counted_and_told() {
     let refused = report.responses.error;
     assert!(refused > 10 && report.responses.announce == 0);
     assert_eq!(report.errors["refused: nope"], refused, "{report}");
-    let url = odd(|_, mut stream| {
+    let url = tracker_that(|_, mut stream| {
         while ask(&mut stream) {
             let _ = stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
         }
@@ -249,7 +249,7 @@ fn wrong_answers_are_told_apart() {
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlele", "more than an answer"),
         (b"", "without an answer"),
     ] {
-        let url = odd(move |_, mut stream| {
+        let url = tracker_that(move |_, mut stream| {
             if ask(&mut stream) {
                 let _ = stream.write_all(wrong);
             }
@@ -266,8 +266,8 @@ fn wrong_answers_are_told_apart() {
 
 #[test]
 fn an_answer_that_never_comes_is_lost() {
-    let url = odd(|_, mut stream| while ask(&mut stream) {});
-    let mut options = Options { timeout: Duration::from_millis(100), ..options(url) };
+    let url = tracker_that(|_, mut stream| while ask(&mut stream) {});
+    let mut options = HttpOptions { timeout: Duration::from_millis(100), ..options(url) };
     options.plan.warm_up = Duration::ZERO;
     let report = load(&options);
     assert!(report.lost > 0 && report.responses.all() == 0, "{report}");
@@ -276,7 +276,7 @@ fn an_answer_that_never_comes_is_lost() {
 
 #[test]
 fn scrapes_go_where_bep_48_says() {
-    let url = odd(|_, mut stream| {
+    let url = tracker_that(|_, mut stream| {
         let mut input = [0; 4096];
         while let Ok(len @ 1..) = stream.read(&mut input) {
             let scrape = input.starts_with(b"GET /scrape?info_hash=");
@@ -287,18 +287,18 @@ fn scrapes_go_where_bep_48_says() {
         }
     });
     let mix = "1:1".parse().unwrap();
-    let report = load(&Options { mix, scrape_torrents: 3, ..options(url.clone()) });
+    let report = load(&HttpOptions { mix, scrape_torrents: 3, ..options(url.clone()) });
     no_errors(&report);
     assert!(report.responses.scrape > 10 && report.responses.announce > 10, "{report}");
-    let root = Url::http(&format!("http://{}/", url.address)).unwrap();
+    let root = TrackerUrl::http(&format!("http://{}/", url.address)).unwrap();
     let flag = AtomicBool::new(false);
-    let error = run(&Options { mix, ..options(root) }, &flag, &mut |_| {}).unwrap_err();
+    let error = run(&HttpOptions { mix, ..options(root) }, &flag, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("no `/announce`"), "{error}");
 }
 
 #[test]
 fn faults_in_lists_of_peers_are_counted() {
-    let url = odd(|number, mut stream| {
+    let url = tracker_that(|number, mut stream| {
         let mut random = Random::new(number);
         while ask(&mut stream) {
             let peer = [&[192, 0, 2, 1][..], &random.bytes::<2>()].concat();
@@ -316,14 +316,14 @@ fn faults_in_lists_of_peers_are_counted() {
 }
 
 #[test]
-fn pests_are_beside_the_load() {
+fn hostile_connections_run_beside_the_load() {
     for (kind, is_answered) in [
-        (Pest::Garbage, true),
-        (Pest::Slowloris, false),
-        (Pest::Half, false),
-        (Pest::Silent, false),
+        (HostileConnection::Garbage, true),
+        (HostileConnection::Slowloris, false),
+        (HostileConnection::Half, false),
+        (HostileConnection::Silent, false),
     ] {
-        let url = odd(|_, mut stream| {
+        let url = tracker_that(|_, mut stream| {
             let (mut input, mut room) = (Vec::new(), [0; 4096]);
             while let Ok(len @ 1..) = stream.read(&mut room) {
                 input.extend_from_slice(&room[..len]);
@@ -337,7 +337,7 @@ fn pests_are_beside_the_load() {
                 }
             }
         });
-        let report = load(&Options { hostile: Some((kind, 3)), ..options(url) });
+        let report = load(&HttpOptions { hostile: Some((kind, 3)), ..options(url) });
         no_errors(&report);
         let hostile = report.hostile.as_ref().unwrap();
         assert!(report.responses.announce > 10 && hostile.profile == kind.to_string());
@@ -348,7 +348,7 @@ fn pests_are_beside_the_load() {
 #[test]
 fn trackers_that_are_not_there_are_an_error() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let url = Url::http(&format!("http://{address}/announce")).unwrap();
+    let url = TrackerUrl::http(&format!("http://{address}/announce")).unwrap();
     let error = run(&options(url), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
     assert!(format!("{error:#}").contains("cannot connect to 127.0.0.1:"), "{error:#}");
 }
@@ -356,7 +356,8 @@ fn trackers_that_are_not_there_are_an_error() {
 #[test]
 fn a_tracker_that_dies_leaves_what_it_did() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = Url::http(&format!("http://{}/announce", listener.local_addr().unwrap())).unwrap();
+    let url =
+        TrackerUrl::http(&format!("http://{}/announce", listener.local_addr().unwrap())).unwrap();
     thread::spawn(move || {
         let mut streams: Vec<TcpStream> = listener.incoming().take(5).map(Result::unwrap).collect();
         drop(listener);

@@ -12,19 +12,19 @@ use memchr::memmem::Finder;
 use types::{Event, InfoHash};
 use wire::http::client;
 
-use super::connection::{Connection, Ended, Flight};
-use super::response::Whole;
-use super::{Options, PATIENCE};
-use crate::checks::{Answer, Checker, Peers};
-use crate::conduct::Worker;
-use crate::found::{Found, Kind};
-use crate::mix::Asked;
-use crate::pace::Schedule;
-use crate::pests::Pests;
-use crate::population::{Member, Population};
+use super::connection::{Connection, EndReason, PendingRequest};
+use super::response::CompleteResponse;
+use super::{HttpOptions, SILENCE_MAX};
+use crate::checks::{AnnounceAnswer, Checker, PeerList};
+use crate::connection_poller::ConnectionPoller;
+use crate::counters::{Counters, ResponseKind};
+use crate::hostile_connections::HostileConnections;
+use crate::mix::RequestKind;
+use crate::population::{Population, TorrentPeer};
 use crate::random::{Random, hash};
+use crate::runner::Worker;
+use crate::schedule::Schedule;
 use crate::stream::Dialer;
-use crate::waiter::Waiter;
 
 /// Bytes read at once. An answer has a few thousand.
 const BUFFER: usize = 64 * 1024;
@@ -32,13 +32,13 @@ const BUFFER: usize = 64 * 1024;
 const OVERDUE: Duration = Duration::from_millis(1);
 /// With so many connections in a closed loop, answers that come few at a time are let gather for a moment:
 /// the tracker has enough to do meanwhile, and each waking costs as much as a request.
-const GATHER: (usize, Duration) = (32, Duration::from_micros(50));
+const COALESCE: (usize, Duration) = (32, Duration::from_micros(50));
 /// Few are less than that part of the connections: the rest is still with the tracker.
-const FEW: usize = 2;
+const SMALL_BATCH_DIVISOR: usize = 2;
 /// How long a tracker whose machine says that nobody listens may be silent.
-const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
+const REFUSED_SILENCE_MAX: Duration = Duration::from_secs(1);
 /// How long an open loop waits at the most before it looks at hostile connections again.
-const PEST_TICK: Duration = Duration::from_millis(10);
+const HOSTILE_TICK: Duration = Duration::from_millis(10);
 
 /// See the module.
 pub(super) struct Http {
@@ -47,22 +47,22 @@ pub(super) struct Http {
     idle: VecDeque<usize>,
     /// Those that ended in trouble, to be opened again in a while.
     broken: Vec<usize>,
-    desk: Desk,
+    protocol: ProtocolState,
     dialer: Dialer,
-    waiter: Waiter,
-    pests: Option<Pests>,
+    poller: ConnectionPoller,
+    hostile: Option<HostileConnections>,
     buffer: Box<[u8]>,
     schedule: Option<Schedule>,
     start: Instant,
     timeout: Duration,
-    is_fresh: bool,
+    is_first_step: bool,
     /// Few answers came last time.
-    was_little: bool,
+    was_small_batch: bool,
 }
 
 /// Where requests are written and answers are read.
-struct Desk {
-    options: Options,
+struct ProtocolState {
+    options: HttpOptions,
     population: Population,
     random: Random,
     checker: Checker,
@@ -75,26 +75,26 @@ struct Desk {
     /// The answers' own address, where it is known.
     sources: Vec<IpAddr>,
     /// When the latest answer was read.
-    heard: Instant,
+    last_response: Instant,
     silent_since: Option<Instant>,
     is_refused: bool,
 }
 
 impl Http {
     /// Worker number `number`, whose connections are still to be opened.
-    pub(super) fn new(options: &Options, number: u32) -> Result<Self> {
+    pub(super) fn new(options: &HttpOptions, number: u32) -> Result<Self> {
         let workers = options.workers.clamp(1, options.connections.max(1));
         let count = |all: u32| all / workers + u32::from(number < all % workers);
         let connections = count(options.connections).max(1);
-        let population = Population::new(&options.habits, number, workers);
-        let seed = hash(options.habits.seed, number.into());
+        let population = Population::new(&options.workload, number, workers);
+        let seed = hash(options.workload.seed, number.into());
         let dialer = || -> Result<Dialer> {
             Ok(Dialer::new(&options.url, options.resume)?.from(&options.sources))
         };
-        let pests = match options.hostile {
-            Some((kind, pests)) => Some(Pests::new(
+        let hostile = match options.hostile {
+            Some((kind, hostile)) => Some(HostileConnections::new(
                 kind,
-                (connections as usize, count(pests) as usize),
+                (connections as usize, count(hostile) as usize),
                 dialer()?,
                 &options.url.host,
                 hash(seed, 2),
@@ -104,8 +104,8 @@ impl Http {
         let sources = sources(options)?;
         let mut request_end = Vec::new();
         client::get_end(&mut request_end, &options.url.host, options.close);
-        let desk = Desk {
-            checker: Checker::new(sources.iter().copied(), options.habits.peers.into()),
+        let protocol = ProtocolState {
+            checker: Checker::new(sources.iter().copied(), options.workload.peers.into()),
             options: options.clone(),
             share: (population.len() / connections).max(1),
             population,
@@ -114,7 +114,7 @@ impl Http {
             hashes: Vec::new(),
             request_end,
             sources,
-            heard: Instant::now(),
+            last_response: Instant::now(),
             silent_since: None,
             is_refused: false,
         };
@@ -122,87 +122,87 @@ impl Http {
             connections: (0..connections).map(|_| Connection::default()).collect(),
             idle: VecDeque::new(),
             broken: Vec::new(),
-            desk,
+            protocol,
             dialer: dialer()?,
-            waiter: Waiter::new().context("cannot wait for sockets")?,
-            pests,
+            poller: ConnectionPoller::new().context("cannot wait for sockets")?,
+            hostile,
             buffer: vec![0; BUFFER].into(),
             schedule: options.rate.map(|rate| Schedule::new(rate / f64::from(workers))),
             start: Instant::now(),
             timeout: options.timeout,
-            is_fresh: true,
-            was_little: false,
+            is_first_step: true,
+            was_small_batch: false,
         })
     }
 
     /// Begins a request on a connection, which is opened if need be.
-    fn begin(&mut self, number: usize, due: Instant, found: &mut Found) {
+    fn begin(&mut self, number: usize, due: Instant, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        self.desk.write(number, connection, due);
-        found.sent += 1;
-        found.bytes_out += connection.request.len() as u64;
+        self.protocol.write(number, connection, due);
+        counters.sent += 1;
+        counters.bytes_out += connection.request.len() as u64;
         if connection.stream.is_none() {
-            match self.dialer.dial(&self.waiter.poll, number) {
+            match self.dialer.dial(&self.poller.poll, number) {
                 Ok(stream) => connection.stream = Some(stream),
-                Err(error) => return self.end(number, format!("{error:#}"), found),
+                Err(error) => return self.end(number, format!("{error:#}"), counters),
             }
         }
         // What is not taken now leaves when the connection is ready.
-        if let Err(ended) = connection.say() {
-            self.end(number, ended, found);
+        if let Err(ended) = connection.send() {
+            self.end(number, ended, counters);
         }
     }
 
     /// Does what can be done on a connection.
-    fn go_on(&mut self, number: usize, found: &mut Found) {
+    fn advance(&mut self, number: usize, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        let had_flight = connection.flight.is_some();
+        let had_request = connection.pending.is_some();
         let mut bytes_in = 0;
-        let desk = &mut self.desk;
-        let done = connection.say().and_then(|()| {
-            connection.hear(&mut self.buffer, &mut bytes_in, |flight, whole| {
-                desk.read(number, &flight, whole, found);
+        let protocol = &mut self.protocol;
+        let done = connection.send().and_then(|()| {
+            connection.receive(&mut self.buffer, &mut bytes_in, |request, response| {
+                protocol.read(number, &request, response, counters);
             })
         });
-        found.bytes_in += bytes_in;
-        let is_answered = had_flight && connection.flight.is_none();
+        counters.bytes_in += bytes_in;
+        let is_answered = had_request && connection.pending.is_none();
         match done {
             Ok(()) if !is_answered => {}
-            Ok(()) if desk.options.close => self.end(number, Ended::new(), found),
+            Ok(()) if protocol.options.close => self.end(number, EndReason::new(), counters),
             Ok(()) => {
                 // What took the answer in takes no time worth another look at the clock.
-                let now = desk.heard;
-                self.is_free(number, now, found);
+                let now = protocol.last_response;
+                self.is_free(number, now, counters);
             }
-            Err(ended) => self.end(number, ended, found),
+            Err(ended) => self.end(number, ended, counters),
         }
     }
 
     /// A connection has ended: with trouble, or, if `why` says nothing, because it had served.
-    fn end(&mut self, number: usize, why: Ended, found: &mut Found) {
+    fn end(&mut self, number: usize, why: EndReason, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.stream = None;
         connection.response.clear();
-        let is_lost = connection.flight.take().is_some();
-        found.lost += u64::from(is_lost);
+        let is_lost = connection.pending.take().is_some();
+        counters.lost += u64::from(is_lost);
         if why.is_empty() {
-            return self.is_free(number, Instant::now(), found);
+            return self.is_free(number, Instant::now(), counters);
         }
-        self.desk.is_refused |= why.contains("refused");
-        found.fail(&why);
+        self.protocol.is_refused |= why.contains("refused");
+        counters.fail(&why);
         self.broken.push(number);
     }
 
     /// A connection can take the next request.
-    fn is_free(&mut self, number: usize, now: Instant, found: &mut Found) {
+    fn is_free(&mut self, number: usize, now: Instant, counters: &mut Counters) {
         match self.schedule {
-            None => self.begin(number, now, found),
+            None => self.begin(number, now, counters),
             Some(_) => self.idle.push_back(number),
         }
     }
 
     /// Sends what is due in an open loop.
-    fn keep_schedule(&mut self, found: &mut Found) {
+    fn send_due(&mut self, counters: &mut Counters) {
         while let Some(schedule) = &mut self.schedule {
             let now = Instant::now();
             let now_ns = now.saturating_duration_since(self.start).as_nanos() as u64;
@@ -212,8 +212,8 @@ impl Http {
             let Some(number) = self.idle.pop_front() else { return };
             let due = self.start + Duration::from_nanos(schedule.next_ns());
             schedule.advance();
-            found.overdue += u64::from(now > due + OVERDUE);
-            self.begin(number, due, found);
+            counters.overdue += u64::from(now > due + OVERDUE);
+            self.begin(number, due, counters);
         }
     }
 
@@ -223,8 +223,8 @@ impl Http {
         if let Some(schedule) = self.schedule.filter(|_| !self.idle.is_empty()) {
             wake = wake.min(self.start + Duration::from_nanos(schedule.next_ns()));
         }
-        if self.pests.is_some() {
-            wake = wake.min(Instant::now() + PEST_TICK);
+        if self.hostile.is_some() {
+            wake = wake.min(Instant::now() + HOSTILE_TICK);
         }
         wake
     }
@@ -233,8 +233,8 @@ impl Http {
 impl Worker for Http {
     fn prepare(&mut self, _: &AtomicBool) -> Result<()> {
         // Whether anybody is there at all, said at once.
-        let address = self.desk.options.url.address;
-        TcpStream::connect_timeout(&address, PATIENCE)
+        let address = self.protocol.options.url.address;
+        TcpStream::connect_timeout(&address, SILENCE_MAX)
             .with_context(|| format!("cannot connect to {address}"))?;
         Ok(())
     }
@@ -243,70 +243,70 @@ impl Worker for Http {
         self.start = at;
     }
 
-    fn turn(&mut self, until: Instant, found: &mut Found) -> Result<()> {
-        if std::mem::take(&mut self.is_fresh) {
+    fn step(&mut self, until: Instant, counters: &mut Counters) -> Result<()> {
+        if std::mem::take(&mut self.is_first_step) {
             for number in 0..self.connections.len() {
-                self.is_free(number, Instant::now(), found);
+                self.is_free(number, Instant::now(), counters);
             }
         }
-        self.keep_schedule(found);
+        self.send_due(counters);
         let (wake, before) = (self.wake(until), Instant::now());
-        if std::mem::take(&mut self.was_little) {
-            thread::sleep(GATHER.1);
+        if std::mem::take(&mut self.was_small_batch) {
+            thread::sleep(COALESCE.1);
         }
-        self.waiter.wait(wake, self.schedule.is_some()).context("cannot wait for sockets")?;
-        found.waited += before.elapsed();
-        let ready = std::mem::take(&mut self.waiter.ready);
-        self.was_little = self.schedule.is_none()
-            && self.connections.len() >= GATHER.0
-            && ready.len() < self.connections.len() / FEW;
+        self.poller.wait(wake, self.schedule.is_some()).context("cannot wait for sockets")?;
+        counters.waited += before.elapsed();
+        let ready = std::mem::take(&mut self.poller.ready);
+        self.was_small_batch = self.schedule.is_none()
+            && self.connections.len() >= COALESCE.0
+            && ready.len() < self.connections.len() / SMALL_BATCH_DIVISOR;
         for event in &ready {
-            let pests = self.pests.as_mut();
-            if !pests.is_some_and(|pests| pests.hear(event.number, found)) {
-                self.go_on(event.number, found);
+            let hostile = self.hostile.as_mut();
+            if !hostile.is_some_and(|hostile| hostile.handle_event(event.number, counters)) {
+                self.advance(event.number, counters);
             }
         }
-        self.waiter.ready = ready;
-        if let Some(pests) = &mut self.pests {
-            pests.go_on(&self.waiter.poll, found)?;
+        self.poller.ready = ready;
+        if let Some(hostile) = &mut self.hostile {
+            hostile.act(&self.poller.poll, counters)?;
         }
-        self.desk.is_patient()
+        self.protocol.check_alive()
     }
 
-    fn tidy(&mut self, found: &mut Found) {
+    fn maintain(&mut self, counters: &mut Counters) {
         let now = Instant::now();
         for number in std::mem::take(&mut self.broken) {
-            self.is_free(number, Instant::now(), found);
+            self.is_free(number, Instant::now(), counters);
         }
         for number in 0..self.connections.len() {
-            let flight = self.connections.get(number).and_then(|connection| connection.flight);
-            if flight.is_some_and(|flight| now > flight.due + self.timeout) {
-                self.end(number, format!("no answer within {:?}", self.timeout), found);
+            let request = self.connections.get(number).and_then(|connection| connection.pending);
+            if request.is_some_and(|request| now > request.due + self.timeout) {
+                self.end(number, format!("no answer within {:?}", self.timeout), counters);
             }
         }
     }
 }
 
-impl Desk {
+impl ProtocolState {
     /// Writes the next request of a connection.
     fn write(&mut self, number: usize, connection: &mut Connection, due: Instant) {
-        let Options { url, mix, scrape_torrents, .. } = &self.options;
-        let asked = mix.draw(&mut self.random);
+        let HttpOptions { url, mix, scrape_torrents, .. } = &self.options;
+        let kind = mix.draw(&mut self.random);
         let first = number as u32 * self.share;
         let place = |random: &mut Random| {
             let place = first + random.below(self.share as usize) as u32;
             place.min(self.population.len() - 1)
         };
-        let mut member = Member { torrent: 0, port: 0 };
+        let mut peer = TorrentPeer { torrent: 0, port: 0 };
         let request = &mut connection.request;
         request.clear();
         request.extend_from_slice(b"GET ");
-        if asked == Asked::Announce {
+        if kind == RequestKind::Announce {
             let place = place(&mut self.random);
             let (announce, who) = self.population.announce(place, &mut self.random);
-            member = who;
+            peer = who;
             if announce.event == Event::Stopped {
-                self.checker.expect_one_more();
+                self.checker.expect_another_peer();
             }
             let target = url.target(self.population.number(place));
             client::announce_target(request, target, &announce, 0);
@@ -314,99 +314,105 @@ impl Desk {
             self.hashes.clear();
             for _ in 0..*scrape_torrents {
                 let torrent = self.population.torrent(place(&mut self.random));
-                self.hashes.push(self.population.habits().info_hash(torrent));
+                self.hashes.push(self.population.workload().info_hash(torrent));
             }
             // That there is such a path was made sure of before.
             let _ = client::scrape_target(request, url.target(first), &self.hashes);
         }
         request.extend_from_slice(&self.request_end);
         connection.sent = 0;
-        connection.flight = Some(Flight { asked, member, due });
-        self.silent_since.get_or_insert_with(|| due.max(self.heard));
+        connection.pending = Some(PendingRequest { kind, peer, due });
+        self.silent_since.get_or_insert_with(|| due.max(self.last_response));
     }
 
     /// Takes in an answer.
-    fn read(&mut self, number: usize, flight: &Flight, whole: &Whole<'_>, found: &mut Found) {
-        self.heard = Instant::now();
-        if whole.status != 200 {
-            found.count(Kind::Error);
-            found.fail(&format!("HTTP status {}", whole.status));
-        } else if let Err(why) = self.read_body(number, flight, whole.body, found) {
-            return found.fail(why);
+    fn read(
+        &mut self,
+        number: usize,
+        request: &PendingRequest,
+        response: &CompleteResponse<'_>,
+        counters: &mut Counters,
+    ) {
+        self.last_response = Instant::now();
+        if response.status != 200 {
+            counters.count(ResponseKind::Error);
+            counters.fail(&format!("HTTP status {}", response.status));
+        } else if let Err(why) = self.read_body(number, request, response.body, counters) {
+            return counters.fail(why);
         }
-        found.latencies.record(self.heard.saturating_duration_since(flight.due));
+        counters.latencies.record(self.last_response.saturating_duration_since(request.due));
         (self.silent_since, self.is_refused) = (None, false);
     }
 
     fn read_body(
         &mut self,
         number: usize,
-        flight: &Flight,
+        request: &PendingRequest,
         body: &[u8],
-        found: &mut Found,
+        counters: &mut Counters,
     ) -> Result<(), &'static str> {
         if KEYS.failure.find(body).is_some()
             && let Ok(client::TrackerResponse::Failure(words)) = client::parse_announce(body)
         {
-            found.refuse(words);
+            counters.refuse(words);
             return Ok(());
         }
-        if flight.asked == Asked::Scrape {
+        if request.kind == RequestKind::Scrape {
             client::parse_scrape(body).map_err(|_| "an answer to a scrape that is none")?;
-            found.count(Kind::Scrape);
+            counters.count(ResponseKind::Scrape);
             return Ok(());
         }
         self.unchecked += 1;
         if self.unchecked < self.options.check_every {
             let peers = peers(body).ok_or("an answer to an announce that is none")?;
-            found.peers += peers;
+            counters.peers += peers;
         } else {
             self.unchecked = 0;
-            self.look(number, flight, body, found)?;
+            self.check(number, request, body, counters)?;
         }
-        found.count(Kind::Announce);
+        counters.count(ResponseKind::Announce);
         Ok(())
     }
 
     /// Looks at an answer closely.
-    fn look(
+    fn check(
         &mut self,
         number: usize,
-        flight: &Flight,
+        request: &PendingRequest,
         body: &[u8],
-        found: &mut Found,
+        counters: &mut Counters,
     ) -> Result<(), &'static str> {
         let Ok(client::TrackerResponse::Success(answer)) = client::parse_announce(body) else {
             return Err("an answer to an announce that is none");
         };
-        found.peers += answer.peers.len() as u64;
+        counters.peers += answer.peers.len() as u64;
         let source = self.sources.get(number % self.sources.len().max(1)).copied();
-        let asker = (flight.member, source.unwrap_or(NOWHERE));
+        let asker = (request.peer, source.unwrap_or(UNKNOWN_ADDRESS));
         // Where a tracker tells no count, none can be wrong.
         let count =
             |count: Option<i64>, least| count.and_then(|it| it.try_into().ok()).unwrap_or(least);
         let seeders = count(answer.complete, answer.peers.len() as u64);
         let leechers = count(answer.incomplete, 0);
-        let answer = Answer { seeders, leechers, peers: Peers::List(&answer.peers) };
-        let habits = self.population.habits();
-        self.checker.look(habits, asker, &answer, &mut found.checks);
+        let answer = AnnounceAnswer { seeders, leechers, peers: PeerList::List(&answer.peers) };
+        let workload = self.population.workload();
+        self.checker.check(workload, asker, &answer, &mut counters.checks);
         Ok(())
     }
 
     /// An error once nothing was answered for too long.
-    fn is_patient(&self) -> Result<()> {
-        let patience = if self.is_refused { REFUSED_PATIENCE } else { PATIENCE };
+    fn check_alive(&self) -> Result<()> {
+        let timeout = if self.is_refused { REFUSED_SILENCE_MAX } else { SILENCE_MAX };
         match self.silent_since {
-            Some(since) if since.elapsed() > patience => {
+            Some(since) if since.elapsed() > timeout => {
                 let why = if self.is_refused { ": connection refused" } else { "" };
-                bail!("the tracker has answered nothing for {patience:?}{why}")
+                bail!("the tracker has answered nothing for {timeout:?}{why}")
             }
             _ => Ok(()),
         }
     }
 }
 
-const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const UNKNOWN_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// How many peers an answer lists in compact form, found without reading all of it. Nothing if it is no
 /// answer. Lists of dictionaries count as empty.
@@ -441,7 +447,7 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
 });
 
 /// Where the tracker sees this machine: the addresses that were asked for, or what the system chooses.
-fn sources(options: &Options) -> Result<Vec<IpAddr>> {
+fn sources(options: &HttpOptions) -> Result<Vec<IpAddr>> {
     if !options.sources.is_empty() {
         return Ok(options.sources.clone());
     }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::requests::Train;
+use super::requests::Batch;
 use crate::random::Random;
 
 /// A kind of hostile datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hostile {
+pub enum HostileDatagram {
     /// Announces with connection ids that the tracker has not given: what forged sources would send.
     BadIds,
     /// Random bytes, 1 to 1200 of them.
@@ -21,36 +21,36 @@ pub enum Hostile {
     Scrapes,
 }
 
-const NAMES: [(&str, Hostile); 5] = [
-    ("bad-ids", Hostile::BadIds),
-    ("garbage", Hostile::Garbage),
-    ("truncated", Hostile::Truncated),
-    ("oversize", Hostile::Oversize),
-    ("scrapes", Hostile::Scrapes),
+const NAMES: [(&str, HostileDatagram); 5] = [
+    ("bad-ids", HostileDatagram::BadIds),
+    ("garbage", HostileDatagram::Garbage),
+    ("truncated", HostileDatagram::Truncated),
+    ("oversize", HostileDatagram::Oversize),
+    ("scrapes", HostileDatagram::Scrapes),
 ];
 
 const ANNOUNCE: u32 = 1;
 const SCRAPE: u32 = 2;
 const ANNOUNCE_LEN: usize = 98;
 
-impl Hostile {
+impl HostileDatagram {
     /// Adds one of the kind. Garbage has its length by the train, since all of a train are as long.
     pub(super) fn add(
         self,
-        train: &mut Train,
+        batch: &mut Batch,
         transaction_id: u32,
         connection_id: u64,
         random: &mut Random,
     ) {
         let (id, action, len) = match self {
             Self::BadIds => (random.next(), ANNOUNCE, ANNOUNCE_LEN),
-            Self::Garbage if train.count > 0 => (random.next(), random.next() as u32, train.len),
+            Self::Garbage if batch.count > 0 => (random.next(), random.next() as u32, batch.len),
             Self::Garbage => (random.next(), random.next() as u32, 1 + random.below(1200)),
             Self::Truncated => (connection_id, ANNOUNCE, ANNOUNCE_LEN / 2),
             Self::Oversize => (connection_id, ANNOUNCE, 8192),
             Self::Scrapes => (random.next(), SCRAPE, 16 + 20 * 59),
         };
-        train.add(|out| {
+        batch.add(|out| {
             let start = out.len();
             out.extend_from_slice(&id.to_be_bytes());
             out.extend_from_slice(&action.to_be_bytes());
@@ -63,7 +63,7 @@ impl Hostile {
     }
 }
 
-impl FromStr for Hostile {
+impl FromStr for HostileDatagram {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -75,7 +75,7 @@ impl FromStr for Hostile {
     }
 }
 
-impl fmt::Display for Hostile {
+impl fmt::Display for HostileDatagram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = NAMES.iter().find(|(_, profile)| profile == self).map_or("", |(name, _)| name);
         f.write_str(name)
@@ -92,31 +92,31 @@ mod tests {
         let mut random = Random::new(1);
         for (name, profile) in NAMES {
             assert_eq!((name.parse(), profile.to_string().as_str()), (Ok(profile), name));
-            let mut train = Train::default();
+            let mut batch = Batch::default();
             for _ in 0..10 {
-                profile.add(&mut train, 7, 1234, &mut random);
+                profile.add(&mut batch, 7, 1234, &mut random);
             }
-            assert_eq!(train.bytes.len(), train.len * 10);
-            for datagram in train.bytes.chunks(train.len.max(1)) {
+            assert_eq!(batch.bytes.len(), batch.len * 10);
+            for datagram in batch.bytes.chunks(batch.len.max(1)) {
                 let id = |good: u64| matches!(decode(datagram), Ok(Request::Connected { connection_id, .. }) if connection_id == good);
                 match (profile, decode(datagram)) {
-                    (Hostile::BadIds, Ok(Request::Connected { request: call, .. })) => {
+                    (HostileDatagram::BadIds, Ok(Request::Connected { request: call, .. })) => {
                         assert!(matches!(call, VerifiedRequest::Announce { .. }) && !id(1234));
                     }
-                    (Hostile::Truncated, Ok(Request::Connected { request: call, .. })) => {
+                    (HostileDatagram::Truncated, Ok(Request::Connected { request: call, .. })) => {
                         assert!(matches!(call, VerifiedRequest::Malformed(_)) && id(1234));
                     }
-                    (Hostile::Oversize, Ok(Request::Connected { request: call, .. })) => {
+                    (HostileDatagram::Oversize, Ok(Request::Connected { request: call, .. })) => {
                         assert!(matches!(call, VerifiedRequest::Announce { .. }) && id(1234));
                         assert_eq!(datagram.len(), 8192);
                     }
                     (
-                        Hostile::Scrapes,
+                        HostileDatagram::Scrapes,
                         Ok(Request::Connected { request: VerifiedRequest::Scrape(hashes), .. }),
                     ) => {
                         assert!(hashes.len() > 1 && !id(1234));
                     }
-                    (Hostile::Garbage, found) => {
+                    (HostileDatagram::Garbage, found) => {
                         assert!(!matches!(found, Ok(Request::Connect { .. })));
                         assert!(datagram.len() >= 16 || found == Err(DecodeError::TooShort));
                     }
@@ -124,6 +124,6 @@ mod tests {
                 }
             }
         }
-        assert!("slowloris".parse::<Hostile>().unwrap_err().contains("bad-ids, garbage"));
+        assert!("slowloris".parse::<HostileDatagram>().unwrap_err().contains("bad-ids, garbage"));
     }
 }

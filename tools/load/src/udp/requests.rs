@@ -3,23 +3,23 @@
 use types::{Event, InfoHash};
 use wire::udp::client;
 
-use super::flights::{Flight, Flights};
-use super::hostile::Hostile;
-use crate::mix::{Asked, Mix};
-use crate::population::{Member, Population};
+use super::hostile::HostileDatagram;
+use super::pending::{PendingRequest, PendingRequests};
+use crate::mix::{Mix, RequestKind};
+use crate::population::{Population, TorrentPeer};
 use crate::random::Random;
-use crate::url::Url;
+use crate::url::TrackerUrl;
 
 /// Datagrams of one length, one behind the other.
 #[derive(Default)]
-pub(super) struct Train {
+pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     /// Of each.
     pub(super) len: usize,
     pub(super) count: u64,
 }
 
-impl Train {
+impl Batch {
     /// Adds one that `write` appends.
     pub(super) fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.bytes.len();
@@ -39,26 +39,26 @@ pub(super) struct Requests {
     mix: Mix,
     scrape_torrents: usize,
     /// Announces say its path and query (BEP 41).
-    url: Url,
-    hostile: Option<(Hostile, u8)>,
+    url: TrackerUrl,
+    hostile: Option<(HostileDatagram, u8)>,
     /// Hostile requests that are due, in hundredths.
     hostile_due: u32,
     pub(super) population: Population,
     pub(super) random: Random,
     hashes: Vec<InfoHash>,
-    pub(super) trains: [Train; 4],
+    pub(super) batches: [Batch; 4],
 }
 
 /// Where requests go, and who is there.
 #[derive(Clone, Copy)]
-pub(super) struct Origin {
+pub(super) struct Sender {
     pub(super) connection_id: u64,
     /// The first of the peers there, and how many there are.
     pub(super) peers: (u32, u32),
 }
 
 impl Requests {
-    pub(super) fn new(options: &super::Options, population: Population, random: Random) -> Self {
+    pub(super) fn new(options: &super::UdpOptions, population: Population, random: Random) -> Self {
         Self {
             mix: options.mix,
             scrape_torrents: options.scrape_torrents.max(1) as usize,
@@ -68,77 +68,85 @@ impl Requests {
             population,
             random,
             hashes: Vec::new(),
-            trains: Default::default(),
+            batches: Default::default(),
         }
     }
 
     /// Makes one as the mix has it, for a slot that is free. Says whether a peer leaves with it.
     pub(super) fn add(
         &mut self,
-        flights: &mut Flights,
+        pending: &mut PendingRequests,
         slot: u32,
         due_ns: u64,
-        origin: Origin,
+        sender: Sender,
     ) -> bool {
-        self.add_hostile(flights, origin);
+        self.add_hostile(pending, sender);
         match self.mix.draw(&mut self.random) {
-            Asked::Connect => self.add_connect(flights, slot, due_ns),
-            Asked::Announce => return self.add_announce(flights, slot, due_ns, origin),
-            Asked::Scrape => self.add_scrape(flights, slot, due_ns, origin),
+            RequestKind::Connect => self.add_connect(pending, slot, due_ns),
+            RequestKind::Announce => return self.add_announce(pending, slot, due_ns, sender),
+            RequestKind::Scrape => self.add_scrape(pending, slot, due_ns, sender),
         }
         false
     }
 
-    pub(super) fn add_connect(&mut self, flights: &mut Flights, slot: u32, due_ns: u64) {
-        let id = flights.take_off(slot, Flight { asked: Asked::Connect, member: NOBODY, due_ns });
-        let [train, ..] = &mut self.trains;
-        train.add(|out| client::connect(out, id));
+    pub(super) fn add_connect(&mut self, pending: &mut PendingRequests, slot: u32, due_ns: u64) {
+        let id = pending
+            .insert(slot, PendingRequest { kind: RequestKind::Connect, peer: NO_PEER, due_ns });
+        let [batch, ..] = &mut self.batches;
+        batch.add(|out| client::connect(out, id));
     }
 
     fn add_announce(
         &mut self,
-        flights: &mut Flights,
+        pending: &mut PendingRequests,
         slot: u32,
         due_ns: u64,
-        origin: Origin,
+        sender: Sender,
     ) -> bool {
-        let place = self.place(origin);
-        let (announce, member) = self.population.announce(place, &mut self.random);
-        let id = flights.take_off(slot, Flight { asked: Asked::Announce, member, due_ns });
-        let [_, train, ..] = &mut self.trains;
+        let place = self.place(sender);
+        let (announce, peer) = self.population.announce(place, &mut self.random);
+        let id = pending.insert(slot, PendingRequest { kind: RequestKind::Announce, peer, due_ns });
+        let [_, batch, ..] = &mut self.batches;
         let url_data = url_data(self.url.target(self.population.number(place)));
-        train.add(|out| client::announce(out, origin.connection_id, id, &announce, url_data));
+        batch.add(|out| client::announce(out, sender.connection_id, id, &announce, url_data));
         announce.event == Event::Stopped
     }
 
-    fn add_scrape(&mut self, flights: &mut Flights, slot: u32, due_ns: u64, origin: Origin) {
-        let id = flights.take_off(slot, Flight { asked: Asked::Scrape, member: NOBODY, due_ns });
+    fn add_scrape(
+        &mut self,
+        pending: &mut PendingRequests,
+        slot: u32,
+        due_ns: u64,
+        sender: Sender,
+    ) {
+        let id = pending
+            .insert(slot, PendingRequest { kind: RequestKind::Scrape, peer: NO_PEER, due_ns });
         self.hashes.clear();
         for _ in 0..self.scrape_torrents {
-            let place = self.place(origin);
+            let place = self.place(sender);
             let torrent = self.population.torrent(place);
-            self.hashes.push(self.population.habits().info_hash(torrent));
+            self.hashes.push(self.population.workload().info_hash(torrent));
         }
-        let [_, _, train, _] = &mut self.trains;
+        let [_, _, batch, _] = &mut self.batches;
         let hashes = &self.hashes;
-        train.add(|out| client::scrape(out, origin.connection_id, id, hashes));
+        batch.add(|out| client::scrape(out, sender.connection_id, id, hashes));
     }
 
     /// Of all requests, as many as were asked for are hostile.
-    fn add_hostile(&mut self, flights: &Flights, origin: Origin) {
+    fn add_hostile(&mut self, pending: &PendingRequests, sender: Sender) {
         let Some((profile, percent)) = self.hostile else { return };
         let honest = 100 - u32::from(percent.min(99));
         self.hostile_due += u32::from(percent.min(99));
         while self.hostile_due >= honest {
             self.hostile_due -= honest;
-            let [.., train] = &mut self.trains;
-            let (id, random) = (flights.hostile(), &mut self.random);
-            profile.add(train, id, origin.connection_id, random);
+            let [.., batch] = &mut self.batches;
+            let (id, random) = (pending.hostile(), &mut self.random);
+            profile.add(batch, id, sender.connection_id, random);
         }
     }
 
-    fn place(&mut self, origin: Origin) -> u32 {
-        origin.peers.0 + self.random.below(origin.peers.1.max(1) as usize) as u32
+    fn place(&mut self, sender: Sender) -> u32 {
+        sender.peers.0 + self.random.below(sender.peers.1.max(1) as usize) as u32
     }
 }
 
@@ -147,4 +155,4 @@ pub(super) fn url_data(target: &str) -> &[u8] {
     if matches!(target, "/" | "/announce") { b"" } else { target.as_bytes() }
 }
 
-const NOBODY: Member = Member { torrent: 0, port: 0 };
+const NO_PEER: TorrentPeer = TorrentPeer { torrent: 0, port: 0 };

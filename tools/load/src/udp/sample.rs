@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use types::{Announce, Event, NumWant};
 use wire::udp::client::{self, Reply, decode_reply};
 
-use super::{Options, worker};
-use crate::Sample;
+use super::{UdpOptions, worker};
+use crate::EvennessTest;
 use crate::evenness::Tally;
 use crate::population::peer_id;
 use crate::random::Random;
@@ -19,33 +19,33 @@ const ANNOUNCES: usize = 2000;
 const ANNOUNCES_MIN: usize = 1000;
 /// How long it may take: trackers far away answer fewer.
 const TIME: Duration = Duration::from_secs(3);
-const PATIENCE: Duration = Duration::from_millis(500);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Fills a torrent of its own with four times as many peers as an answer has, and looks at whom one more
 /// peer is given. Nothing if the tracker does not play along.
-pub(super) fn sample(options: &Options) -> Option<Sample> {
-    let wanted = options.habits.want.unwrap_or(50).min(50);
+pub(super) fn sample(options: &UdpOptions) -> Option<EvennessTest> {
+    let wanted = options.workload.want.unwrap_or(50).min(50);
     if wanted == 0 {
         return None;
     }
-    let mut asker = Asker::new(options, wanted)?;
-    let habits = &options.habits;
-    let torrent = habits.torrents;
+    let mut client = SampleClient::new(options, wanted)?;
+    let workload = &options.workload;
+    let torrent = workload.torrents;
     let mut ports = BTreeSet::new();
     while ports.len() < 4 * usize::from(wanted) {
-        let port = habits.port(torrent, asker.random.next());
+        let port = workload.port(torrent, client.random.next());
         if ports.insert(port) {
-            asker.announce(port)?;
+            client.announce(port)?;
         }
     }
     // One more, who only asks.
-    let own = (0..).map(|_| habits.port(torrent, asker.random.next()));
+    let own = (0..).map(|_| workload.port(torrent, client.random.next()));
     let own = own.take(1000).find(|port| !ports.contains(port))?;
     let mut tally = Tally::new(ports);
     let mut announces = 0;
-    while announces < ANNOUNCES && asker.begun.elapsed() < TIME {
-        let peers = asker.announce(own)?;
-        let pick = asker.random.below(peers.len().max(1));
+    while announces < ANNOUNCES && client.begun.elapsed() < TIME {
+        let peers = client.announce(own)?;
+        let pick = client.random.below(peers.len().max(1));
         tally.add(&peers, pick);
         announces += 1;
     }
@@ -53,7 +53,7 @@ pub(super) fn sample(options: &Options) -> Option<Sample> {
 }
 
 /// A client that asks one thing at a time.
-struct Asker {
+struct SampleClient {
     socket: UdpSocket,
     connection_id: u64,
     template: Announce,
@@ -63,14 +63,14 @@ struct Asker {
     begun: Instant,
 }
 
-impl Asker {
-    fn new(options: &Options, wanted: u16) -> Option<Self> {
+impl SampleClient {
+    fn new(options: &UdpOptions, wanted: u16) -> Option<Self> {
         let socket =
             worker::plain_socket(options.sources.first().copied(), options.url.address()).ok()?;
-        socket.set_read_timeout(Some(PATIENCE)).ok()?;
-        let mut random = Random::new(options.habits.seed ^ 0x7361_6d70_6c65);
+        socket.set_read_timeout(Some(RESPONSE_TIMEOUT)).ok()?;
+        let mut random = Random::new(options.workload.seed ^ 0x7361_6d70_6c65);
         let template = Announce {
-            info_hash: options.habits.info_hash(options.habits.torrents),
+            info_hash: options.workload.info_hash(options.workload.torrents),
             peer_id: peer_id(random.next()),
             port: 0,
             event: Event::None,
@@ -79,7 +79,7 @@ impl Asker {
             downloaded: 0,
             want: NumWant::Peers(wanted),
         };
-        let mut asker = Self {
+        let mut client = Self {
             socket,
             connection_id: 0,
             template,
@@ -88,14 +88,14 @@ impl Asker {
             random,
             begun: Instant::now(),
         };
-        asker.connection_id = asker.ask(
+        client.connection_id = client.ask(
             |out, id, _| client::connect(out, id),
             |reply| match reply {
                 Reply::Connect { connection_id } => Some(*connection_id),
                 _ => None,
             },
         )?;
-        Some(asker)
+        Some(client)
     }
 
     /// The ports of the peers that the one with this port is given.
@@ -103,8 +103,8 @@ impl Asker {
         self.template.port = port;
         let len = if self.is_v6 { 18 } else { 6 };
         self.ask(
-            |out, id, asker| {
-                let Self { connection_id, template, url_data, .. } = asker;
+            |out, id, client| {
+                let Self { connection_id, template, url_data, .. } = client;
                 client::announce(out, *connection_id, id, template, url_data);
             },
             |reply| match reply {
@@ -125,16 +125,16 @@ impl Asker {
         write: impl Fn(&mut Vec<u8>, u32, &Self),
         read: impl Fn(&Reply<'_>) -> Option<T>,
     ) -> Option<T> {
-        let mut room = [0; 4096];
+        let mut buffer = [0; 4096];
         for _ in 0..3 {
             let id = self.random.next() as u32;
             let mut out = Vec::new();
             write(&mut out, id, self);
             self.socket.send(&out).ok()?;
             let sent = Instant::now();
-            while sent.elapsed() < PATIENCE {
-                let Ok(len) = self.socket.recv(&mut room) else { break };
-                match decode_reply(room.get(..len)?) {
+            while sent.elapsed() < RESPONSE_TIMEOUT {
+                let Ok(len) = self.socket.recv(&mut buffer) else { break };
+                match decode_reply(buffer.get(..len)?) {
                     Some((found, reply)) if found == id => return read(&reply),
                     // An answer to an earlier attempt.
                     _ => {}

@@ -70,24 +70,24 @@ impl Honest {
     }
 }
 
-/// Serves at `address`, until nothing comes for some seconds, what `manner` makes of the honest answer to
+/// Serves at `address`, until nothing comes for some seconds, what `behavior` makes of the honest answer to
 /// each datagram; `None` ends it.
 fn tracker(
     address: &str,
-    mut manner: impl FnMut(u64, &[u8], Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> + Send + 'static,
-) -> (Url, Seen) {
+    mut behavior: impl FnMut(u64, &[u8], Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> + Send + 'static,
+) -> (TrackerUrl, Seen) {
     let socket = UdpSocket::bind(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let url = Url::udp(&format!("udp://{}/announce", socket.local_addr().unwrap())).unwrap();
+    let url = TrackerUrl::udp(&format!("udp://{}/announce", socket.local_addr().unwrap())).unwrap();
     let seen = Seen::default();
     let shared = Arc::clone(&seen);
     thread::spawn(move || {
-        let (mut honest, mut room) = (Honest::default(), [0; 65536]);
+        let (mut honest, mut buffer) = (Honest::default(), [0; 65536]);
         for number in 0.. {
-            let Ok((len, from)) = socket.recv_from(&mut room) else { return };
-            shared.lock().unwrap().push(room[..len].to_vec());
-            let answer = honest.answer(&room[..len], from);
-            let Some(answers) = manner(number, &room[..len], answer) else { return };
+            let Ok((len, from)) = socket.recv_from(&mut buffer) else { return };
+            shared.lock().unwrap().push(buffer[..len].to_vec());
+            let answer = honest.answer(&buffer[..len], from);
+            let Some(answers) = behavior(number, &buffer[..len], answer) else { return };
             for answer in answers {
                 // The load may leave at any time.
                 let _ = socket.send_to(&answer, from);
@@ -97,27 +97,29 @@ fn tracker(
     (url, seen)
 }
 
-fn honest(address: &str) -> (Url, Seen) {
+fn honest(address: &str) -> (TrackerUrl, Seen) {
     tracker(address, |_, _, answer| Some(answer.into_iter().collect()))
 }
 
 /// A tracker that does this to every answer but to connects.
-fn wicked(mut change: impl FnMut(u64, Vec<u8>) -> Vec<Vec<u8>> + Send + 'static) -> Url {
-    let manner = move |number, request: &[u8], answer: Option<Vec<u8>>| {
+fn tracker_that(
+    mut change: impl FnMut(u64, Vec<u8>) -> Vec<Vec<u8>> + Send + 'static,
+) -> TrackerUrl {
+    let behavior = move |number, request: &[u8], answer: Option<Vec<u8>>| {
         let answer = answer.unwrap_or_default();
         Some(if request.len() == 16 { vec![answer] } else { change(number, answer) })
     };
-    tracker("127.0.0.1:0", manner).0
+    tracker("127.0.0.1:0", behavior).0
 }
 
-fn options(url: Url) -> Options {
-    Options {
-        habits: Habits { torrents: 20, peers: 400, want: Some(10), ..Habits::default() },
-        pace: Pace::Closed { outstanding: 16 },
-        plan: Plan {
+fn options(url: TrackerUrl) -> UdpOptions {
+    UdpOptions {
+        workload: Workload { torrents: 20, peers: 400, want: Some(10), ..Workload::default() },
+        loop_mode: LoopMode::Closed { outstanding: 16 },
+        plan: RunPlan {
             warm_up: Duration::from_millis(50),
             duration: Duration::from_millis(800),
-            ..Plan::default()
+            ..RunPlan::default()
         },
         mix: Mix { connect: 1, announce: 10, scrape: 1 },
         sockets: 2,
@@ -125,11 +127,11 @@ fn options(url: Url) -> Options {
         timeout: Duration::from_secs(10),
         check_every: 1,
         samples: false,
-        ..Options::of(url)
+        ..UdpOptions::of(url)
     }
 }
 
-fn load(options: &Options) -> Report {
+fn load(options: &UdpOptions) -> Report {
     run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
@@ -137,8 +139,8 @@ fn load(options: &Options) -> Report {
 fn each_peer_has_a_key() {
     let (url, seen) = honest("127.0.0.1:0");
     let keys = ["0123456789abcdef", "fedcba9876543210"].map(String::from);
-    let url = Url::udp(&format!("{url}/{{key}}")).unwrap().with_keys(&keys).unwrap();
-    load(&Options { sockets: 3, ..options(url) });
+    let url = TrackerUrl::udp(&format!("{url}/{{key}}")).unwrap().with_keys(&keys).unwrap();
+    load(&UdpOptions { sockets: 3, ..options(url) });
     let mut keys_of_peers = BTreeMap::new();
     for request in seen.lock().unwrap().iter() {
         if let Ok(Request::Connected {
@@ -146,8 +148,8 @@ fn each_peer_has_a_key() {
             ..
         }) = decode(request)
         {
-            let mut room = [0; 64];
-            let url = String::from_utf8(options.url_data(&mut room).to_vec()).unwrap();
+            let mut buffer = [0; 64];
+            let url = String::from_utf8(options.url_data(&mut buffer).to_vec()).unwrap();
             assert!(keys.iter().any(|key| url == format!("/announce/{key}")), "{url}");
             let before = keys_of_peers.insert(announce.peer_id.0, url.clone());
             assert!(before.is_none_or(|before| before == url));
@@ -162,9 +164,12 @@ fn an_honest_tracker_passes() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         for offload in [true, false] {
             let (url, seen) = honest(address);
-            let habits =
-                Habits { churn_percent: 5, completes_percent: 5, ..options(url.clone()).habits };
-            let options = Options { offload, workers: 2, habits, ..options(url) };
+            let workload = Workload {
+                churn_percent: 5,
+                completes_percent: 5,
+                ..options(url.clone()).workload
+            };
+            let options = UdpOptions { offload, workers: 2, workload, ..options(url) };
             let report = load(&options);
             let responses = report.responses;
             assert!(responses.announce > 50 && responses.connect > 0 && responses.scrape > 0);
@@ -185,9 +190,9 @@ fn an_honest_tracker_passes() {
 fn requests_are_the_same_for_the_same_seed() {
     let first = |seed, offload| {
         let (url, seen) = honest("127.0.0.1:0");
-        let habits = Habits { seed, churn_percent: 10, ..options(url.clone()).habits };
-        let pace = Pace::Closed { outstanding: 1 };
-        load(&Options { sockets: 1, pace, habits, offload, ..options(url) });
+        let workload = Workload { seed, churn_percent: 10, ..options(url.clone()).workload };
+        let loop_mode = LoopMode::Closed { outstanding: 1 };
+        load(&UdpOptions { sockets: 1, loop_mode, workload, offload, ..options(url) });
         let seen = seen.lock().unwrap();
         assert!(seen.len() > 50);
         seen[..50].to_vec()
@@ -199,8 +204,8 @@ fn requests_are_the_same_for_the_same_seed() {
 #[test]
 fn an_open_loop_sends_at_its_rate_whatever_comes_back() {
     let (url, _) = honest("127.0.0.1:0");
-    let pace = Pace::Open { rate: 2000.0 };
-    let mut options = Options { pace, ..options(url) };
+    let loop_mode = LoopMode::Open { rate: 2000.0 };
+    let mut options = UdpOptions { loop_mode, ..options(url) };
     options.plan.duration = Duration::from_secs(2);
     let report = load(&options);
     let expected = 2000.0 * report.seconds;
@@ -213,16 +218,16 @@ fn an_open_loop_sends_at_its_rate_whatever_comes_back() {
 #[test]
 fn a_stall_is_felt_by_all_that_was_due_meanwhile() {
     let mut stall = Some(Duration::from_millis(200));
-    let url = wicked(move |number, answer| {
+    let url = tracker_that(move |number, answer| {
         if number > 300 {
             stall.take().into_iter().for_each(thread::sleep);
         }
         vec![answer]
     });
-    let mut options = Options { pace: Pace::Open { rate: 1000.0 }, ..options(url) };
+    let mut options = UdpOptions { loop_mode: LoopMode::Open { rate: 1000.0 }, ..options(url) };
     options.timeout = Duration::from_secs(2);
     options.plan =
-        Plan { warm_up: Duration::ZERO, duration: Duration::from_secs(1), ..options.plan };
+        RunPlan { warm_up: Duration::ZERO, duration: Duration::from_secs(1), ..options.plan };
     let report = load(&options);
     let latency = report.latency_us;
     // 200 of 1000 waited, half of them for longer than half of it.
@@ -233,7 +238,7 @@ fn a_stall_is_felt_by_all_that_was_due_meanwhile() {
 #[test]
 fn wrong_answers_are_told_apart() {
     let wrong = |change: fn(u64, Vec<u8>) -> Vec<Vec<u8>>| {
-        let mut options = options(wicked(change));
+        let mut options = options(tracker_that(change));
         // What is not answered is not asked again.
         options.plan.warm_up = Duration::ZERO;
         let report = load(&options);
@@ -252,7 +257,8 @@ fn wrong_answers_are_told_apart() {
 
 #[test]
 fn refusals_are_answers_and_their_words_are_told() {
-    let url = wicked(|_, answer| vec![[&[0, 0, 0, 3], &answer[4..8], b"not \x07you"].concat()]);
+    let url =
+        tracker_that(|_, answer| vec![[&[0, 0, 0, 3], &answer[4..8], b"not \x07you"].concat()]);
     let report = load(&options(url));
     assert!(report.responses.error > 10 && report.responses.announce == 0);
     assert!(report.errors["refused: not \\u{7}you"] == report.responses.error, "{report}");
@@ -260,7 +266,7 @@ fn refusals_are_answers_and_their_words_are_told() {
 
 #[test]
 fn an_answer_counts_once() {
-    let report = load(&options(wicked(|_, answer| vec![answer.clone(), answer])));
+    let report = load(&options(tracker_that(|_, answer| vec![answer.clone(), answer])));
     let all = report.responses.announce + report.responses.scrape;
     let repeated: u64 = report.errors.values().sum();
     assert!(repeated > 10 && repeated.abs_diff(all) <= 32, "{report}");
@@ -271,7 +277,7 @@ fn what_comes_too_late_is_lost_and_late() {
     const TIMEOUT: Duration = Duration::from_millis(100);
     let mut held = Vec::new();
     let mut since = None;
-    let url = wicked(move |number, answer| {
+    let url = tracker_that(move |number, answer| {
         // Four are held for so long that they were given up, which is looked at each quarter of a second.
         if number > 100 && held.len() < 4 && since.is_none() {
             held.push(answer);
@@ -303,7 +309,7 @@ fn faults_in_lists_of_peers_are_counted() {
         (peer([127, 0, 0, 1], 7), "unknown_peers"),
         ([peer([127, 0, 0, 1], 9999), peer([127, 0, 0, 1], 9999)].concat(), "duplicates"),
     ] {
-        let url = wicked(move |_, answer| {
+        let url = tracker_that(move |_, answer| {
             let is_announce = answer[3] == 1;
             let with_peers = [&answer[..12], &[0, 0, 0, 5, 0, 0, 0, 5], &peers[..]].concat();
             vec![if is_announce { with_peers } else { answer }]
@@ -319,7 +325,7 @@ fn faults_in_lists_of_peers_are_counted() {
 #[test]
 fn hostile_requests_are_sent_besides_and_not_awaited() {
     let (url, seen) = honest("127.0.0.1:0");
-    let report = load(&Options { hostile: Some((Hostile::BadIds, 75)), ..options(url) });
+    let report = load(&UdpOptions { hostile: Some((HostileDatagram::BadIds, 75)), ..options(url) });
     let hostile = report.hostile.unwrap();
     assert!(hostile.sent.abs_diff(3 * report.sent) <= 100, "{} {}", hostile.sent, report.sent);
     // This tracker answers them, which it need not.
@@ -336,7 +342,7 @@ fn trackers_that_are_not_there_are_an_error() {
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     for address in [closed, silent.local_addr().unwrap()] {
-        let url = Url::udp(&format!("udp://{address}")).unwrap();
+        let url = TrackerUrl::udp(&format!("udp://{address}")).unwrap();
         let error = run(&options(url), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
         let error = format!("{error:#}");
         assert!(error.contains("no connection id within"), "{error}");
@@ -345,10 +351,10 @@ fn trackers_that_are_not_there_are_an_error() {
 
 #[test]
 fn a_tracker_that_dies_leaves_what_it_did() {
-    let manner = |number, _: &[u8], answer: Option<Vec<u8>>| {
+    let behavior = |number, _: &[u8], answer: Option<Vec<u8>>| {
         (number < 500).then(|| answer.into_iter().collect())
     };
-    let (url, _) = tracker("127.0.0.1:0", manner);
+    let (url, _) = tracker("127.0.0.1:0", behavior);
     let mut options = options(url);
     options.timeout = Duration::from_millis(500);
     options.plan.warm_up = Duration::ZERO;
@@ -364,7 +370,7 @@ fn a_tracker_that_dies_leaves_what_it_did() {
 fn a_choice_is_looked_at() {
     // It always gives the peers that announced first.
     let (url, _) = honest("127.0.0.1:0");
-    let report = load(&Options { samples: true, ..options(url) });
+    let report = load(&UdpOptions { samples: true, ..options(url) });
     let sample = report.checks.sample.unwrap();
     assert_eq!(sample.degrees, 39);
     assert!(sample.p < 1e-6, "{sample:?}");

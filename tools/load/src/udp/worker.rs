@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use wire::udp::client::{Reply, decode_reply};
 
-use super::flights::{FLIGHTS_MAX, Flight, Flights, Landing};
-use super::mover::{Mover, Poller, Socket};
-use super::requests::{Origin, Requests, Train};
-use super::{Options, PATIENCE};
-use crate::checks::{Answer, Checker, Peers};
-use crate::conduct::Worker;
-use crate::found::{Found, Kind};
-use crate::mix::Asked;
-use crate::pace::{Pace, Schedule};
+use super::datagram_io::{DatagramIo, Poller, Socket};
+use super::pending::{PENDING_MAX, PendingRequest, PendingRequests, ResponseMatch};
+use super::requests::{Batch, Requests, Sender};
+use super::{SILENCE_MAX, UdpOptions};
+use crate::checks::{AnnounceAnswer, Checker, PeerList};
+use crate::counters::{Counters, ResponseKind};
+use crate::mix::RequestKind;
 use crate::population::Population;
 use crate::random::{Random, hash};
+use crate::runner::Worker;
+use crate::schedule::{LoopMode, Schedule};
 
 /// A connection id is good for a minute by BEP 15: none gets as old.
 const RECONNECT_EVERY: Duration = Duration::from_secs(45);
@@ -31,17 +31,17 @@ const OPEN_WINDOW: u32 = 4096;
 const OVERDUE_NS: u64 = 1_000_000;
 /// With so many requests under way in a closed loop, answers that come few at a time are let gather for a
 /// moment: the tracker has enough to do meanwhile, and batches cost a fraction.
-const GATHER: (usize, Duration) = (256, Duration::from_micros(50));
+const COALESCE: (usize, Duration) = (256, Duration::from_micros(50));
 /// Few are less than that part of those under way.
-const FEW: usize = 8;
+const SMALL_BATCH_DIVISOR: usize = 8;
 /// How long a tracker whose machine says that nobody listens may be silent.
-const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
+const REFUSED_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct Udp {
     lanes: Vec<Lane>,
-    desk: Desk,
-    mover: Mover,
+    protocol: ProtocolState,
+    io: DatagramIo,
     poller: Poller,
     /// Of an open loop.
     schedule: Option<Schedule>,
@@ -51,9 +51,9 @@ pub(super) struct Udp {
     /// How many requests may be under way.
     slots: usize,
     /// Whether all lanes have still to begin.
-    is_fresh: bool,
+    is_first_step: bool,
     /// Whether few answers came the last time, of many that are due.
-    was_little: bool,
+    was_small_batch: bool,
 }
 
 /// A socket, and what belongs to it.
@@ -76,9 +76,9 @@ struct State {
 }
 
 /// Where requests are written and answers are read.
-struct Desk {
+struct ProtocolState {
     requests: Requests,
-    flights: Flights,
+    pending: PendingRequests,
     /// Slots of each lane.
     window: u32,
     checker: Checker,
@@ -94,24 +94,28 @@ struct Desk {
 
 impl Udp {
     /// Worker number `number`, with its sockets.
-    pub(super) fn new(options: &Options, number: u32) -> Result<Self> {
+    pub(super) fn new(options: &UdpOptions, number: u32) -> Result<Self> {
         let sockets = options.sockets.max(1);
         let workers = options.workers.max(1);
-        let (window, schedule) = match options.pace {
-            Pace::Closed { outstanding } => (outstanding.div_ceil(workers).div_ceil(sockets), None),
-            Pace::Open { rate } => (OPEN_WINDOW, Some(Schedule::new(rate / f64::from(workers)))),
+        let (window, schedule) = match options.loop_mode {
+            LoopMode::Closed { outstanding } => {
+                (outstanding.div_ceil(workers).div_ceil(sockets), None)
+            }
+            LoopMode::Open { rate } => {
+                (OPEN_WINDOW, Some(Schedule::new(rate / f64::from(workers))))
+            }
         };
-        let window = window.clamp(1, FLIGHTS_MAX / sockets);
-        let population = Population::new(&options.habits, number, workers);
+        let window = window.clamp(1, PENDING_MAX / sockets);
+        let population = Population::new(&options.workload, number, workers);
         let mut poller = Poller::new().context("cannot wait for sockets")?;
         // How long answers take does not depend on when this thread has its processor. Where as much as
         // possible is asked, that is not worth the time.
-        let mover = Mover::new(options.offload, schedule.is_some());
+        let io = DatagramIo::new(options.offload, schedule.is_some());
         let mut lanes = Vec::new();
         for lane in 0..sockets {
             let source = source(options, number * sockets + lane);
             let socket = connect(source, options.url.address)?;
-            mover.take_in(&socket).context("cannot be told when datagrams come")?;
+            io.register(&socket).context("cannot be told when datagrams come")?;
             let source = socket.local_addr().context("a socket without an address")?.ip();
             let share = |lane: u32| {
                 (u64::from(population.len()) * u64::from(lane) / u64::from(sockets)) as u32
@@ -130,13 +134,13 @@ impl Udp {
                 },
             });
         }
-        let seed = hash(options.habits.seed, number.into());
+        let seed = hash(options.workload.seed, number.into());
         let sources = (0..workers * sockets).filter_map(|number| source(options, number));
         let sources = sources.chain(lanes.iter().map(|lane| lane.state.source));
-        let desk = Desk {
-            checker: Checker::new(sources, options.habits.peers.into()),
+        let protocol = ProtocolState {
+            checker: Checker::new(sources, options.workload.peers.into()),
             requests: Requests::new(options, population, Random::new(seed)),
-            flights: Flights::new(window * sockets, hash(seed, 1) as u32),
+            pending: PendingRequests::new(window * sockets, hash(seed, 1) as u32),
             window,
             check_every: options.check_every.max(1),
             unchecked: 0,
@@ -148,57 +152,66 @@ impl Udp {
         };
         Ok(Self {
             lanes,
-            desk,
-            mover,
+            protocol,
+            io,
             poller,
             schedule,
             next_lane: number as usize,
             timeout: options.timeout,
             slots: (window * sockets) as usize,
-            is_fresh: true,
-            was_little: false,
+            is_first_step: true,
+            was_small_batch: false,
         })
     }
 
-    /// Waits for answers until then, takes them in, and goes on where they have come if `goes_on`.
-    fn receive(&mut self, until: Instant, goes_on: bool, found: &mut Found) -> Result<()> {
-        let Self { lanes, desk, mover, poller, schedule, .. } = self;
+    /// Waits for answers until then, takes them in, and goes on where they have come if `is_closed_loop`.
+    fn receive(
+        &mut self,
+        until: Instant,
+        is_closed_loop: bool,
+        counters: &mut Counters,
+    ) -> Result<()> {
+        let Self { lanes, protocol, io, poller, schedule, .. } = self;
         let before = Instant::now();
-        if std::mem::take(&mut self.was_little) {
-            thread::sleep(GATHER.1);
+        if std::mem::take(&mut self.was_small_batch) {
+            thread::sleep(COALESCE.1);
         }
         let ready = poller.wait(until, schedule.is_some()).context("cannot wait for sockets")?;
-        found.waited += before.elapsed();
+        counters.waited += before.elapsed();
         let mut count = 0;
         for number in ready {
             let Some(Lane { socket, state }) = lanes.get_mut(number) else { continue };
             let mut now = None;
-            let received = mover.receive(socket, |datagram, was_cut, lain| {
+            let received = io.receive(socket, |datagram, is_truncated, queued| {
                 count += 1;
                 let now: Instant = *now.get_or_insert_with(Instant::now);
-                let came = now.checked_sub(lain).unwrap_or(now);
-                desk.hear(state, (datagram, was_cut), came, found);
+                let came = now.checked_sub(queued).unwrap_or(now);
+                protocol.receive(state, (datagram, is_truncated), came, counters);
             });
             match received {
-                Err(error) if error.kind() != ErrorKind::WouldBlock => desk.trouble(&error, found),
+                Err(error) if error.kind() != ErrorKind::WouldBlock => {
+                    protocol.record_error(&error, counters)
+                }
                 _ => {}
             }
-            if goes_on {
-                let now_ns = desk.now_ns();
-                desk.ask((socket, state), mover, u32::MAX, found, || now_ns);
+            if is_closed_loop {
+                let now_ns = protocol.now_ns();
+                protocol.send_requests((socket, state), io, u32::MAX, counters, || now_ns);
             }
         }
-        self.was_little =
-            goes_on && count > 0 && self.slots >= GATHER.0 && count < self.slots / FEW;
+        self.was_small_batch = is_closed_loop
+            && count > 0
+            && self.slots >= COALESCE.0
+            && count < self.slots / SMALL_BATCH_DIVISOR;
         Ok(())
     }
 
     /// Sends what is due in an open loop.
-    fn keep_schedule(&mut self, found: &mut Found) {
-        let Self { lanes, desk, mover, schedule: Some(schedule), .. } = self else { return };
+    fn send_due(&mut self, counters: &mut Counters) {
+        let Self { lanes, protocol, io, schedule: Some(schedule), .. } = self else { return };
         let mut full = 0;
         while full < lanes.len() {
-            let now_ns = desk.now_ns();
+            let now_ns = protocol.now_ns();
             let due = schedule.due(now_ns);
             if due == 0 {
                 return;
@@ -207,32 +220,32 @@ impl Udp {
             let Some(Lane { socket, state }) = lanes.get_mut(self.next_lane) else { return };
             full = if state.free.is_empty() { full + 1 } else { 0 };
             let mut overdue = 0;
-            desk.ask((socket, state), mover, due.min(64) as u32, found, || {
+            protocol.send_requests((socket, state), io, due.min(64) as u32, counters, || {
                 let due_ns = schedule.next_ns();
                 overdue += u64::from(now_ns > due_ns + OVERDUE_NS);
                 schedule.advance();
                 due_ns
             });
-            found.overdue += overdue;
+            counters.overdue += overdue;
         }
     }
 
     /// Asks for connection ids, where there is none or where `when` says so.
-    fn connect_where(&mut self, found: &mut Found, when: impl Fn(&State) -> bool) {
-        let Self { lanes, desk, mover, .. } = self;
+    fn connect_where(&mut self, counters: &mut Counters, when: impl Fn(&State) -> bool) {
+        let Self { lanes, protocol, io, .. } = self;
         for Lane { socket, state } in lanes {
             if state.connection_id.is_none() || when(state) {
-                desk.connect((socket, state), mover, found);
+                protocol.connect((socket, state), io, counters);
             }
         }
     }
 
     /// Gives up requests that were due before so long.
-    fn give_up(&mut self, timeout: Duration) -> u64 {
-        let Self { lanes, desk, .. } = self;
-        let before_ns = desk.now_ns().saturating_sub(timeout.as_nanos() as u64);
-        let (window, mut lost) = (desk.window, 0);
-        desk.flights.give_up(before_ns, |slot| {
+    fn expire(&mut self, timeout: Duration) -> u64 {
+        let Self { lanes, protocol, .. } = self;
+        let before_ns = protocol.now_ns().saturating_sub(timeout.as_nanos() as u64);
+        let (window, mut lost) = (protocol.window, 0);
+        protocol.pending.expire(before_ns, |slot| {
             lost += 1;
             if let Some(lane) = lanes.get_mut((slot / window) as usize) {
                 lane.state.free.push(slot);
@@ -245,53 +258,53 @@ impl Udp {
 impl Worker for Udp {
     fn prepare(&mut self, stop: &AtomicBool) -> Result<()> {
         let begun = Instant::now();
-        let mut found = Found::default();
+        let mut counters = Counters::default();
         while self.is_unconnected() {
-            if begun.elapsed() > PATIENCE || stop.load(Ordering::Relaxed) {
-                let mut errors: Vec<_> = found.errors.into_iter().collect();
+            if begun.elapsed() > SILENCE_MAX || stop.load(Ordering::Relaxed) {
+                let mut errors: Vec<_> = counters.errors.into_iter().collect();
                 errors.sort_by_key(|(_, times)| *times);
                 let why = errors.pop().map_or_else(String::new, |(text, _)| format!(": {text}"));
-                bail!("no connection id within {PATIENCE:?}{why}");
+                bail!("no connection id within {SILENCE_MAX:?}{why}");
             }
-            self.give_up(Duration::ZERO);
-            self.connect_where(&mut found, |_| false);
+            self.expire(Duration::ZERO);
+            self.connect_where(&mut counters, |_| false);
             let until = Instant::now() + RETRY_EVERY;
             while Instant::now() < until && !stop.load(Ordering::Relaxed) && self.is_unconnected() {
-                self.receive((Instant::now() + RETRY_EVERY / 10).min(until), false, &mut found)?;
+                self.receive((Instant::now() + RETRY_EVERY / 10).min(until), false, &mut counters)?;
             }
         }
         Ok(())
     }
 
     fn start(&mut self, at: Instant) {
-        self.desk.start = at;
-        self.desk.silent_since = None;
+        self.protocol.start = at;
+        self.protocol.silent_since = None;
     }
 
-    fn turn(&mut self, until: Instant, found: &mut Found) -> Result<()> {
-        let goes_on = self.schedule.is_none();
+    fn step(&mut self, until: Instant, counters: &mut Counters) -> Result<()> {
+        let is_closed_loop = self.schedule.is_none();
         let mut until = until;
         if let Some(schedule) = &self.schedule {
-            let next = self.desk.start + Duration::from_nanos(schedule.next_ns());
+            let next = self.protocol.start + Duration::from_nanos(schedule.next_ns());
             if next <= Instant::now() {
-                self.keep_schedule(found);
+                self.send_due(counters);
             }
             let next = self.schedule.map_or(0, |schedule| schedule.next_ns());
-            until = until.min(self.desk.start + Duration::from_nanos(next));
-        } else if std::mem::take(&mut self.is_fresh) {
-            self.go_on_everywhere(found);
+            until = until.min(self.protocol.start + Duration::from_nanos(next));
+        } else if std::mem::take(&mut self.is_first_step) {
+            self.fill_all_lanes(counters);
         }
-        self.receive(until, goes_on, found)?;
-        self.desk.is_patient()
+        self.receive(until, is_closed_loop, counters)?;
+        self.protocol.check_alive()
     }
 
-    fn tidy(&mut self, found: &mut Found) {
-        found.lost += self.give_up(self.timeout);
-        self.connect_where(found, |state| {
+    fn maintain(&mut self, counters: &mut Counters) {
+        counters.lost += self.expire(self.timeout);
+        self.connect_where(counters, |state| {
             state.was_refused || state.connected.elapsed() > RECONNECT_EVERY
         });
         if self.schedule.is_none() {
-            self.go_on_everywhere(found);
+            self.fill_all_lanes(counters);
         }
     }
 }
@@ -302,16 +315,16 @@ impl Udp {
     }
 
     /// Lets all lanes ask as much as they may.
-    fn go_on_everywhere(&mut self, found: &mut Found) {
-        let Self { lanes, desk, mover, .. } = self;
-        let now_ns = desk.now_ns();
+    fn fill_all_lanes(&mut self, counters: &mut Counters) {
+        let Self { lanes, protocol, io, .. } = self;
+        let now_ns = protocol.now_ns();
         for Lane { socket, state } in lanes {
-            desk.ask((socket, state), mover, u32::MAX, found, || now_ns);
+            protocol.send_requests((socket, state), io, u32::MAX, counters, || now_ns);
         }
     }
 }
 
-impl Desk {
+impl ProtocolState {
     fn now_ns(&self) -> u64 {
         // Half a millennium fits.
         Instant::now().saturating_duration_since(self.start).as_nanos() as u64
@@ -319,110 +332,110 @@ impl Desk {
 
     /// Sends requests on a lane, as many as it has slots for, but at most `most`. `due` says when each was
     /// due.
-    fn ask(
+    fn send_requests(
         &mut self,
         (socket, state): (&Socket, &mut State),
-        mover: &mut Mover,
+        io: &mut DatagramIo,
         most: u32,
-        found: &mut Found,
+        counters: &mut Counters,
         mut due: impl FnMut() -> u64,
     ) {
         let Some(connection_id) = state.connection_id else { return };
-        let origin = Origin { connection_id, peers: state.peers };
+        let sender = Sender { connection_id, peers: state.peers };
         let kept = state.free.len().saturating_sub(most as usize);
         for slot in state.free.drain(kept..).rev() {
-            if self.requests.add(&mut self.flights, slot, due(), origin) {
-                self.checker.expect_one_more();
+            if self.requests.add(&mut self.pending, slot, due(), sender) {
+                self.checker.expect_another_peer();
             }
         }
-        self.send(socket, mover, found);
+        self.send(socket, io, counters);
     }
 
     /// Asks for a connection id.
     fn connect(
         &mut self,
         (socket, state): (&Socket, &mut State),
-        mover: &mut Mover,
-        found: &mut Found,
+        io: &mut DatagramIo,
+        counters: &mut Counters,
     ) {
         let Some(slot) = state.free.pop() else { return };
         let now_ns = self.now_ns();
-        self.requests.add_connect(&mut self.flights, slot, now_ns);
+        self.requests.add_connect(&mut self.pending, slot, now_ns);
         // Once for all that is refused until it is answered.
         (state.was_refused, state.connected) = (false, Instant::now());
-        self.send(socket, mover, found);
+        self.send(socket, io, counters);
     }
 
-    fn send(&mut self, socket: &Socket, mover: &mut Mover, found: &mut Found) {
+    fn send(&mut self, socket: &Socket, io: &mut DatagramIo, counters: &mut Counters) {
         let mut failed = None;
-        for (number, train) in self.requests.trains.iter_mut().enumerate() {
-            let Train { bytes, len, count } = train;
+        for (number, batch) in self.requests.batches.iter_mut().enumerate() {
+            let Batch { bytes, len, count } = batch;
             if *count == 0 {
                 continue;
             }
-            found.bytes_out += bytes.len() as u64;
+            counters.bytes_out += bytes.len() as u64;
             if number < 3 {
-                found.sent += *count;
+                counters.sent += *count;
             } else {
-                found.hostile_sent += *count;
+                counters.hostile_sent += *count;
             }
             // What could not leave is lost like what was lost on the way.
-            failed = mover.send(socket, bytes, *len).err().or(failed);
-            train.clear();
+            failed = io.send(socket, bytes, *len).err().or(failed);
+            batch.clear();
             self.silent_since.get_or_insert_with(Instant::now);
         }
         if let Some(error) = failed {
-            self.trouble(&error, found);
+            self.record_error(&error, counters);
         }
     }
 
-    fn trouble(&mut self, error: &io::Error, found: &mut Found) {
+    fn record_error(&mut self, error: &io::Error, counters: &mut Counters) {
         self.is_refused |= error.kind() == ErrorKind::ConnectionRefused;
-        found.fail(&error.to_string());
+        counters.fail(&error.to_string());
     }
 
     /// An error once nothing was answered for too long.
-    fn is_patient(&self) -> Result<()> {
-        let patience = if self.is_refused { REFUSED_PATIENCE } else { PATIENCE };
+    fn check_alive(&self) -> Result<()> {
+        let timeout = if self.is_refused { REFUSED_SILENCE_MAX } else { SILENCE_MAX };
         match self.silent_since {
-            Some(since) if since.elapsed() > patience => {
+            Some(since) if since.elapsed() > timeout => {
                 let why = if self.is_refused { ": connection refused" } else { "" };
-                bail!("the tracker has answered nothing for {patience:?}{why}")
+                bail!("the tracker has answered nothing for {timeout:?}{why}")
             }
             _ => Ok(()),
         }
     }
 
     /// Takes in an answer.
-    fn hear(
+    fn receive(
         &mut self,
         lane: &mut State,
-        (datagram, was_cut): (&[u8], bool),
+        (datagram, is_truncated): (&[u8], bool),
         now: Instant,
-        found: &mut Found,
+        counters: &mut Counters,
     ) {
-        found.bytes_in += datagram.len() as u64;
-        if was_cut {
-            found.fail("an answer longer than any announce's");
+        counters.bytes_in += datagram.len() as u64;
+        if is_truncated {
+            counters.fail("an answer longer than any announce's");
         }
         let Some((transaction_id, reply)) = decode_reply(datagram) else {
-            return found.fail("what came is no answer of the protocol");
+            return counters.fail("what came is no answer of the protocol");
         };
-        match self.flights.land(transaction_id) {
-            Landing::Of(slot, flight) if slot / self.window == lane.number => {
+        match self.pending.complete(transaction_id) {
+            ResponseMatch::Request(slot, request) if slot / self.window == lane.number => {
                 lane.free.push(slot);
-                if self.read(lane, &flight, &reply, now, found) {
+                if self.read(lane, &request, &reply, now, counters) {
                     let now_ns = now.saturating_duration_since(self.start).as_nanos() as u64;
-                    let latency_ns = now_ns.saturating_sub(flight.due_ns);
-                    found.latencies.record(Duration::from_nanos(latency_ns));
+                    let latency_ns = now_ns.saturating_sub(request.due_ns);
+                    counters.latencies.record(Duration::from_nanos(latency_ns));
                     (self.silent_since, self.is_refused) = (None, false);
                 }
             }
-            Landing::Of(..) | Landing::Unknown => {
-                found.fail("an answer with a transaction id that was not asked with");
+            ResponseMatch::Request(..) | ResponseMatch::Unknown => {
+                counters.fail("an answer with a transaction id that was not asked with");
             }
-            Landing::Late => found.late += 1,
-            Landing::Hostile => found.hostile_answered += 1,
+            ResponseMatch::Late => counters.late += 1,
+            ResponseMatch::HostileDatagram => counters.hostile_answered += 1,
         }
     }
 
@@ -430,43 +443,43 @@ impl Desk {
     fn read(
         &mut self,
         lane: &mut State,
-        flight: &Flight,
+        request: &PendingRequest,
         reply: &Reply<'_>,
         now: Instant,
-        found: &mut Found,
+        counters: &mut Counters,
     ) -> bool {
-        match (flight.asked, reply) {
+        match (request.kind, reply) {
             (_, Reply::Error(words)) => {
                 lane.was_refused = true;
-                found.refuse(words);
+                counters.refuse(words);
             }
-            (Asked::Connect, Reply::Connect { connection_id }) => {
-                found.count(Kind::Connect);
+            (RequestKind::Connect, Reply::Connect { connection_id }) => {
+                counters.count(ResponseKind::Connect);
                 (lane.connection_id, lane.connected) = (Some(*connection_id), now);
             }
-            (Asked::Announce, Reply::Announce { leechers, seeders, peers, .. }) => {
-                found.count(Kind::Announce);
-                found.peers += (peers.len() / if self.is_v6 { 18 } else { 6 }) as u64;
+            (RequestKind::Announce, Reply::Announce { leechers, seeders, peers, .. }) => {
+                counters.count(ResponseKind::Announce);
+                counters.peers += (peers.len() / if self.is_v6 { 18 } else { 6 }) as u64;
                 self.unchecked += 1;
                 if self.unchecked >= self.check_every {
                     self.unchecked = 0;
                     let (seeders, leechers) = ((*seeders).into(), (*leechers).into());
-                    let peers = if self.is_v6 { Peers::V6(peers) } else { Peers::V4(peers) };
-                    let answer = Answer { seeders, leechers, peers };
-                    let asker = (flight.member, lane.source);
-                    let habits = self.requests.population.habits();
-                    self.checker.look(habits, asker, &answer, &mut found.checks);
+                    let peers = if self.is_v6 { PeerList::V6(peers) } else { PeerList::V4(peers) };
+                    let answer = AnnounceAnswer { seeders, leechers, peers };
+                    let asker = (request.peer, lane.source);
+                    let workload = self.requests.population.workload();
+                    self.checker.check(workload, asker, &answer, &mut counters.checks);
                 }
             }
-            (Asked::Scrape, Reply::Scrape(counts)) if counts.len() == self.scrape_len => {
-                found.count(Kind::Scrape);
+            (RequestKind::Scrape, Reply::Scrape(counts)) if counts.len() == self.scrape_len => {
+                counters.count(ResponseKind::Scrape);
             }
-            (Asked::Scrape, Reply::Scrape(_)) => {
-                found.fail("a scrape's answer with another number of torrents");
+            (RequestKind::Scrape, Reply::Scrape(_)) => {
+                counters.fail("a scrape's answer with another number of torrents");
                 return false;
             }
             _ => {
-                found.fail("an answer to something else than was asked");
+                counters.fail("an answer to something else than was asked");
                 return false;
             }
         }
@@ -475,7 +488,7 @@ impl Desk {
 }
 
 /// The address that a socket is bound to: the sources in turn.
-fn source(options: &Options, socket: u32) -> Option<IpAddr> {
+fn source(options: &UdpOptions, socket: u32) -> Option<IpAddr> {
     options.sources.get(socket as usize % options.sources.len().max(1)).copied()
 }
 

@@ -53,7 +53,7 @@ pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
 }
 
 /// Who offers what: the names that an answer goes to.
-pub(super) fn introduction(text: &str) -> Option<(PeerId, OfferId)> {
+pub(super) fn offer_ids(text: &str) -> Option<(PeerId, OfferId)> {
     let peer_id = member(text, &KEYS.peer_id)?;
     let offer_id = member(text, &KEYS.offer_id)?;
     Some((PeerId(peer_id), OfferId(offer_id)))
@@ -135,7 +135,7 @@ mod tests {
                         }
                         other => panic!("{text}: {other:?}"),
                     };
-                    let (from, id) = introduction(&text).unwrap();
+                    let (from, id) = offer_ids(&text).unwrap();
                     assert_eq!((read(&text).unwrap(), from, id), whole, "{text}");
                     assert_eq!((from, id), (peer_id, offer_id));
                 }
@@ -159,6 +159,6 @@ mod tests {
         for other in ["", "{}", "[]", "{\"action\":\"announce\"}", "<html>"] {
             assert_eq!(read(other), None, "{other}");
         }
-        assert_eq!(introduction("{\"peer_id\":7,\"offer_id\":8}"), None);
+        assert_eq!(offer_ids("{\"peer_id\":7,\"offer_id\":8}"), None);
     }
 }

@@ -11,14 +11,14 @@ use wire::http::{ParsedRequest, Upgrade, read_head};
 use wire::webtorrent::{Action, Message, Relay, announce_reply, failure, read, scrape_reply};
 use wire::ws::{self as frames, Event, Reader};
 
-use super::peer::{Peer, Turn};
+use super::peer::{Peer, PeerContext};
 use super::*;
 use crate::random::Random;
-use crate::{CheckReport, Kind};
+use crate::{CheckReport, ResponseKind};
 
 /// What a tracker is like.
 #[derive(Clone, Copy)]
-struct Manner {
+struct TrackerBehavior {
     /// It replies to answers, too.
     acknowledges: bool,
     /// It refuses every announce.
@@ -26,7 +26,8 @@ struct Manner {
     interval_s: u32,
 }
 
-const PLAIN: Manner = Manner { acknowledges: false, refuses: false, interval_s: 120 };
+const PLAIN: TrackerBehavior =
+    TrackerBehavior { acknowledges: false, refuses: false, interval_s: 120 };
 
 /// What it remembers.
 #[derive(Default)]
@@ -39,21 +40,21 @@ struct Memory {
 }
 
 /// A tracker for `connections`, in the order of what comes.
-fn tracker(connections: usize, manner: Manner) -> (Url, Arc<Mutex<Memory>>) {
+fn tracker(connections: usize, behavior: TrackerBehavior) -> (TrackerUrl, Arc<Mutex<Memory>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = Url::web(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
+    let url = TrackerUrl::web(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
     let memory = Arc::new(Mutex::new(Memory::default()));
     let shared = memory.clone();
     thread::spawn(move || {
         for stream in listener.incoming().take(connections) {
             let (stream, memory) = (stream.unwrap(), shared.clone());
-            thread::spawn(move || serve(stream, manner, &memory));
+            thread::spawn(move || serve(stream, behavior, &memory));
         }
     });
     (url, memory)
 }
 
-fn serve(mut stream: TcpStream, manner: Manner, memory: &Mutex<Memory>) {
+fn serve(mut stream: TcpStream, behavior: TrackerBehavior, memory: &Mutex<Memory>) {
     stream.set_nodelay(true).unwrap();
     let (mut input, mut reader, mut open) = (Vec::new(), Reader::for_client_frames(), false);
     let mut room = [0; 65536];
@@ -78,7 +79,7 @@ fn serve(mut stream: TcpStream, manner: Manner, memory: &Mutex<Memory>) {
                     input.drain(..consumed);
                     break;
                 }
-                Event::Text(text) => answer(&mut stream, &text, manner, &mut memory),
+                Event::Text(text) => answer(&mut stream, &text, behavior, &mut memory),
                 Event::Pong(payload) => memory.pongs += u64::from(payload == b"there?"),
                 Event::Ping(payload) => {
                     memory.pings += 1;
@@ -93,7 +94,7 @@ fn serve(mut stream: TcpStream, manner: Manner, memory: &Mutex<Memory>) {
     }
 }
 
-fn answer(stream: &mut TcpStream, text: &str, manner: Manner, memory: &mut Memory) {
+fn answer(stream: &mut TcpStream, text: &str, behavior: TrackerBehavior, memory: &mut Memory) {
     // The load may leave at any time.
     let say = |stream: &mut TcpStream, write: &dyn Fn(&mut Vec<u8>)| {
         let mut out = Vec::new();
@@ -102,7 +103,7 @@ fn answer(stream: &mut TcpStream, text: &str, manner: Manner, memory: &mut Memor
     };
     let counts = SwarmCounts::default();
     match read(text).unwrap() {
-        Message::Announce(announce) if manner.refuses => {
+        Message::Announce(announce) if behavior.refuses => {
             say(stream, &|out| {
                 let hash = Some(&announce.info_hash);
                 failure(out, Refusal::NotAllowed, Some(Action::Announce), hash);
@@ -114,7 +115,7 @@ fn answer(stream: &mut TcpStream, text: &str, manner: Manner, memory: &mut Memor
             if !memory.peers.iter().any(|peer| peer.1 == id) {
                 memory.peers.push((hash, id, stream.try_clone().unwrap()));
             }
-            say(stream, &|out| announce_reply(out, &hash, &counts, manner.interval_s));
+            say(stream, &|out| announce_reply(out, &hash, &counts, behavior.interval_s));
             let relay = Relay::new(&hash, &id);
             let others = memory.peers.iter_mut().filter(|peer| peer.0 == hash && peer.1 != id);
             for ((_, _, other), offer) in others.zip(&announce.offers) {
@@ -129,9 +130,9 @@ fn answer(stream: &mut TcpStream, text: &str, manner: Manner, memory: &mut Memor
                     say(other, &|out| relay.answer(out, &answer.offer_id, answer.json));
                 }
             }
-            if manner.acknowledges {
+            if behavior.acknowledges {
                 say(stream, &|out| {
-                    announce_reply(out, &answer.info_hash, &counts, manner.interval_s);
+                    announce_reply(out, &answer.info_hash, &counts, behavior.interval_s);
                 });
             }
         }
@@ -144,23 +145,23 @@ fn answer(stream: &mut TcpStream, text: &str, manner: Manner, memory: &mut Memor
     }
 }
 
-fn options(url: Url) -> Options {
-    let busy = Options::busy(url);
-    Options {
-        habits: Habits { torrents: 2, peers: 6, ..busy.habits },
+fn options(url: TrackerUrl) -> WsOptions {
+    let busy = WsOptions::busy(url);
+    WsOptions {
+        workload: Workload { torrents: 2, peers: 6, ..busy.workload },
         offers: 2,
-        plan: Plan {
+        plan: RunPlan {
             warm_up: Duration::from_millis(50),
             duration: Duration::from_secs(1),
             pid: Some(std::process::id()),
-            ..Plan::default()
+            ..RunPlan::default()
         },
         check_every: 1,
         ..busy
     }
 }
 
-fn load(options: &Options) -> Report {
+fn load(options: &WsOptions) -> Report {
     run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
@@ -169,7 +170,7 @@ fn busy_peers_offer_answer_and_announce_again() {
     for workers in [1, 2] {
         let (url, memory) = tracker(6, PLAIN);
         let mix = "4:1".parse().unwrap();
-        let report = load(&Options { mix, workers, ..options(url) });
+        let report = load(&WsOptions { mix, workers, ..options(url) });
         let (responses, web) = (report.responses, report.web.unwrap());
         assert_eq!((web.joined, web.counts.connections_lost, report.lost), (6, 0, 0), "{report}");
         assert!(report.errors.is_empty() && web.counts.acknowledgements == 0, "{report}");
@@ -197,7 +198,7 @@ fn busy_peers_offer_answer_and_announce_again() {
 
 #[test]
 fn replies_to_answers_are_not_taken_for_replies_to_announces() {
-    let (url, memory) = tracker(6, Manner { acknowledges: true, ..PLAIN });
+    let (url, memory) = tracker(6, TrackerBehavior { acknowledges: true, ..PLAIN });
     let report = load(&options(url));
     let counts = report.web.unwrap().counts;
     let replies = report.responses.announce - counts.acknowledgements;
@@ -211,7 +212,7 @@ fn replies_to_answers_are_not_taken_for_replies_to_announces() {
 
 #[test]
 fn refusals_are_answers_and_their_reason_is_told() {
-    let (url, _) = tracker(6, Manner { refuses: true, ..PLAIN });
+    let (url, _) = tracker(6, TrackerBehavior { refuses: true, ..PLAIN });
     let report = load(&options(url));
     assert!(report.responses.error > 10 && report.responses.announce == 0, "{report}");
     let reason = Refusal::NotAllowed.text();
@@ -221,18 +222,18 @@ fn refusals_are_answers_and_their_reason_is_told() {
 #[test]
 fn an_open_loop_sends_at_its_rate() {
     let (url, _) = tracker(6, PLAIN);
-    let mut options = Options { rhythm: Rhythm::Paced(300.0), ..options(url) };
+    let mut options = WsOptions { timing: AnnounceTiming::Paced(300.0), ..options(url) };
     options.plan.duration = Duration::from_secs(2);
     let report = load(&options);
     let expected = 300.0 * report.seconds;
     assert!((report.sent as f64 - expected).abs() < expected * 0.3, "{report}");
-    assert!(report.errors.is_empty() && report.pace == Pace::Open { rate: 300.0 });
+    assert!(report.errors.is_empty() && report.loop_mode == LoopMode::Open { rate: 300.0 });
 }
 
 #[test]
 fn connections_are_made_anew_after_so_many_requests() {
     let (url, memory) = tracker(usize::MAX, PLAIN);
-    let mut options = Options { requests_per_connection: Some(3), ..options(url) };
+    let mut options = WsOptions { requests_per_connection: Some(3), ..options(url) };
     // Offers to connections that have just gone are lost; that is the load's doing.
     options.offers = 0;
     let report = load(&options);
@@ -247,20 +248,20 @@ fn connections_are_made_anew_after_so_many_requests() {
 fn peers_come_and_go_on_their_connections() {
     let (url, memory) = tracker(6, PLAIN);
     let options = options(url);
-    let habits = Habits { churn_percent: 20, ..options.habits.clone() };
-    let report = load(&Options { habits, offers: 0, ..options });
+    let workload = Workload { churn_percent: 20, ..options.workload.clone() };
+    let report = load(&WsOptions { workload, offers: 0, ..options });
     assert!(report.errors.is_empty() && report.responses.announce > 50, "{report}");
     assert!(memory.lock().unwrap().peers.len() > 12);
 }
 
 #[test]
 fn idle_peers_announce_when_they_should_and_ping() {
-    let (url, memory) = tracker(5, Manner { interval_s: 1, ..PLAIN });
-    let idle = Options::idle(url);
-    let options = Options {
-        habits: Habits { peers: 5, ..idle.habits.clone() },
-        rhythm: Rhythm::Idle { ping_every: Some(Duration::from_millis(300)) },
-        plan: Plan {
+    let (url, memory) = tracker(5, TrackerBehavior { interval_s: 1, ..PLAIN });
+    let idle = WsOptions::idle(url);
+    let options = WsOptions {
+        workload: Workload { peers: 5, ..idle.workload.clone() },
+        timing: AnnounceTiming::Idle { ping_every: Some(Duration::from_millis(300)) },
+        plan: RunPlan {
             warm_up: Duration::from_secs(1),
             duration: Duration::from_millis(1500),
             ..idle.plan.clone()
@@ -281,7 +282,7 @@ fn idle_peers_announce_when_they_should_and_ping() {
 #[test]
 fn a_tracker_that_dies_leaves_what_it_did() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = Url::web(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
+    let url = TrackerUrl::web(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
     thread::spawn(move || {
         let mut streams: Vec<TcpStream> = Vec::new();
         for stream in listener.incoming().take(6) {
@@ -304,9 +305,10 @@ fn a_tracker_that_dies_leaves_what_it_did() {
 }
 
 #[test]
-fn pests_are_beside_the_load() {
+fn hostile_connections_run_beside_the_load() {
     let (url, _) = tracker(usize::MAX, PLAIN);
-    let report = load(&Options { hostile: Some((Pest::Slowloris, 3)), ..options(url) });
+    let report =
+        load(&WsOptions { hostile: Some((HostileConnection::Slowloris, 3)), ..options(url) });
     assert!(report.responses.announce > 10 && report.errors.is_empty(), "{report}");
     let hostile = report.hostile.unwrap();
     assert_eq!((hostile.profile.as_str(), hostile.answered), ("slowloris", 0));
@@ -314,13 +316,13 @@ fn pests_are_beside_the_load() {
 
 #[test]
 fn trackers_that_are_none_are_told_apart() {
-    let why = |options: &Options| {
+    let why = |options: &WsOptions| {
         let error = run(options, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
         format!("{error:#}")
     };
     let one = |url| {
         let options = options(url);
-        Options { habits: Habits { peers: 1, ..options.habits.clone() }, ..options }
+        WsOptions { workload: Workload { peers: 1, ..options.workload.clone() }, ..options }
     };
     for (answer, expected) in [
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP status 404"),
@@ -328,7 +330,7 @@ fn trackers_that_are_none_are_told_apart() {
         ("", "the tracker closed the connection"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = Url::web(&format!("ws://{}", listener.local_addr().unwrap())).unwrap();
+        let url = TrackerUrl::web(&format!("ws://{}", listener.local_addr().unwrap())).unwrap();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let _ = stream.read(&mut [0; 1000]);
@@ -338,7 +340,7 @@ fn trackers_that_are_none_are_told_apart() {
         assert!(error.contains(expected), "{error}");
     }
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = why(&one(Url::web(&format!("ws://{free}")).unwrap()));
+    let error = why(&one(TrackerUrl::web(&format!("ws://{free}")).unwrap()));
     assert!(error.contains("refused"), "{error}");
 }
 
@@ -361,15 +363,15 @@ fn conversation(key: &[u8; 24]) -> Vec<u8> {
 #[test]
 fn what_comes_in_pieces_is_heard_as_a_whole() {
     let mut random = Random::new(5);
-    let options = Options::busy(Url::web("ws://127.0.0.1").unwrap());
+    let options = WsOptions::busy(TrackerUrl::web("ws://127.0.0.1").unwrap());
     let mut first = None;
     for pieces in 1..100 {
-        let mut crowd = crowd::Crowd::new(&options, 0, 1);
+        let mut shared = shared::SharedState::new(&options, 0, 1);
         let mut out = Vec::new();
         let now = Instant::now();
-        let mut turn = Turn { crowd: &mut crowd, now, out: &mut out, congested: false };
-        let mut peer = Peer::new(0, &mut turn);
-        let ParsedRequest::Complete(request) = read_head(turn.out) else { panic!("no request") };
+        let mut context = PeerContext { shared: &mut shared, now, out: &mut out, congested: false };
+        let mut peer = Peer::new(0, &mut context);
+        let ParsedRequest::Complete(request) = read_head(context.out) else { panic!("no request") };
         let Upgrade::WebSocket { key, .. } = request.upgrade else { panic!("{request:?}") };
         let mut left = conversation(key);
         let (mut unread, mut heard) = (Vec::new(), Vec::new());
@@ -377,15 +379,19 @@ fn what_comes_in_pieces_is_heard_as_a_whole() {
             // Once in one piece; then in ever smaller ones.
             let len = if pieces == 1 { left.len() } else { 1 + random.below(3000 / pieces) };
             unread.extend(left.drain(..len.min(left.len())));
-            let now = peer.hear(&mut unread, &mut turn).unwrap();
+            let now = peer.receive(&mut unread, &mut context).unwrap();
             unread.drain(..now.consumed);
             heard.extend(now.answered.then_some((now.interval, now.joined)));
         }
         assert_eq!(heard, [(Some(Duration::from_secs(90)), true)]);
-        let found = &crowd.found;
-        let counts = [Kind::Offer, Kind::Answer, Kind::Announce].map(|kind| found.responses(kind));
+        let counters = &shared.counters;
+        let counts = [ResponseKind::Offer, ResponseKind::Answer, ResponseKind::Announce]
+            .map(|kind| counters.responses(kind));
         assert_eq!(counts, [1, 1, 1]);
-        assert_eq!((found.errors.len(), found.web.pings, found.web.answers_sent), (1, 1, 1));
+        assert_eq!(
+            (counters.errors.len(), counters.web.pings, counters.web.answers_sent),
+            (1, 1, 1)
+        );
         assert!(unread.is_empty());
         assert_eq!(*first.get_or_insert_with(|| out.clone()), out);
     }

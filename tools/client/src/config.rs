@@ -1,0 +1,26 @@
+//! The configuration of a session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+
+use crate::random;
+
+/// How a [`Session`](crate::Session) talks to a tracker.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// Timeout of each response and of each connection attempt.
+    pub timeout: Duration,
+    /// TLS configuration, for `https` and `wss`.
+    pub tls: Arc<ClientConfig>,
+    /// The announces' `key`, by which a tracker can recognize a client whose address has changed.
+    pub key: u32,
+}
+
+impl SessionConfig {
+    /// Creates a configuration with a random key.
+    pub fn new(timeout: Duration, tls: Arc<ClientConfig>) -> Self {
+        Self { timeout, tls, key: u32::from_ne_bytes(random()) }
+    }
+}

@@ -1,0 +1,37 @@
+//! What trackers answer, in the same form for every protocol.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// The response to an announce. Fields that the protocol lacks or the tracker omits are `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnounceResponse {
+    /// Seconds until the next announce.
+    pub interval_s: Option<u64>,
+    /// Minimum seconds between announces.
+    pub min_interval_s: Option<u64>,
+    /// Seeders in the swarm.
+    pub seeders: Option<u64>,
+    /// Leechers in the swarm.
+    pub leechers: Option<u64>,
+    /// Completed downloads.
+    pub downloads: Option<u64>,
+    /// Addresses of other peers; empty for WebTorrent, which sends none.
+    pub peers: Vec<SocketAddr>,
+    /// This client's address as the tracker sees it.
+    pub external_ip: Option<IpAddr>,
+    /// A warning to show to the user.
+    pub warning: Option<String>,
+    /// A protocol violation that some clients do not tolerate.
+    pub violation: Option<String>,
+}
+
+/// A torrent's scrape entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrapeStats {
+    /// Seeders in the swarm.
+    pub seeders: u64,
+    /// Completed downloads, if the tracker reports them.
+    pub downloads: Option<u64>,
+    /// Leechers in the swarm.
+    pub leechers: u64,
+}

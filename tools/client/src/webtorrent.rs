@@ -1,0 +1,366 @@
+//! WebTorrent trackers: JSON over a WebSocket.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustls::ClientConnection;
+use types::{Announce, InfoHash, OfferId, PeerId, limits};
+use wire::webtorrent::client::{TrackerMessage, announce, answer, read, scrape};
+use wire::webtorrent::{self, Answer, Offer, Offers};
+use wire::ws::{self, CloseCode, Event, ReadEvent, Reader};
+
+use crate::stream::{Deadline, Stream};
+use crate::{AnnounceResponse, FailureKind, ScrapeStats, SessionConfig, TrackerError, Url, random};
+
+/// A WebSocket session with a tracker.
+pub(crate) struct WebTorrent {
+    stream: Stream,
+    url: Url,
+    address: SocketAddr,
+    timeout: Duration,
+    reader: Reader,
+    /// Received bytes that are not yet processed.
+    input: Vec<u8>,
+    /// Offers and answers from other peers, oldest first.
+    pub(crate) relayed: Vec<Relayed>,
+}
+
+/// An offer or an answer from another peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Relayed {
+    pub(crate) is_answer: bool,
+    pub(crate) info_hash: InfoHash,
+    pub(crate) peer_id: PeerId,
+    pub(crate) offer_id: OfferId,
+    /// The session description.
+    pub(crate) json: String,
+}
+
+/// A received event. Pings are answered at once and not reported.
+enum Received {
+    Text(String),
+    Pong(Vec<u8>),
+    Close(Option<CloseCode>),
+}
+
+/// A decoded message from the tracker.
+enum Message {
+    Announced(InfoHash, AnnounceResponse),
+    Scraped(Vec<(InfoHash, ScrapeStats)>),
+    Relayed(Relayed),
+    Refused(TrackerError),
+}
+
+/// Relayed messages kept at most; later ones are dropped.
+const RELAYED_MAX: usize = 1000;
+/// Bytes per read.
+const READ_LEN: usize = 16 * 1024;
+
+impl WebTorrent {
+    /// Connects. [`WebTorrent::handshake`] must follow.
+    pub(crate) fn open(
+        url: &Url,
+        address: SocketAddr,
+        config: &SessionConfig,
+    ) -> Result<Self, TrackerError> {
+        let deadline = Deadline::after(config.timeout);
+        Ok(Self {
+            stream: Stream::open(url, address, &config.tls, deadline)?,
+            url: url.clone(),
+            address,
+            timeout: config.timeout,
+            reader: Reader::for_server_frames(),
+            input: Vec::new(),
+            relayed: Vec::new(),
+        })
+    }
+
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.stream.local_addr()
+    }
+
+    /// Returns the TLS session, if there is one.
+    pub(crate) fn tls(&self) -> Option<&ClientConnection> {
+        self.stream.tls()
+    }
+
+    pub(crate) fn handshake(&mut self) -> Result<(), TrackerError> {
+        let deadline = Deadline::after(self.timeout);
+        let (key, mut request) = (handshake_key(), Vec::new());
+        ws::client::request(&mut request, &self.url.host, &self.url.target, &key);
+        self.stream.write(&request, deadline)?;
+        loop {
+            match ws::client::read_handshake_reply(&self.input, &key) {
+                ws::client::HandshakeReply::Accepted { consumed } => {
+                    self.input.drain(..consumed);
+                    return Ok(());
+                }
+                ws::client::HandshakeReply::Refused(status) => {
+                    let text = format!("expected a WebSocket, found HTTP status {status}");
+                    return Err(TrackerError::new(FailureKind::Refused, text));
+                }
+                ws::client::HandshakeReply::Invalid => {
+                    let begin = self.input.get(..40).unwrap_or(&self.input).escape_ascii();
+                    let what = format!("\"{begin}\", which is not a WebSocket handshake");
+                    return Err(self.invalid_response(&what));
+                }
+                ws::client::HandshakeReply::Partial
+                    if self.input.len() >= limits::HTTP_HEAD_MAX =>
+                {
+                    let what = format!("headers of more than {} bytes", limits::HTTP_HEAD_MAX);
+                    return Err(self.invalid_response(&what));
+                }
+                ws::client::HandshakeReply::Partial => self.fill(deadline)?,
+            }
+        }
+    }
+
+    /// Announces with offers and waits for the response.
+    pub(crate) fn announce(
+        &mut self,
+        request: &Announce,
+        offers: &[Offer<'_>],
+    ) -> Result<AnnounceResponse, TrackerError> {
+        let mut message = webtorrent::Announce {
+            event: request.event,
+            left: request.left,
+            uploaded: request.uploaded,
+            downloaded: request.downloaded,
+            want: request.want,
+            ..webtorrent::Announce::new(request.info_hash, request.peer_id)
+        };
+        message.offers =
+            offers.iter().take(limits::WEB_OFFERS_MAX).copied().collect::<Offers<'_>>();
+        let deadline = Deadline::after(self.timeout);
+        self.send(|out| announce(out, &message), deadline)?;
+        loop {
+            match self.next(deadline)? {
+                Message::Announced(hash, announced) if hash == request.info_hash => {
+                    return Ok(announced);
+                }
+                Message::Refused(error) => return Err(error),
+                Message::Relayed(relayed) => self.keep(relayed),
+                Message::Announced(..) | Message::Scraped(_) => {}
+            }
+        }
+    }
+
+    pub(crate) fn scrape(
+        &mut self,
+        hashes: &[InfoHash],
+    ) -> Result<Vec<Option<ScrapeStats>>, TrackerError> {
+        let deadline = Deadline::after(self.timeout);
+        self.send(|out| scrape(out, hashes), deadline)?;
+        loop {
+            match self.next(deadline)? {
+                Message::Scraped(files) => {
+                    let stats = |hash: &InfoHash| {
+                        files.iter().find(|(named, _)| named == hash).map(|(_, stats)| *stats)
+                    };
+                    return Ok(hashes.iter().map(stats).collect());
+                }
+                Message::Refused(error) => return Err(error),
+                Message::Relayed(relayed) => self.keep(relayed),
+                Message::Announced(..) => {}
+            }
+        }
+    }
+
+    /// Answers a relayed offer.
+    pub(crate) fn answer(
+        &mut self,
+        offer: &Relayed,
+        own: PeerId,
+        json: &str,
+    ) -> Result<(), TrackerError> {
+        let message = Answer {
+            info_hash: offer.info_hash,
+            peer_id: own,
+            to_peer_id: offer.peer_id,
+            offer_id: offer.offer_id,
+            json,
+        };
+        self.send(|out| answer(out, &message), Deadline::after(self.timeout))
+    }
+
+    /// Waits for a relayed message that matches `is_it` and takes it out of `relayed`.
+    pub(crate) fn wait(
+        &mut self,
+        is_it: impl Fn(&Relayed) -> bool,
+    ) -> Result<Relayed, TrackerError> {
+        let deadline = Deadline::after(self.timeout);
+        loop {
+            if let Some(at) = self.relayed.iter().position(&is_it) {
+                return Ok(self.relayed.swap_remove(at));
+            }
+            match self.next(deadline)? {
+                Message::Relayed(relayed) => self.keep(relayed),
+                Message::Refused(error) => return Err(error),
+                Message::Announced(..) | Message::Scraped(_) => {}
+            }
+        }
+    }
+
+    /// Sends a ping and waits for the pong.
+    pub(crate) fn ping(&mut self) -> Result<(), TrackerError> {
+        let (deadline, payload) = (Deadline::after(self.timeout), random::<8>());
+        let mut out = Vec::new();
+        ws::client::ping(&mut out, random(), &payload);
+        self.stream.write(&out, deadline)?;
+        loop {
+            match self.receive(deadline)? {
+                Received::Pong(echo) if echo == payload => return Ok(()),
+                Received::Close(code) => return Err(self.closed(code)),
+                Received::Text(_) | Received::Pong(_) => {}
+            }
+        }
+    }
+
+    /// Closes the WebSocket and waits for the tracker's close frame.
+    pub(crate) fn close(mut self) -> Result<(), TrackerError> {
+        let (deadline, mut out) = (Deadline::after(self.timeout), Vec::new());
+        ws::client::close(&mut out, random(), CloseCode::NORMAL, "");
+        self.stream.write(&out, deadline)?;
+        while !matches!(self.receive(deadline)?, Received::Close(_)) {}
+        Ok(())
+    }
+
+    fn keep(&mut self, relayed: Relayed) {
+        if self.relayed.len() < RELAYED_MAX {
+            self.relayed.push(relayed);
+        }
+    }
+
+    fn send(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>),
+        deadline: Deadline,
+    ) -> Result<(), TrackerError> {
+        let mut out = Vec::new();
+        ws::client::text_with(&mut out, random(), write);
+        self.stream.write(&out, deadline)
+    }
+
+    fn next(&mut self, deadline: Deadline) -> Result<Message, TrackerError> {
+        loop {
+            match self.receive(deadline)? {
+                Received::Text(text) => {
+                    return message(&text).ok_or_else(|| {
+                        let begin: String = text.chars().take(60).collect();
+                        self.invalid_response(&format!("{begin:?}, which is not a tracker message"))
+                    });
+                }
+                Received::Close(code) => return Err(self.closed(code)),
+                Received::Pong(_) => {}
+            }
+        }
+    }
+
+    /// Waits for the next event, answering pings meanwhile.
+    fn receive(&mut self, deadline: Deadline) -> Result<Received, TrackerError> {
+        loop {
+            let ReadEvent { consumed, event } =
+                self.reader.read(&mut self.input, limits::WS_MESSAGE_MAX);
+            let received = match event {
+                Event::Partial { .. } => None,
+                Event::Text(text) => Some(Received::Text(text.into_owned())),
+                Event::Binary(bytes) => Some(Received::Text(utf8(&bytes).into_owned())),
+                Event::Pong(payload) => Some(Received::Pong(payload.to_vec())),
+                Event::Close(code) => Some(Received::Close(code)),
+                Event::Ping(payload) => {
+                    let mut out = Vec::new();
+                    ws::client::pong(&mut out, random(), payload);
+                    self.stream.write(&out, deadline)?;
+                    self.input.drain(..consumed);
+                    continue;
+                }
+                Event::Error(error) => {
+                    return Err(self.invalid_response(&format!(
+                        "an invalid WebSocket frame: {}",
+                        error.text()
+                    )));
+                }
+            };
+            self.input.drain(..consumed);
+            match received {
+                Some(received) => return Ok(received),
+                None => self.fill(deadline)?,
+            }
+        }
+    }
+
+    /// Reads more input. Fails at the end of the stream.
+    fn fill(&mut self, deadline: Deadline) -> Result<(), TrackerError> {
+        let had = self.input.len();
+        self.input.resize(had + READ_LEN, 0);
+        let read = self.stream.read(self.input.get_mut(had..).unwrap_or_default(), deadline);
+        self.input.truncate(had + read.as_ref().map_or(0, |read| *read));
+        if read? == 0 {
+            let text = format!("{} closed the connection without a close frame", self.address);
+            return Err(TrackerError::new(FailureKind::ConnectionLost, text));
+        }
+        Ok(())
+    }
+
+    fn closed(&self, code: Option<CloseCode>) -> TrackerError {
+        let code = code.map_or_else(|| "no code".into(), |code| format!("code {}", code.0));
+        TrackerError::new(
+            FailureKind::ConnectionLost,
+            format!("{} closed the WebSocket with {code}", self.address),
+        )
+    }
+
+    fn invalid_response(&self, what: &str) -> TrackerError {
+        TrackerError::new(FailureKind::InvalidResponse, format!("{} has sent {what}", self.address))
+    }
+}
+
+/// Returns the `Sec-WebSocket-Key`: 16 random bytes in base64. The last digit before the padding
+/// has
+/// only 2 bits.
+fn handshake_key() -> [u8; 24] {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digit = |value: u8| DIGITS.get(usize::from(value & 63)).copied().unwrap_or(b'A');
+    let mut key = random::<24>().map(digit);
+    let [.., last, first_padding, second_padding] = &mut key;
+    *last = digit((*last & 3) << 4);
+    (*first_padding, *second_padding) = (b'=', b'=');
+    key
+}
+
+fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+fn message(text: &str) -> Option<Message> {
+    Some(match read(text)? {
+        TrackerMessage::AnnounceReply { info_hash, complete, incomplete, interval_s } => {
+            let (seeders, leechers) = (Some(complete), Some(incomplete));
+            let announced =
+                AnnounceResponse { interval_s, seeders, leechers, ..AnnounceResponse::default() };
+            Message::Announced(info_hash, announced)
+        }
+        TrackerMessage::ScrapeReply(files) => {
+            let stats = |file: &webtorrent::client::WebScrapeEntry| {
+                let downloads = Some(file.downloaded);
+                let (seeders, leechers) = (file.complete, file.incomplete);
+                (file.info_hash, ScrapeStats { seeders, downloads, leechers })
+            };
+            Message::Scraped(files.iter().map(stats).collect())
+        }
+        TrackerMessage::Offer { info_hash, peer_id, offer } => {
+            let (offer_id, json) = (offer.id, offer.json.to_owned());
+            Message::Relayed(Relayed { is_answer: false, info_hash, peer_id, offer_id, json })
+        }
+        TrackerMessage::Answer { info_hash, peer_id, offer_id, json } => {
+            let json = json.to_owned();
+            Message::Relayed(Relayed { is_answer: true, info_hash, peer_id, offer_id, json })
+        }
+        TrackerMessage::Failure { reason, .. } => {
+            let plain = serde_json::from_str(&format!("\"{reason}\""));
+            let reason = plain.unwrap_or_else(|_| reason.to_owned());
+            Message::Refused(TrackerError::new(FailureKind::Refused, reason))
+        }
+    })
+}

@@ -1,0 +1,102 @@
+//! Waits for many connections, to the microsecond where it matters.
+
+use std::io::{self, ErrorKind};
+use std::time::Instant;
+#[cfg(target_os = "linux")]
+use std::{
+    os::fd::{AsFd, AsRawFd},
+    time::Duration,
+};
+
+use mio::{Events, Poll};
+#[cfg(target_os = "linux")]
+use mio::{Interest, Token, unix::SourceFd};
+#[cfg(target_os = "linux")]
+use nix::sys::{
+    time::TimeSpec,
+    timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
+};
+
+/// A connection for which something can be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    /// By which it was taken in.
+    pub(crate) number: usize,
+    /// Whether it takes more, too.
+    pub(crate) is_writable: bool,
+    /// Whether there is something to read, or it has ended.
+    pub(crate) is_readable: bool,
+}
+
+/// Waits for connections. Those that are [dialled](crate::stream::Dialer::dial) with its `poll` are taken in.
+pub(crate) struct ConnectionPoller {
+    pub(crate) poll: Poll,
+    events: Events,
+    /// Ends a wait to the microsecond: the poll itself counts in milliseconds.
+    #[cfg(target_os = "linux")]
+    timer: TimerFd,
+    pub(crate) ready: Vec<Ready>,
+}
+
+/// Connections that are reported at once; the others are reported next time.
+const EVENTS: usize = 1024;
+#[cfg(target_os = "linux")]
+const TIMER: Token = Token(usize::MAX);
+/// What is due within so short a time is waited for awake: a sleep may take longer.
+#[cfg(target_os = "linux")]
+const SPIN_BEFORE: Duration = Duration::from_micros(60);
+
+impl ConnectionPoller {
+    pub(crate) fn new() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        #[cfg(target_os = "linux")]
+        let timer = {
+            let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+            let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+            let fd = timer.as_fd().as_raw_fd();
+            poll.registry().register(&mut SourceFd(&fd), TIMER, Interest::READABLE)?;
+            timer
+        };
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(EVENTS),
+            #[cfg(target_os = "linux")]
+            timer,
+            ready: Vec::with_capacity(EVENTS),
+        })
+    }
+
+    /// Sets the timer so that what is `left` ends awake; gives how long the poll may sleep.
+    #[cfg(target_os = "linux")]
+    fn sleep_exactly(&mut self, left: Duration) -> io::Result<Duration> {
+        let Some(sleep) = left.checked_sub(SPIN_BEFORE) else { return Ok(Duration::ZERO) };
+        let time = Expiration::OneShot(TimeSpec::from_duration(sleep));
+        self.timer.set(time, TimerSetTimeFlags::empty())?;
+        Ok(left)
+    }
+
+    /// Waits until something can be done or the time has come, whichever is first: what can be done is in
+    /// `ready`. `is_exact` if the time matters to microseconds.
+    pub(crate) fn wait(&mut self, until: Instant, is_exact: bool) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        #[cfg(target_os = "linux")]
+        let left = if is_exact { self.sleep_exactly(left)? } else { left };
+        #[cfg(not(target_os = "linux"))]
+        let _ = is_exact;
+        self.ready.clear();
+        match self.poll.poll(&mut self.events, Some(left)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+            Err(_) => return Ok(()),
+            Ok(()) => {}
+        }
+        let events = self.events.iter();
+        #[cfg(target_os = "linux")]
+        let events = events.filter(|event| event.token() != TIMER);
+        self.ready.extend(events.map(|event| Ready {
+            number: event.token().0,
+            is_writable: event.is_writable(),
+            is_readable: event.is_readable() || event.is_error() || event.is_read_closed(),
+        }));
+        Ok(())
+    }
+}

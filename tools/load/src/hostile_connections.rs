@@ -1,0 +1,224 @@
+//! Connections that no honest client makes: named kinds of them, beside the load.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use mio::Poll;
+
+use crate::counters::Counters;
+use crate::random::Random;
+use crate::stream::{Dialer, Stream};
+
+/// A kind of hostile connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostileConnection {
+    /// A request whose head comes a byte at a time, and never ends.
+    Slowloris,
+    /// Random bytes.
+    Garbage,
+    /// A request with a head of 64 KiB.
+    Oversize,
+    /// Half a request, and the connection is closed.
+    Half,
+    /// Connections on which nothing is said.
+    Silent,
+}
+
+const NAMES: [(&str, HostileConnection); 5] = [
+    ("slowloris", HostileConnection::Slowloris),
+    ("garbage", HostileConnection::Garbage),
+    ("oversize", HostileConnection::Oversize),
+    ("half", HostileConnection::Half),
+    ("silent", HostileConnection::Silent),
+];
+
+/// How often a slow one sends a byte.
+const SLOW_INTERVAL: Duration = Duration::from_millis(200);
+/// How soon the next connection follows one that has ended.
+const RECONNECT_DELAY: Duration = Duration::from_millis(20);
+
+/// All hostile connections of a worker.
+pub(crate) struct HostileConnections {
+    kind: HostileConnection,
+    dialer: Dialer,
+    /// Their numbers start here.
+    first: usize,
+    connections: Vec<Connection>,
+    host: String,
+    random: Random,
+}
+
+struct Connection {
+    stream: Option<Stream>,
+    request: Vec<u8>,
+    written: usize,
+    /// When something is to be done next.
+    next: Instant,
+    was_answered: bool,
+}
+
+impl HostileConnections {
+    /// So many, with numbers from `first` on.
+    pub(crate) fn new(
+        kind: HostileConnection,
+        (first, count): (usize, usize),
+        dialer: Dialer,
+        host: &str,
+        seed: u64,
+    ) -> Self {
+        let connection = || Connection {
+            stream: None,
+            request: Vec::new(),
+            written: 0,
+            next: Instant::now(),
+            was_answered: false,
+        };
+        let connections = (0..count).map(|_| connection()).collect();
+        Self { kind, dialer, first, connections, host: host.to_owned(), random: Random::new(seed) }
+    }
+
+    /// Does what is due, now and then.
+    pub(crate) fn act(&mut self, poll: &Poll, counters: &mut Counters) -> Result<()> {
+        let now = Instant::now();
+        for at in 0..self.connections.len() {
+            let Some(connection) =
+                self.connections.get_mut(at).filter(|connection| connection.next <= now)
+            else {
+                continue;
+            };
+            if connection.stream.is_none() {
+                // A tracker that takes no more of them defends itself; that is no trouble of the load.
+                let Ok(stream) = self.dialer.dial(poll, self.first + at) else { continue };
+                let request = self.request();
+                let Some(connection) = self.connections.get_mut(at) else { continue };
+                *connection = Connection {
+                    stream: Some(stream),
+                    request,
+                    written: 0,
+                    next: now + SLOW_INTERVAL,
+                    was_answered: false,
+                };
+                counters.hostile_sent += 1;
+            }
+            self.send(at, counters);
+        }
+        Ok(())
+    }
+
+    /// Something has happened on the one with this number, if it is one of these.
+    pub(crate) fn handle_event(&mut self, number: usize, counters: &mut Counters) -> bool {
+        let Some(at) = number.checked_sub(self.first).filter(|at| *at < self.connections.len())
+        else {
+            return false;
+        };
+        let Some(connection) = self.connections.get_mut(at) else { return true };
+        let mut buffer = [0; 4096];
+        while let Some(stream) = &mut connection.stream {
+            match stream.read(&mut buffer) {
+                Ok(len @ 1..) => {
+                    counters.bytes_in += len as u64;
+                    counters.hostile_answered += u64::from(!connection.was_answered);
+                    connection.was_answered = true;
+                }
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) =>
+                {
+                    break;
+                }
+                Ok(_) | Err(_) => {
+                    connection.stream = None;
+                    connection.next = Instant::now() + RECONNECT_DELAY;
+                }
+            }
+        }
+        if self.kind != HostileConnection::Slowloris {
+            self.send(at, counters);
+        }
+        true
+    }
+
+    /// Says what is to be said now.
+    fn send(&mut self, at: usize, counters: &mut Counters) {
+        let Some(connection) = self.connections.get_mut(at) else { return };
+        let Some(stream) = &mut connection.stream else { return };
+        let rest = connection.request.get(connection.written..).unwrap_or_default();
+        let rest = match self.kind {
+            HostileConnection::Slowloris => rest.get(..1).unwrap_or_default(),
+            _ => rest,
+        };
+        connection.next = Instant::now() + SLOW_INTERVAL;
+        match stream.write(rest) {
+            Ok(len) => {
+                counters.bytes_out += len as u64;
+                connection.written += len;
+                let is_sent =
+                    connection.written >= connection.request.len() && !stream.is_pending();
+                if self.kind == HostileConnection::Half && is_sent {
+                    connection.stream = None;
+                    connection.next = Instant::now() + RECONNECT_DELAY;
+                }
+            }
+            Err(_) => {
+                connection.stream = None;
+                connection.next = Instant::now() + RECONNECT_DELAY;
+            }
+        }
+    }
+
+    fn request(&mut self) -> Vec<u8> {
+        let head = format!(
+            "GET /announce?info_hash=aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\nHost: {}\r\n",
+            self.host
+        );
+        let mut request = head.into_bytes();
+        match self.kind {
+            // For minutes.
+            HostileConnection::Slowloris => request.extend(b"X-Slow: 1\r\n".repeat(1000)),
+            HostileConnection::Oversize => {
+                request.extend(format!("X-Large: {}", "x".repeat(65_536)).bytes())
+            }
+            HostileConnection::Half => request.truncate(request.len() / 2),
+            HostileConnection::Silent => request.clear(),
+            HostileConnection::Garbage => {
+                request.clear();
+                request.extend((0..512).map(|_| self.random.next() as u8));
+            }
+        }
+        request
+    }
+}
+
+impl FromStr for HostileConnection {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let counters = NAMES.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
+        counters.ok_or_else(|| {
+            let names = NAMES.map(|(name, _)| name).join(", ");
+            format!("unknown kind of hostile connections `{text}`: {names}")
+        })
+    }
+}
+
+impl fmt::Display for HostileConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = NAMES.iter().find(|(_, kind)| kind == self).map_or("", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written() {
+        for (name, kind) in NAMES {
+            assert_eq!((name.parse(), kind.to_string().as_str()), (Ok(kind), name));
+        }
+        assert!("bad-ids".parse::<HostileConnection>().unwrap_err().contains("slowloris, garbage"));
+    }
+}

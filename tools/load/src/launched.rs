@@ -1,0 +1,114 @@
+//! A tracker that the load starts itself, and ends when it is done.
+
+use std::io;
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::TrackerUrl;
+
+/// How long a tracker may take until it listens.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it may take to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A tracker's process, which ends when this is dropped.
+#[derive(Debug)]
+pub struct LaunchedTracker(Child);
+
+impl LaunchedTracker {
+    /// Starts the program with its words, and waits until it listens where the URL leads to, as far as
+    /// that can be seen. What it writes goes to standard error.
+    pub fn new(program: &str, words: &[String], url: &TrackerUrl) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null()).stdout(io::stderr());
+        let mut launched =
+            Self(command.spawn().with_context(|| format!("cannot start the tracker `{program}`"))?);
+        let begun = Instant::now();
+        while !launched.listens(url)? {
+            if begun.elapsed() > STARTUP_TIMEOUT {
+                bail!("the tracker `{program}` does not listen at {url} after {STARTUP_TIMEOUT:?}");
+            }
+            sleep(LOOK);
+        }
+        Ok(launched)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn listens(&mut self, url: &TrackerUrl) -> Result<bool> {
+        if let Some(status) = self.0.try_wait()? {
+            bail!("the tracker has ended before it was loaded: {status}");
+        }
+        Ok(match url.scheme {
+            // A socket that nobody reads cannot be told from one that is read; the first connects are
+            // repeated until they are answered.
+            client::Scheme::Udp => true,
+            _ => TcpStream::connect_timeout(&url.address, LOOK * 10).is_ok(),
+        })
+    }
+}
+
+impl Drop for LaunchedTracker {
+    /// Asks it to end, and ends it if it does not.
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Ok(pid) = i32::try_from(self.0.id()) {
+            use nix::sys::signal::{Signal, kill};
+            // It may have ended already; it is still ours, because nobody has waited for it.
+            let _ = kill(nix::unistd::Pid::from_raw(pid), Signal::SIGTERM);
+            let begun = Instant::now();
+            while begun.elapsed() < GRACE {
+                if !matches!(self.0.try_wait(), Ok(None)) {
+                    return;
+                }
+                sleep(LOOK);
+            }
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn start(script: &str, url: &str) -> Result<LaunchedTracker> {
+        let url = if url.starts_with("udp") { TrackerUrl::udp(url) } else { TrackerUrl::http(url) };
+        LaunchedTracker::new("sh", &["-c".into(), script.into()], &url.unwrap())
+    }
+
+    #[test]
+    fn what_was_started_is_ended() {
+        // One ends when asked, the other does not.
+        for script in ["sleep 60 & wait", "exec sleep 60"] {
+            let launched = start(script, "udp://127.0.0.1:1").unwrap();
+            let pid = launched.pid();
+            assert!(crate::Usage::times(pid).is_ok());
+            drop(launched);
+            assert!(crate::Usage::times(pid).is_err());
+        }
+    }
+
+    #[test]
+    fn it_is_loaded_once_it_listens() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        assert!(start("exec sleep 60", &url).is_ok());
+        drop(listener);
+        let error = start("exit 3", &url).unwrap_err().to_string();
+        assert!(error.contains("has ended") && error.contains('3'), "{error}");
+        let url = TrackerUrl::udp("udp://127.0.0.1:1").unwrap();
+        let error = LaunchedTracker::new("/nowhere/tracker", &[], &url).unwrap_err().to_string();
+        assert!(error.contains("cannot start the tracker `/nowhere/tracker`"), "{error}");
+    }
+}

@@ -1,0 +1,185 @@
+//! recvmmsg, sendmmsg, and segmentation offload (`UDP_SEGMENT`): a train of datagrams of the same length
+//! goes through the stack as one.
+
+use std::array;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::prctl::set_timerslack;
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, recvmmsg, sendmmsg, sendmsg,
+    setsockopt, sockopt,
+};
+use nix::sys::time::TimeSpec;
+
+use super::{BATCH, DATAGRAM_BUFFER, SPIN_BEFORE};
+
+/// A socket that does not wait.
+pub(in super::super) type Socket = UdpSocket;
+
+/// Datagrams of a train: what all kernels with offload take.
+const SEGMENTS_MAX: usize = 64;
+/// Longer ones may not fit into the packets of the way, which segments must.
+const SEGMENT_MAX: usize = 1200;
+
+/// Buffers for datagrams; one for all sockets of a thread.
+pub(in super::super) struct DatagramIo {
+    headers: MultiHeaders<()>,
+    buffers: Box<[[u8; DATAGRAM_BUFFER]; BATCH]>,
+    offload: bool,
+    timestamps: bool,
+}
+
+impl DatagramIo {
+    /// With offload where the system has it, if so wished. `timestamps` if it shall be told when datagrams
+    /// came, rather than when they were read.
+    pub(in super::super) fn new(offload: bool, timestamps: bool) -> Self {
+        let buffers = vec![[0; DATAGRAM_BUFFER]; BATCH].into_boxed_slice();
+        let buffers =
+            buffers.try_into().unwrap_or_else(|_| Box::new([[0; DATAGRAM_BUFFER]; BATCH]));
+        let control = timestamps.then(|| nix::cmsg_space!(TimeSpec));
+        Self { headers: MultiHeaders::preallocate(BATCH, control), buffers, offload, timestamps }
+    }
+
+    /// Makes a socket ready for that.
+    pub(in super::super) fn register(&self, socket: &UdpSocket) -> io::Result<()> {
+        if self.timestamps {
+            setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what is there, without waiting, or a part of it: each datagram, whether it was longer
+    /// than that, and for how long it has lain there.
+    pub(in super::super) fn receive(
+        &mut self,
+        socket: &UdpSocket,
+        mut on_datagram: impl FnMut(&[u8], bool, Duration),
+    ) -> io::Result<()> {
+        let mut buffers = self.buffers.iter_mut();
+        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] = array::from_fn(|_| {
+            [IoSliceMut::new(buffers.next().map_or(&mut [], |buffer| buffer.as_mut_slice()))]
+        });
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let fd = socket.as_raw_fd();
+        let messages = recvmmsg(fd, &mut self.headers, slices.iter_mut(), flags, None)?;
+        let now = self.timestamps.then(SystemTime::now);
+        for message in messages {
+            let queued = now.and_then(|now| {
+                let came = message.cmsgs().ok()?.find_map(|control| match control {
+                    ControlMessageOwned::ScmTimestampns(came) => Some(Duration::from(came)),
+                    _ => None,
+                })?;
+                // If somebody sets the clock at this very moment, it has lain for no time.
+                now.duration_since(SystemTime::UNIX_EPOCH + came).ok()
+            });
+            let bytes = message.iovs().next().unwrap_or_default();
+            let is_truncated = message.flags.contains(MsgFlags::MSG_TRUNC);
+            on_datagram(bytes, is_truncated, queued.unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    /// Sends datagrams of `len` bytes each, which lie one behind the other.
+    pub(in super::super) fn send(
+        &mut self,
+        socket: &UdpSocket,
+        batch: &[u8],
+        len: usize,
+    ) -> io::Result<()> {
+        for batch in batch.chunks(len * SEGMENTS_MAX) {
+            if batch.len() <= len {
+                socket.send(batch)?;
+            } else if !self.offload || len > SEGMENT_MAX || !self.send_as_one(socket, batch, len)? {
+                self.send_each(socket, batch, len)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the system could do that; if not, it is not asked again.
+    fn send_as_one(&mut self, socket: &UdpSocket, batch: &[u8], len: usize) -> io::Result<bool> {
+        let segment = u16::try_from(len).unwrap_or(u16::MAX);
+        let control = [ControlMessage::UdpGsoSegments(&segment)];
+        let (fd, vector) = (socket.as_raw_fd(), [IoSlice::new(batch)]);
+        match sendmsg::<()>(fd, &vector, &control, MsgFlags::MSG_DONTWAIT, None) {
+            Ok(_) => Ok(true),
+            Err(Errno::EIO | Errno::EINVAL | Errno::ENOPROTOOPT | Errno::EOPNOTSUPP) => {
+                self.offload = false;
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn send_each(&mut self, socket: &UdpSocket, batch: &[u8], len: usize) -> io::Result<()> {
+        let mut left = batch;
+        while !left.is_empty() {
+            let slices: Vec<_> =
+                left.chunks(len).take(BATCH).map(|datagram| [IoSlice::new(datagram)]).collect();
+            let addresses = vec![None::<()>; slices.len()];
+            let (fd, flags) = (socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
+            let sent = sendmmsg(fd, &mut self.headers, slices.iter(), addresses, [], flags)?;
+            let sent = sent.count().max(1);
+            left = left.get(sent * len..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+/// Waits for many sockets.
+pub(in super::super) struct Poller {
+    epoll: Epoll,
+    events: Vec<EpollEvent>,
+}
+
+/// Sockets that are reported at once; the others are reported next time.
+const EVENTS: usize = 256;
+
+impl Poller {
+    pub(in super::super) fn new() -> io::Result<Self> {
+        // By default a sleep may take 50 µs longer than asked; what cannot be set is borne.
+        let _ = set_timerslack(1);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        Ok(Self { epoll, events: vec![EpollEvent::empty(); EVENTS] })
+    }
+
+    /// Takes a socket in, which is reported by this number.
+    pub(in super::super) fn add(&mut self, socket: UdpSocket, number: usize) -> io::Result<Socket> {
+        self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, number as u64))?;
+        Ok(socket)
+    }
+
+    /// Waits until sockets are ready or the time has come, whichever is first: the numbers of those that
+    /// are ready. `is_exact` if the time matters to microseconds.
+    pub(in super::super) fn wait(
+        &mut self,
+        until: Instant,
+        is_exact: bool,
+    ) -> io::Result<impl Iterator<Item = usize>> {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut rest = EpollTimeout::ZERO;
+        if let Some(sleep) = left.checked_sub(SPIN_BEFORE).filter(|_| is_exact) {
+            // An epoll is ready when one of its sockets is, and only this call counts in nanoseconds.
+            let mut polls = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
+            match ppoll(&mut polls, Some(TimeSpec::from_duration(sleep)), None) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        } else if !is_exact {
+            let ms = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
+            rest = EpollTimeout::from(ms);
+        }
+        let count = match self.epoll.wait(&mut self.events, rest) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(self.events.iter().take(count).map(|event| event.data() as usize))
+    }
+}

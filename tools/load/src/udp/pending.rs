@@ -1,0 +1,155 @@
+//! Requests that are under way, found by the transaction ids of their answers.
+//!
+//! An id is the number of a slot and of its turn. So an answer is found without a map, one that comes
+//! too late is told from one that nobody asked for, and a tracker cannot guess the ids of others.
+
+use crate::mix::RequestKind;
+use crate::population::TorrentPeer;
+
+/// A request that is under way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PendingRequest {
+    pub(super) kind: RequestKind,
+    /// Who announces.
+    pub(super) peer: TorrentPeer,
+    /// When it was due: in nanoseconds from the start.
+    pub(super) due_ns: u64,
+}
+
+/// What an answer is to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum ResponseMatch {
+    /// The request in this slot, which is free now.
+    Request(u32, PendingRequest),
+    /// A request that was given up.
+    Late,
+    /// A hostile request.
+    HostileDatagram,
+    /// Nothing that is known.
+    Unknown,
+}
+
+#[derive(Clone)]
+struct Slot {
+    request: Option<PendingRequest>,
+    generation: u32,
+    /// The turn of the last request that was given up.
+    expired: Option<u32>,
+}
+
+pub(super) struct PendingRequests {
+    slots: Vec<Slot>,
+    key: u32,
+}
+
+/// Bits of an id that number the slot.
+const SLOT_BITS: u32 = 20;
+const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
+const GENERATION_MASK: u32 = u32::MAX >> SLOT_BITS;
+/// The slot of hostile requests, whose answers are counted but not awaited.
+const HOSTILE: u32 = SLOT_MASK;
+/// How many requests can be under way.
+pub(super) const PENDING_MAX: u32 = HOSTILE;
+
+impl PendingRequests {
+    /// With so many slots, at most [`PENDING_MAX`]. Ids are masked by `key`.
+    pub(super) fn new(slots: u32, key: u32) -> Self {
+        let slot = Slot { request: None, generation: 0, expired: None };
+        Self { slots: vec![slot; slots.min(PENDING_MAX) as usize], key }
+    }
+
+    /// Puts a request into a free slot: its transaction id.
+    pub(super) fn insert(&mut self, slot: u32, request: PendingRequest) -> u32 {
+        let Some(place) = self.slots.get_mut(slot as usize) else { return self.hostile() };
+        place.request = Some(request);
+        (place.generation << SLOT_BITS | slot) ^ self.key
+    }
+
+    /// The transaction id of hostile requests.
+    pub(super) fn hostile(&self) -> u32 {
+        HOSTILE ^ self.key
+    }
+
+    /// An answer with this id has come.
+    pub(super) fn complete(&mut self, transaction_id: u32) -> ResponseMatch {
+        let id = transaction_id ^ self.key;
+        let (slot, generation) = (id & SLOT_MASK, id >> SLOT_BITS);
+        if slot == HOSTILE {
+            return if generation == 0 {
+                ResponseMatch::HostileDatagram
+            } else {
+                ResponseMatch::Unknown
+            };
+        }
+        let Some(place) = self.slots.get_mut(slot as usize) else { return ResponseMatch::Unknown };
+        match place.request {
+            Some(request) if place.generation == generation => {
+                place.request = None;
+                place.generation = (generation + 1) & GENERATION_MASK;
+                ResponseMatch::Request(slot, request)
+            }
+            _ if place.expired == Some(generation) => {
+                place.expired = None;
+                ResponseMatch::Late
+            }
+            _ => ResponseMatch::Unknown,
+        }
+    }
+
+    /// Gives up requests that were due before then, and names their slots, which are free now.
+    pub(super) fn expire(&mut self, before_ns: u64, mut freed: impl FnMut(u32)) {
+        for (slot, place) in (0..).zip(&mut self.slots) {
+            if place.request.is_some_and(|request| request.due_ns < before_ns) {
+                place.request = None;
+                place.expired = Some(place.generation);
+                place.generation = (place.generation + 1) & GENERATION_MASK;
+                freed(slot);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(due_ns: u64) -> PendingRequest {
+        let peer = TorrentPeer { torrent: 1, port: 2 };
+        PendingRequest { kind: RequestKind::Announce, peer, due_ns }
+    }
+
+    #[test]
+    fn an_answer_lands_once() {
+        let mut pending = PendingRequests::new(4, 0xdead_beef);
+        for generation in 0..10_000 {
+            let id = pending.insert(3, request(generation));
+            assert_eq!(pending.complete(id), ResponseMatch::Request(3, request(generation)));
+            assert_eq!(pending.complete(id), ResponseMatch::Unknown);
+        }
+    }
+
+    #[test]
+    fn what_was_given_up_is_late_once() {
+        let mut pending = PendingRequests::new(4, 7);
+        let (old, fresh) = (pending.insert(0, request(5)), pending.insert(1, request(6)));
+        let mut freed = Vec::new();
+        pending.expire(6, |slot| freed.push(slot));
+        assert_eq!(freed, [0]);
+        let again = pending.insert(0, request(8));
+        assert_ne!(old, again);
+        assert_eq!(pending.complete(old), ResponseMatch::Late);
+        assert_eq!(pending.complete(old), ResponseMatch::Unknown);
+        assert_eq!(pending.complete(fresh), ResponseMatch::Request(1, request(6)));
+        assert_eq!(pending.complete(again), ResponseMatch::Request(0, request(8)));
+    }
+
+    #[test]
+    fn other_ids_are_unknown() {
+        let mut pending = PendingRequests::new(2, 0x1234_5678);
+        let id = pending.insert(0, request(0));
+        for other in [id ^ 1, id ^ 2, id ^ (1 << 20), id ^ (1 << 31), 0, u32::MAX] {
+            assert_eq!(pending.complete(other), ResponseMatch::Unknown, "{other:x}");
+        }
+        assert_eq!(pending.complete(pending.hostile()), ResponseMatch::HostileDatagram);
+    }
+}

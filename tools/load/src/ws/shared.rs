@@ -1,0 +1,208 @@
+//! What all peers of a run have in common.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use types::{Announce, InfoHash, OfferId, PeerId};
+
+use super::WsOptions;
+use crate::TrackerUrl;
+use crate::counters::Counters;
+use crate::mix::{Mix, RequestKind};
+use crate::population::Population;
+use crate::random::{Random, hash};
+
+/// The peers' common knowledge, and what they have seen.
+pub(super) struct SharedState {
+    pub(super) url: TrackerUrl,
+    population: Population,
+    /// Offers in each announce, and what they and their answers say.
+    pub(super) offers: usize,
+    pub(super) offer: String,
+    pub(super) answer: String,
+    pub(super) answers_percent: u8,
+    mix: Mix,
+    scrape_torrents: u32,
+    pub(super) random: Random,
+    /// Whether the tracker replies to answers, as it does to announces. bittorrent-tracker does not,
+    /// aquatic_ws does.
+    pub(super) acknowledges: bool,
+    /// Whether that is being found out.
+    pub(super) probing: bool,
+    /// More peers than there can be, by anybody's count.
+    peers_max: u64,
+    check_every: u32,
+    /// Some of the offers that have come.
+    offers_seen: HashSet<OfferId>,
+    pub(super) counters: Counters,
+}
+
+/// So many offers are remembered, to notice when one comes again.
+const OFFERS_SEEN_MAX: usize = 65_536;
+
+impl SharedState {
+    /// Share number `share` of so many.
+    pub(super) fn new(options: &WsOptions, share: u32, shares: u32) -> Self {
+        Self {
+            url: options.url.clone(),
+            population: Population::new(&options.workload, share, shares),
+            offers: options.offers,
+            offer: description("offer", options.offer_bytes),
+            answer: description("answer", options.offer_bytes),
+            answers_percent: options.answers_percent,
+            mix: options.mix,
+            scrape_torrents: options.scrape_torrents,
+            random: Random::new(hash(options.workload.seed, share.into())),
+            acknowledges: false,
+            probing: false,
+            peers_max: options.workload.peers.into(),
+            check_every: options.check_every.max(1),
+            offers_seen: HashSet::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// How many peers there are.
+    pub(super) fn peers(&self) -> usize {
+        self.population.len() as usize
+    }
+
+    /// Path and query as the peer at this place has them.
+    pub(super) fn target(&self, index: usize) -> &str {
+        self.url.target(self.population.number(index as u32))
+    }
+
+    /// Whether the next request is a scrape.
+    pub(super) fn next_is_scrape(&mut self) -> bool {
+        self.mix.draw(&mut self.random) == RequestKind::Scrape
+    }
+
+    /// What the peer at this place announces next.
+    pub(super) fn announce(&mut self, index: usize) -> Announce {
+        let (announce, _) = self.population.announce(index as u32, &mut self.random);
+        // Who leaves makes room for another one, but the tracker may go on counting who came back.
+        self.peers_max += u64::from(announce.event == types::Event::Stopped);
+        announce
+    }
+
+    /// Torrents to be scraped, that of the peer at this place among them.
+    pub(super) fn scrape_hashes(&mut self, index: usize) -> Vec<InfoHash> {
+        let others = 1..self.scrape_torrents;
+        let others = others.map(|_| self.random.below(self.population.len() as usize));
+        let places: Vec<usize> = others.chain([index]).collect();
+        let torrents = places.into_iter().map(|index| self.population.torrent(index as u32));
+        torrents.map(|torrent| self.population.workload().info_hash(torrent)).collect()
+    }
+
+    /// Looks at the count of a reply to an announce.
+    pub(super) fn check_count(&mut self, peers: u64) {
+        self.counters.checks.checked += 1;
+        self.counters.checks.bad_counts += u64::from(peers > self.peers_max);
+    }
+
+    /// Looks at an offer that was given to `own`. Only some are looked at: those with certain names, so
+    /// that one that comes again is looked at again.
+    pub(super) fn check_offer(&mut self, own: PeerId, from: PeerId, offer: OfferId) {
+        let [first, second, ..] = offer.0;
+        if !u32::from(u16::from_be_bytes([first, second])).is_multiple_of(self.check_every) {
+            return;
+        }
+        let checks = &mut self.counters.checks;
+        checks.checked += 1;
+        checks.own_address += u64::from(from == own);
+        checks.unknown_peers += u64::from(!from.0.starts_with(b"-TG0001-"));
+        if self.offers_seen.len() >= OFFERS_SEEN_MAX {
+            self.offers_seen.clear();
+        }
+        checks.duplicates += u64::from(!self.offers_seen.insert(offer));
+    }
+
+    /// 16 random bytes in base64, of which the last digit holds but two bits.
+    pub(super) fn handshake_key(&mut self) -> [u8; 24] {
+        const DIGITS: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let mut key = [b'='; 24];
+        for (at, index) in key.iter_mut().take(22).enumerate() {
+            let digit = if at == 21 { self.random.below(4) * 16 } else { self.random.below(64) };
+            *index = DIGITS.get(digit).copied().unwrap_or(b'A');
+        }
+        key
+    }
+
+    pub(super) fn mask(&mut self) -> [u8; 4] {
+        self.random.bytes()
+    }
+}
+
+/// A session description in JSON, of at least so many bytes: what browsers send for a data channel,
+/// with as many candidates as it takes.
+fn description(kind: &str, bytes: usize) -> String {
+    let mut sdp = String::from(
+        "v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n\
+         a=extmap-allow-mixed\r\na=msid-semantic: WMS\r\n\
+         m=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\n",
+    );
+    let setup = if kind == "offer" { "actpass" } else { "active" };
+    let end = format!(
+        "a=ice-ufrag:Xk7d\r\na=ice-pwd:0SxIs3QmVwqk4Q0Jt8pXyZ2b\r\na=ice-options:trickle\r\n\
+         a=fingerprint:sha-256 B5:4C:0A:8E:1F:77:2D:90:C3:5A:66:0B:EE:91:24:D8:3B:7C:F0:15:A9:42:6E:83:DD:07:5F:\
+         B1:C8:39:64:12\r\na=setup:{setup}\r\na=mid:0\r\na=sctp-port:5000\r\na=max-message-size:262144\r\n"
+    );
+    let mut candidate = 1;
+    while sdp.len() + end.len() < bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            sdp,
+            "a=candidate:2999745851 {candidate} udp 2113937151 192.168.56.{candidate} 51411 typ host \
+             generation 0 network-cost 999\r\n"
+        );
+        candidate += 1;
+    }
+    format!(r#"{{"type":"{kind}","sdp":"{}"}}"#, (sdp + &end).replace("\r\n", "\\r\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_are_about_as_long_as_asked() {
+        for bytes in [600, 1000, 5000] {
+            let text = description("offer", bytes);
+            assert!(text.len() >= bytes && text.len() < bytes + 300, "{}", text.len());
+        }
+        assert!(description("answer", 1000).starts_with(r#"{"type":"answer","sdp":"v=0\r\n"#));
+    }
+
+    fn shared() -> SharedState {
+        let options = WsOptions::busy(TrackerUrl::web("ws://127.0.0.1").unwrap());
+        SharedState::new(&WsOptions { check_every: 1, ..options }, 0, 1)
+    }
+
+    #[test]
+    fn keys_are_of_their_form() {
+        let mut shared = shared();
+        let key = shared.handshake_key();
+        assert!(key.ends_with(b"==") && key != shared.handshake_key());
+        assert!(b"AQgw".contains(&key[21]));
+    }
+
+    #[test]
+    fn odd_offers_and_counts_are_noticed() {
+        let mut shared = shared();
+        let [one, two] = [0, 1].map(|index| shared.announce(index).peer_id);
+        let offers = [1, 2, 3].map(|byte| OfferId([byte; 20]));
+        shared.check_offer(one, two, offers[0]);
+        shared.check_count(128);
+        let checks = shared.counters.checks;
+        assert_eq!((checks.checked, checks.own_address, checks.unknown_peers), (2, 0, 0));
+        assert_eq!((checks.duplicates, checks.bad_counts), (0, 0));
+        shared.check_offer(one, two, offers[0]);
+        shared.check_offer(one, one, offers[1]);
+        shared.check_offer(one, PeerId([b'x'; 20]), offers[2]);
+        shared.check_count(129);
+        let checks = shared.counters.checks;
+        assert_eq!((checks.duplicates, checks.own_address), (1, 1));
+        assert_eq!((checks.unknown_peers, checks.bad_counts), (1, 1));
+    }
+}
