@@ -1,19 +1,19 @@
-//! The management API of a tracker that is busy: `cargo xtask bench api [--runs N] [--seconds N] [--write]`.
+//! Benchmarks the management API of a busy tracker: `cargo xtask bench api [--runs N] [--seconds N] [--write]`.
 //!
 //! 1. Each run imports a million entries into an empty allow list, in one request.
-//! 2. Single torrents are allowed one by one. When such a change is acknowledged, every worker must serve
-//!    the torrent: it is announced to all of them at once.
-//! 3. A million torrents are announced. Then `tidegate load` keeps the tracker at 80 % of its maximum while
-//!    pages of 100 torrents and the statistics are asked for, and without: how many announces have waited
-//!    longer than a millisecond says what a page costs others.
+//! 2. Single torrents are allowed one by one. As soon as such a change is acknowledged, every worker must
+//!    serve the torrent: it is announced to all of them at once.
+//! 3. A million torrents are announced. Then `tidegate load` keeps the tracker at 80 % of its maximum,
+//!    with and without requests for pages of 100 torrents and for statistics. The share of announces that
+//!    take longer than a millisecond shows the cost of a page to other clients.
 //!
-//! The maximum is what the tracker answers when more is asked than it can, at fixed times as later. A load
-//! that waits for answers before it asks on sees a larger one: it fills every batch, and no queue is long.
+//! The maximum is the rate of answers under an overload with fixed send times, like the later load. A load
+//! that waits for answers would measure a higher maximum: it fills every batch, and queues stay short.
 //!
-//! Tracker on core 0, everything else on core 1. Not all that waits has waited for the tracker: beside
-//! each load it is told how many requests the load tester sent late, and for how long the machine was taken
-//! away from its cores (steal). The load tester never sleeps; who asks for pages goes before it where
-//! the system permits, and so does not wait for core 1.
+//! The tracker has core 0, everything else core 1. Not all delays are the tracker's: for each load, the
+//! output also has the number of requests that the load tester sent late, and the time that the
+//! hypervisor took from the cores (steal). The load tester never sleeps. The thread that requests pages has
+//! a higher priority, if the system permits, so it does not wait for core 1.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -36,35 +36,35 @@ use crate::workspace::{release, root};
 const ADDRESS: &str = "127.0.0.1:3014";
 const ADMIN: &str = "127.0.0.1:3015";
 const ENTRIES: u32 = 1_000_000;
-/// Torrents that are allowed one by one.
+/// The number of torrents that are allowed one by one.
 const CHANGES: u32 = 200;
-/// Sockets that announce what has been allowed: the kernel spreads them over the workers.
+/// The number of sockets that announce allowed torrents. The kernel distributes them over the workers.
 const SOCKETS: usize = 32;
-/// That part of the maximum is the load under which pages are asked for.
+/// The load while pages are requested, as a part of the maximum.
 const LOAD: f64 = 0.8;
-/// So many torrents are there, at least, when pages are asked for.
+/// Minimum number of torrents when pages are requested.
 const TORRENTS: f64 = 1e6;
-/// Peers of the load, spread evenly: nearly all torrents get one.
+/// Peers of the load, distributed evenly, so that nearly all torrents get one.
 const CROWD: [&str; 6] = ["--torrents", "1150000", "--peers", "3000000", "--spread", "uniform"];
-/// How long crowds announce, one after the other, until there are enough torrents.
+/// Seconds that each crowd announces, until there are enough torrents.
 const FILL_S: u32 = 15;
 const FILLS_MAX: u32 = 40;
-/// Between two pages, or two looks at the statistics.
+/// The time between two requests for pages or for statistics.
 const PAUSE: Duration = Duration::from_millis(20);
-/// So much more than the tracker answers at its own pace is more than it can.
+/// The overload that measures the maximum, relative to the rate of a load that waits for answers.
 const TOO_MUCH: f64 = 1.3;
 
-/// What was found, by name.
+/// Results by name.
 struct Figures(Vec<(String, f64)>);
 
 pub(super) fn bench(plan: &Plan) -> Result<()> {
     let own = std::process::id().to_string();
     output(command(&["taskset", "-a", "-p", "-c", "1", &own]))?;
-    // This thread goes before whatever else is on core 1; programs and threads that it starts do not.
+    // This thread gets a higher priority on core 1; programs and threads that it starts do not.
     let first = ["chrt", "--fifo", "--reset-on-fork", "--pid", "1", &own];
     let goes_first = output(command(&first)).is_ok();
     if !goes_first {
-        println!("who asks for pages waits for core 1, because only root may go first");
+        println!("requests for pages wait for core 1: only root may raise priorities");
     }
     let mut figures = Figures(Vec::new());
     for _ in 0..plan.runs {
@@ -112,12 +112,12 @@ fn import(figures: &mut Figures) -> Result<()> {
     let begun = Instant::now();
     let answer = api.expect(200, "POST /api/v1/lists/allow", &lines)?;
     let taken = begun.elapsed().as_secs_f64();
-    ensure!(json_figure(&answer, "total")? == f64::from(ENTRIES), "not all are there: {answer}");
+    ensure!(json_figure(&answer, "total")? == f64::from(ENTRIES), "entries are missing: {answer}");
     figures.add("import, entries/s", f64::from(ENTRIES) / taken);
     Ok(())
 }
 
-/// Allows torrents, and announces each to all workers when that is acknowledged.
+/// Allows torrents, and announces each to all workers once the change is acknowledged.
 fn change(figures: &mut Figures) -> Result<()> {
     let mut api = ApiClient::new(ADMIN)?;
     let mut clients = (0..SOCKETS).map(|_| Client::new()).collect::<Result<Vec<_>>>()?;
@@ -125,12 +125,12 @@ fn change(figures: &mut Figures) -> Result<()> {
     for number in 0..CHANGES {
         let hash: [u8; 20] = std::array::from_fn(|at| (number >> (8 * (at % 4))) as u8 ^ 0x5a);
         let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        ensure!(!clients[0].is_served(&hash)?, "served before it is allowed");
+        ensure!(!clients[0].is_served(&hash)?, "a torrent is served before it is allowed");
         let begun = Instant::now();
         api.expect(204, &format!("PUT /api/v1/lists/allow/{hex}"), "")?;
         times_ms.push(begun.elapsed().as_secs_f64() * 1e3);
         for client in &mut clients {
-            ensure!(client.is_served(&hash)?, "acknowledged, and a worker does not know it");
+            ensure!(client.is_served(&hash)?, "a worker does not know an acknowledged change");
         }
     }
     figures.add("change in force, ms, median", part(&mut times_ms, 0.5));
@@ -138,7 +138,7 @@ fn change(figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// A client over UDP that waits for each answer.
+/// A UDP client that waits for each answer.
 struct Client {
     socket: UdpSocket,
     connection_id: [u8; 8],
@@ -159,7 +159,7 @@ impl Client {
         Ok(Self { socket, connection_id: [a, b, c, d, e, f, g, h] })
     }
 
-    /// Whether an announce is answered, and not refused.
+    /// Returns whether an announce is answered and not refused.
     fn is_served(&mut self, hash: &[u8; 20]) -> Result<bool> {
         let mut request = self.connection_id.to_vec();
         request.extend([0, 0, 0, 1, 0, 0, 0, 0]);
@@ -176,7 +176,7 @@ impl Client {
     }
 }
 
-/// Pages of torrents under load.
+/// Measures pages of torrents under load.
 fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
     let tracker = start(1, "")?;
     let mut api = ApiClient::new(ADMIN)?;
@@ -187,14 +187,14 @@ fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
             torrents = json_figure(&api.expect(200, "GET /api/v1/stats", "")?, "torrents")?;
         }
     }
-    ensure!(torrents >= TORRENTS, "{torrents} torrents only");
+    ensure!(torrents >= TORRENTS, "expected {TORRENTS} torrents, found {torrents}");
     println!("{torrents} torrents");
     let rate = (maximum(&tracker, plan, figures)? * LOAD).round().to_string();
     for _ in 0..plan.runs {
         for asks in [Asks::Nothing, Asks::Pages, Asks::Statistics] {
             let stolen = stolen_ms()?;
             let is_over = AtomicBool::new(false);
-            // Asked on this thread, which goes first.
+            // Requested on this thread, which has the higher priority.
             let (json, times_ms) = thread::scope(|scope| -> Result<_> {
                 let loading = scope.spawn(|| {
                     let json = load(&tracker, plan.seconds, &["--rate", &rate]);
@@ -216,7 +216,7 @@ fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// Answers a second when more is asked than there can be.
+/// Returns the answers a second under overload.
 fn maximum(tracker: &Running, plan: &Plan, figures: &mut Figures) -> Result<f64> {
     let own_pace = json_figure(&load(tracker, plan.seconds, &[])?, "responses_per_s")?;
     figures.add("maximum at its own pace, responses/s", own_pace);
@@ -227,7 +227,7 @@ fn maximum(tracker: &Running, plan: &Plan, figures: &mut Figures) -> Result<f64>
     Ok(maximum)
 }
 
-/// For how long somebody else had what this machine takes for its cores 0 and 1, by proc_stat(5).
+/// Returns the time that the hypervisor took from cores 0 and 1 (steal in proc_stat(5)).
 fn stolen_ms() -> Result<[f64; 2]> {
     let text = fs::read_to_string("/proc/stat")?;
     let of = |core: &str| {
@@ -235,7 +235,7 @@ fn stolen_ms() -> Result<[f64; 2]> {
         // In hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal.
         let stolen = line.split_whitespace().nth(7).and_then(|word| word.parse::<f64>().ok());
         stolen
-            .with_context(|| format!("/proc/stat tells nothing of {core}"))
+            .with_context(|| format!("/proc/stat has no line for {core}"))
             .map(|ticks| ticks * 10.0)
     };
     Ok([of("cpu0 ")?, of("cpu1 ")?])
@@ -249,7 +249,7 @@ fn load(tracker: &Running, seconds: u32, more: &[&str]) -> Result<String> {
     output(command)
 }
 
-/// What the API is asked for.
+/// A request to the API.
 #[derive(Clone, Copy)]
 enum Asks {
     Nothing,
@@ -266,11 +266,11 @@ impl Asks {
         }
     }
 
-    /// Asks until it is over, and gives how long answers took, milliseconds.
+    /// Sends requests until the end. Returns the latencies in milliseconds.
     fn go_on(self, is_over: &AtomicBool) -> Result<Vec<f64>> {
         let mut api = ApiClient::new(ADMIN)?;
         let (mut times, mut cursor) = (Vec::new(), String::new());
-        // The first page waits for the list of all torrents to be made.
+        // The first page waits until the list of all torrents exists.
         let mut is_first = true;
         while !is_over.load(Ordering::Relaxed) {
             let request = match self {
@@ -293,7 +293,7 @@ impl Asks {
 }
 
 impl Figures {
-    /// How long answers of the API took.
+    /// Adds latencies of the API.
     fn add_answers(&mut self, name: &str, mut times_ms: Vec<f64>) {
         if times_ms.is_empty() {
             return;
@@ -303,7 +303,7 @@ impl Figures {
         }
     }
 
-    /// How long announces took meanwhile, from what the load tester tells.
+    /// Adds latencies of announces, from the load tester's output.
     fn add_announces(&mut self, beside: &str, json: &str) -> Result<()> {
         let latency = json.split_once("latency_us").context("no latency")?.1;
         let places = [("p50", "median"), ("p99", "99 %"), ("p99_9", "99.9 %"), ("max", "longest")];
@@ -324,7 +324,7 @@ impl Figures {
         self.0.push((name.to_owned(), value));
     }
 
-    /// In the order in which they came, and of each name one.
+    /// Returns the distinct names, in their order.
     fn medians(&self) -> String {
         let mut text = "medians\n".to_owned();
         let mut told = Vec::new();
@@ -345,7 +345,7 @@ impl Figures {
     }
 }
 
-/// The time that this part of all are not longer than.
+/// Returns the latency at this quantile.
 fn part(times: &mut [f64], part: f64) -> f64 {
     times.sort_by(f64::total_cmp);
     let at = (times.len() as f64 * part).ceil() as usize;

@@ -1,5 +1,5 @@
-//! What idle browsers cost: `tidegate load ws --idle` opens 10,000 connections that announce once, and
-//! again when the tracker says so, and ping; the tracker's memory and CPU time are looked at.
+//! Benchmarks idle WebSocket connections: `tidegate load ws --idle` opens 10,000 connections, which
+//! announce at the tracker's interval and send pings. Measures the tracker's memory and CPU time.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::subject::Subject;
 use super::{Plan, median};
 use crate::command::output;
 
-/// Who can be measured, by the name on the command line.
+/// Returns the subjects of a benchmark, by its name on the command line.
 pub(super) fn subjects(name: &str) -> Option<&'static [Subject]> {
     match name {
         "ws-idle" => Some(WEBSOCKET),
@@ -23,7 +23,7 @@ pub(super) fn subjects(name: &str) -> Option<&'static [Subject]> {
 struct Run {
     subject: Subject,
     bytes_per_connection: f64,
-    /// Of a core, while all is idle.
+    /// CPU time while all connections are idle, in percent of a core.
     cpu_percent: f64,
 }
 
@@ -56,10 +56,10 @@ fn measure(plan: &Plan, subject: Subject) -> Result<Run> {
     let mut command = websocket(subject, tracker.pid(), plan.seconds);
     command.arg("--idle");
     let text = output(command)?;
-    // Fewer connections would be another measurement.
+    // With fewer connections, the result would not be comparable.
     let connections = text.lines().find(|line| line.starts_with("connections: 10000 joined "));
     if !connections.is_some_and(|line| line.ends_with(", 0 lost")) {
-        bail!("not all of 10,000 connections were there to the end:\n{text}");
+        bail!("some of the 10,000 connections did not stay open:\n{text}");
     }
     Ok(Run {
         subject,

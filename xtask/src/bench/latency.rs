@@ -1,5 +1,5 @@
-//! Whether the latencies that `tidegate load udp` tells are true: the same requests and answers are seen
-//! by tcpdump on the loopback device.
+//! Checks the latencies that `tidegate load udp` reports against a capture of the same requests and
+//! answers by tcpdump on the loopback device.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,10 +15,10 @@ use super::subject::Subject;
 use crate::command::output;
 use crate::workspace::{release, root};
 
-/// Percentiles that both tell.
+/// The compared percentiles.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999)];
 
-/// Measures at some rates, the highest of which is about half of what one core of the tracker can do.
+/// Measures at several rates, up to about half of the tracker's capacity on one core.
 pub(super) fn bench(plan: &Plan) -> Result<()> {
     let mut table = "rate,percentile,load_us,tcpdump_us,difference_us\n".to_owned();
     for round in 1..=plan.runs {
@@ -38,13 +38,14 @@ pub(super) fn bench(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Each percentile as the load tester tells it and as it was seen, microseconds.
+/// Returns each percentile, as reported by the load tester and as captured, in microseconds.
 fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
     let _tracker = Subject::Tidegate.start(&plan.rivals)?;
     let file = root().join("target/bench/latency.pcap");
     let address = Subject::Tidegate.address();
     let port: u16 = address.rsplit(':').next().unwrap_or_default().parse()?;
-    // Beside the tracker: whatever it delays there, both see, but on the load's core only the load would.
+    // Run tcpdump on the tracker's core: delays that it causes there affect both results. On the load's
+    // core they would only affect the load.
     let mut capture = Command::new("taskset")
         .args([
             "-c",
@@ -63,7 +64,7 @@ fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
         .arg(format!("udp port {port}"))
         .stderr(Stdio::null())
         .spawn()
-        .context("cannot start tcpdump: it is in Debian's package of that name")?;
+        .context("cannot start tcpdump: install Debian's package tcpdump")?;
     sleep(Duration::from_secs(1));
     let mut load = pinned();
     load.arg(release().join("tidegate")).args([
@@ -81,7 +82,11 @@ fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
     let mut seen_us = round_trips_us(&fs::read(&file)?, port)?;
     fs::remove_file(&file)?;
     let sent = f64::from(rate) * f64::from(plan.seconds);
-    ensure!(seen_us.len() as f64 > sent * 0.99, "tcpdump saw {} of {sent}", seen_us.len());
+    ensure!(
+        seen_us.len() as f64 > sent * 0.99,
+        "tcpdump captured only {} of {sent} requests",
+        seen_us.len()
+    );
     seen_us.sort_by(f64::total_cmp);
     let pair = |(name, part): &(&str, f64)| {
         let at = (seen_us.len() as f64 * part) as usize;
@@ -90,14 +95,14 @@ fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
     PERCENTILES.iter().map(pair).collect()
 }
 
-/// So that it writes what it has.
+/// Interrupts tcpdump, so that it writes its buffers.
 fn interrupt(child: &mut Child) -> Result<()> {
     Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
     child.wait()?;
     Ok(())
 }
 
-/// A figure of the load tester's `"latency_us":{…}`.
+/// Returns a value of the load tester's `"latency_us":{…}`.
 fn latency_us(json: &str, name: &str) -> Result<f64> {
     let latencies = json.split_once("\"latency_us\":{").map(|(_, rest)| rest);
     let figure = latencies.and_then(|rest| rest.split_once(&format!("\"{name}\":")));
@@ -105,12 +110,12 @@ fn latency_us(json: &str, name: &str) -> Result<f64> {
     figure.with_context(|| format!("no {name} in {json}"))
 }
 
-/// From each request's first packet to its answer's, in a capture of Ethernet frames with nanoseconds.
+/// Returns the times from each request to its answer, in a capture of Ethernet frames with nanoseconds.
 fn round_trips_us(capture: &[u8], port: u16) -> Result<Vec<f64>> {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
     };
-    let Some(0xa1b2_3c4d) = word(capture, 0) else { bail!("not a capture with nanoseconds") };
+    let Some(0xa1b2_3c4d) = word(capture, 0) else { bail!("expected a capture with nanoseconds") };
     let mut rest = capture.get(24..).unwrap_or_default();
     let mut asked: HashMap<(u16, u32), f64> = HashMap::new();
     let mut times_us = Vec::new();

@@ -1,5 +1,4 @@
-//! The load that the trackers are put under: packaged load testers, and tidegate's own for WebTorrent,
-//! pinned to core 1.
+//! The load generators: packaged load testers, and tidegate's own for WebTorrent, pinned to core 1.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +13,7 @@ use crate::workspace::{release, root};
 /// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// aquatic_udp_load_test as it comes: connects and announces alike, few scrapes.
+    /// aquatic_udp_load_test by default: as many connects as announces, few scrapes.
     Udp,
     /// The same with announces only.
     UdpAnnounce,
@@ -32,14 +31,14 @@ pub(super) enum Load {
     HttpsHandshake,
 }
 
-/// What a load has seen.
+/// The results of a load.
 #[derive(Debug, PartialEq)]
 pub(super) struct Seen {
     /// Messages to clients a second.
     pub(super) responses_s: f64,
-    /// For how long.
+    /// Duration of the load.
     pub(super) seconds: f64,
-    /// The tracker's user and system time meanwhile, if the load tester looked.
+    /// The tracker's user and system time during the load, if the load tester measured it.
     pub(super) cpu_s: Option<(f64, f64)>,
 }
 
@@ -72,7 +71,7 @@ impl Load {
         }
     }
 
-    /// Those that can take it; the first is compared with the others.
+    /// Returns the subjects that support it. The first one is compared with the others.
     pub(super) fn subjects(self) -> &'static [Subject] {
         match self {
             Self::Udp | Self::UdpAnnounce => &[
@@ -125,18 +124,18 @@ impl Load {
     }
 }
 
-/// Those that speak WebTorrent.
+/// Subjects with WebTorrent.
 pub(super) const WEBSOCKET: &[Subject] =
     &[Subject::Tidegate, Subject::AquaticWs, Subject::BittorrentTracker];
 
-/// Ours, with TLS and without: what that costs.
+/// tidegate with TLS and without, which shows the cost of TLS.
 pub(super) const SECURE_WEBSOCKET: &[Subject] = &[Subject::TidegateTls, Subject::Tidegate];
 
-/// All that can be measured.
+/// All benchmarks except `flood`.
 pub(super) const NAMES: &str = "udp, udp-announce, http, http-close, https, https-handshake, ws, wss, ws-idle, wss-idle, udp-testers, \
      http-testers, wss-testers, latency, private, api";
 
-/// `tidegate load http` against a subject.
+/// Runs `tidegate load http` against a subject.
 fn announces(subject: Subject, seconds: u32, options: &[&str]) -> Result<Seen> {
     let mut command = pinned();
     command.arg(release().join("tidegate")).args(["load", "http"]).arg(url(subject, "http"));
@@ -149,14 +148,14 @@ fn announces(subject: Subject, seconds: u32, options: &[&str]) -> Result<Seen> {
     })
 }
 
-/// Where a subject is announced to.
+/// Returns the announce URL of a subject.
 pub(super) fn url(subject: Subject, scheme: &str) -> String {
     let secure = if subject.is_secure() { "s" } else { "" };
     let path = if scheme == "http" { "announce" } else { "" };
     format!("{scheme}{secure}://{}/{path}", subject.address())
 }
 
-/// `tidegate load ws` against a subject.
+/// Returns the command of `tidegate load ws` against a subject.
 pub(super) fn websocket(subject: Subject, pid: u32, seconds: u32) -> Command {
     let mut command = pinned();
     command.arg(release().join("tidegate")).args(["load", "ws"]);
@@ -189,22 +188,22 @@ pub(super) fn aquatic(testers: &Path, program: &str, configuration: &str) -> Res
     averages(&text, "Average responses per second:", "Test ran for")
 }
 
-/// The last figures behind the two labels.
+/// Returns the last values after the two labels.
 pub(super) fn averages(text: &str, rate: &str, duration: &str) -> Result<Seen> {
     let (responses_s, seconds) = (figure(text, rate)?, figure(text, duration)?);
     Ok(Seen { responses_s, seconds, cpu_s: None })
 }
 
-/// The last figure behind a label, which is not 0: what measured nothing has failed.
+/// Returns the last value after a label. Fails if it is 0, because nothing was measured then.
 pub(super) fn figure(text: &str, label: &str) -> Result<f64> {
     let rest = text.lines().rev().find_map(|line| line.trim().strip_prefix(label));
     match rest.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok()) {
         Some(figure) if figure > 0.0 => Ok(figure),
-        _ => bail!("no figure behind `{label}` in what the load tester wrote:\n{text}"),
+        _ => bail!("no value after `{label}` in the load tester's output:\n{text}"),
     }
 }
 
-/// The first figure of that name in a line of JSON.
+/// Returns the first value of that name in a line of JSON.
 pub(super) fn json_figure(json: &str, name: &str) -> Result<f64> {
     let figure = json.split_once(&format!("\"{name}\":"));
     let figure = figure.and_then(|(_, rest)| rest.split([',', '}']).next()?.parse().ok());

@@ -1,10 +1,10 @@
-//! What a private tracker costs: `cargo xtask bench private [--runs N] [--seconds N] [--write]`.
+//! Benchmarks a private tracker: `cargo xtask bench private [--runs N] [--seconds N] [--write]`.
 //!
-//! Three trackers take turns (A B C A B C), each on core 0 with a worker for UDP and one for HTTP, under
-//! announces of `tidegate load` on core 1. The first is bare: open, no admin listener, warnings alone are
-//! logged. The second has metrics, which are read once a second, records on disk, a million denied
-//! torrents, 100,000 banned networks, and 10,000 keys, of which each peer has one. The third is the first
-//! at log level info. Everything but the configuration comes to the second by the management API.
+//! Three trackers take turns (A B C A B C), each on core 0 with one worker for UDP and one for HTTP, under
+//! announces of `tidegate load` on core 1. The first is bare: open, without admin listener, logging only
+//! warnings. The second has metrics, which are read once a second, records on disk, a million denied
+//! torrents, 100,000 banned networks and 10,000 passkeys, one for each peer. It gets all of these by the
+//! management API. The third is the first with log level info.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,11 +26,11 @@ use crate::workspace::{release, root};
 const DENIED: u32 = 1_000_000;
 const BANS: u32 = 100_000;
 const KEYS: u32 = 10_000;
-/// Where the private one's API is.
+/// The address of the private tracker's API.
 const ADMIN: &str = "127.0.0.1:3013";
 const PROTOCOLS: [&str; 2] = ["udp", "http"];
 
-/// A tracker that is measured.
+/// A measured tracker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Bare,
@@ -46,7 +46,7 @@ struct Run {
     per_cpu_s: f64,
 }
 
-/// Where the private one's records and the file of keys are.
+/// The folder of the private tracker's records and of the file of passkeys.
 struct Folder(PathBuf);
 
 pub(super) fn bench(plan: &Plan) -> Result<()> {
@@ -87,7 +87,7 @@ impl Subject {
         }
     }
 
-    /// A port of its own, which no connections of another hold.
+    /// Returns its own port, which no old connections of another tracker block.
     fn address(self) -> &'static str {
         match self {
             Self::Bare => "127.0.0.1:3010",
@@ -113,7 +113,7 @@ impl Subject {
 impl Folder {
     fn new() -> Result<Self> {
         let path = root().join("target/bench/private");
-        // Of an earlier run, which may have had other contents.
+        // Remove the records of an earlier run, which may differ.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path)?;
         Ok(Self(path))
@@ -127,7 +127,7 @@ impl Folder {
         self.0.join("keys.txt")
     }
 
-    /// Has a tracker record everything.
+    /// Adds lists, bans and passkeys to a tracker.
     fn fill(&self) -> Result<()> {
         let _tracker = Subject::Private.start(self)?;
         let mut api = ApiClient::new(ADMIN)?;
@@ -145,7 +145,7 @@ impl Folder {
             let _ = writeln!(keys, "{key}");
         }
         fs::write(self.keys(), keys)?;
-        println!("{DENIED} torrents denied, {BANS} networks banned, {KEYS} keys made");
+        println!("{DENIED} torrents denied, {BANS} networks banned, {KEYS} passkeys created");
         Ok(())
     }
 }
@@ -165,7 +165,7 @@ fn measure(
     } else {
         command.arg(url);
     }
-    // UDP scrapes have no room for a key.
+    // UDP scrapes cannot carry a passkey.
     let mix = if protocol == "udp" { "1:100:0" } else { "1:0" };
     let (seconds, pid) = (plan.seconds.to_string(), tracker.pid().to_string());
     command.args(["--mix", mix, "--warm-up", "2", "--seconds", &seconds, "--pid", &pid, "--json"]);
@@ -179,7 +179,7 @@ fn measure(
         }
         json
     })?;
-    ensure!(json.contains("\"errors\":{}"), "not every request was served: {json}");
+    ensure!(json.contains("\"errors\":{}"), "some requests were not served: {json}");
     Ok(Run {
         protocol,
         subject,
@@ -197,7 +197,7 @@ fn read_metrics(is_over: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Medians, and what is left of those of the bare one.
+/// Formats the medians, and their ratio to those of the bare tracker.
 fn report(plan: &Plan, runs: &[Run]) -> String {
     let mut text = format!(
         "medians of {} runs of {} s\n| protocol | tracker | responses/s | of bare | per CPU-s | of bare |\n|---|---|---|---|---|---|\n",
@@ -241,7 +241,7 @@ fn write_record(plan: &Plan, runs: &[Run]) -> Result<()> {
     Ok(())
 }
 
-/// Numbers that are the same in every run (splitmix64).
+/// A random generator with the same numbers in every run (splitmix64).
 pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
@@ -254,7 +254,7 @@ impl Numbers {
     }
 }
 
-/// So many info hashes, one on a line.
+/// Returns `count` info hashes, one on each line.
 pub(super) fn hash_lines(numbers: &mut Numbers, count: u32) -> String {
     let mut text = String::with_capacity(count as usize * 41);
     for _ in 0..count {
@@ -264,8 +264,8 @@ pub(super) fn hash_lines(numbers: &mut Numbers, count: u32) -> String {
     text
 }
 
-/// A network as they are on real lists: single addresses and small networks, of both families; none holds
-/// this machine.
+/// Returns a network like those of real lists: single addresses and small networks of both families. None
+/// contains this machine.
 fn network(numbers: &mut Numbers) -> String {
     let (address, kind) = (numbers.next(), numbers.next() as usize);
     if kind.is_multiple_of(2) {

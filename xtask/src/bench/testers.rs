@@ -1,5 +1,5 @@
-//! What load testers themselves take: answers per second of the tester's own CPU time, tidegate's beside
-//! aquatic's, under which the same tidegate is put in turn.
+//! Benchmarks load testers: answers per second of the tester's own CPU time, for tidegate's and aquatic's
+//! in turn, against the same tidegate.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,14 +13,14 @@ use super::{Plan, median};
 use crate::command::output;
 use crate::workspace::{release, root};
 
-/// A pair of them.
+/// A pair of load testers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Testers {
-    /// Connects and announces alike, few scrapes.
+    /// As many connects as announces, few scrapes.
     Udp,
     /// 64 connections kept alive.
     Http,
-    /// Over TLS, the only way that aquatic's has: 128 connections in 4 torrents, 10 offers an announce.
+    /// Over TLS, the only protocol of aquatic's tester: 128 connections in 4 torrents, 10 offers an announce.
     Wss,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum Testers {
 struct Run {
     tester: &'static str,
     seen: Seen,
-    /// Of the tester.
+    /// CPU time of the tester.
     cpu_s: f64,
 }
 
@@ -41,7 +41,7 @@ impl Run {
 const OURS: &str = "tidegate load";
 
 impl Testers {
-    /// By the name on the command line.
+    /// Parses a name of the command line.
     pub(super) fn parse(name: &str) -> Option<Self> {
         match name {
             "udp-testers" => Some(Self::Udp),
@@ -66,7 +66,7 @@ impl Testers {
         }
     }
 
-    /// Measures both in turn.
+    /// Measures both testers in turn.
     pub(super) fn bench(self, plan: &Plan, name: &str) -> Result<()> {
         let mut runs = Vec::new();
         for round in 1..=plan.runs {

@@ -55,9 +55,7 @@ impl Stage {
         let tracker = self.start_tracker(&[HOST], "")?;
         self.wait_for_attempts(&tracker, "unreachable", 1)?;
         ensure!(
-            self.log()?.contains(
-                "tracker.test: no certificate yet: https://localhost:14000/dir cannot be reached"
-            ),
+            self.log()?.contains("reason=\"cannot reach https://localhost:14000/dir"),
             "the log does not say why"
         );
         // TLS handshakes get an alert, and everything else is served.
@@ -131,11 +129,8 @@ impl Stage {
         pebble.kill()?;
         let before = attempts(&tracker, "unreachable")?;
         self.wait_for_attempts(&tracker, "unreachable", before + 2)?;
-        ensure!(
-            self.log()?.contains("tracker.test: not renewed, and its certificate "),
-            "not told"
-        );
-        // The certificate may have expired by now, and is still presented.
+        ensure!(self.log()?.contains("status=\"the current certificate "), "not told");
+        // The certificate may have expired by now; it is shown all the same.
         self.ask_host(HOST, false)?;
         self.ask("http://127.0.0.1:6969")?;
         // The new server knows neither our account nor the old root.
@@ -143,10 +138,7 @@ impl Stage {
         let _pebble = Pebble::start(&self.folder, 30)?;
         self.wait_for_attempts(&tracker, "obtained", obtained + 1)?;
         self.ask_host(HOST, true)?;
-        ensure!(
-            self.log()?.contains("does not know our account any more"),
-            "the tracker used its old account"
-        );
+        ensure!(self.log()?.contains("no longer knows our account"), "the same account");
         tracker.stop()
     }
 
@@ -156,12 +148,13 @@ impl Stage {
         let _pebble = Pebble::start(&self.folder, 90 * DAY_S)?;
         let wrong = DIRECTORY.replace("/dir", "/nonsense");
         let tracker = self.start_tracker(&[HOST], &format!("directory = {wrong:?}\n"))?;
-        let sentence = format!("{wrong} is no directory of an ACME server (tls.acme.directory)");
+        let sentence =
+            format!("{wrong} is not the directory of an ACME server (tls.acme.directory)");
         self.wait_for_log(&sentence)?;
         tracker.stop()?;
         let tracker = self.start_tracker(&[HOST], "")?;
         self.wait_for_attempts(&tracker, "refused", 1)?;
-        self.wait_for_log("the server refuses: Failed to connect to 127.0.0.9:443")?;
+        self.wait_for_log("the server refused: Failed to connect to 127.0.0.9:443")?;
         self.ask("http://127.0.0.1:6969")?;
         tracker.stop()
     }

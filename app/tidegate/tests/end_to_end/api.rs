@@ -171,7 +171,7 @@ fn applies_list_entries_at_once_singly_and_in_bulk() {
     assert_eq!(status, 200, "{answer}");
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "deny list"));
     let outcome = api.expect(200, "POST /lists/deny", Some(&json!([hash(0), hash(250)])));
-    assert_eq!(outcome, json!({ "named": 2, "changed": 1, "total": 201 }));
+    assert_eq!(outcome, json!({ "requested": 2, "changed": 1, "total": 201 }));
     let page = api.expect(200, "GET /lists/deny?limit=2", None);
     assert_eq!(page["entries"], json!([hash(0), hash(1)]));
     let (_, _, text) = api.try_send("GET /lists/deny", "Accept: text/plain\r\n", None).unwrap();
@@ -183,7 +183,7 @@ fn applies_list_entries_at_once_singly_and_in_bulk() {
     assert_eq!(api.expect(200, "GET /lists/deny", None)["total"], 201);
     let outcome =
         api.expect(200, "DELETE /lists/deny", Some(&json!([hash(0), hash(99), hash(251)])));
-    assert_eq!(outcome, json!({ "named": 3, "changed": 2, "total": 199 }));
+    assert_eq!(outcome, json!({ "requested": 3, "changed": 2, "total": 199 }));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn keeps_changed_settings_over_restarts() {
     let problem = api.expect(409, "PATCH /config", Some(&bad));
     let detail = problem["detail"].as_str().unwrap();
     assert!(
-        detail.contains("udp.workers: only the file") && detail.contains("no.such"),
+        detail.contains("udp.workers: cannot be set through the API") && detail.contains("no.such"),
         "{detail}"
     );
     // Neither a reload of the file nor a restart changes it back.

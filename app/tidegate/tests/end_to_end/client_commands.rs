@@ -96,7 +96,7 @@ fn announces_both_hashes_of_a_hybrid_torrent_to_its_trackers() {
     for words in [["announce", file].as_slice(), &["announce", "-", file]] {
         let output = run(&[words, &["--json", "--stay"]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        assert!(stderr(&output).contains("passed over: dht://x"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("skipped a tracker: dht://x"), "{}", stderr(&output));
         let lines = lines(&output);
         let told: Vec<_> = lines.iter().map(|it| (&it["tracker"], &it["info_hash"])).collect();
         let hashes = HYBRID_HASHES.map(serde_json::Value::from);
@@ -151,7 +151,7 @@ fn exits_with_2_and_one_sentence_on_bad_arguments() {
     let empty = empty.to_str().unwrap();
     let url = "udp://127.0.0.1:1";
     for (words, why) in [
-        (["announce", url].as_slice(), "which torrent?"),
+        (["announce", url].as_slice(), "missing torrent"),
         (&["announce", "udp://127.0.0.1", HASH], "udp:// needs a port"),
         (&["announce", "gopher://h", HASH], "gopher://h: its scheme is none of a tracker's"),
         (&["announce", "http://h ost", HASH], "a URL has no ' ' in it"),
@@ -159,20 +159,20 @@ fn exits_with_2_and_one_sentence_on_bad_arguments() {
         (&["announce", url, "magnet:?dn=x"], "no hash in it"),
         (&["announce", url, html], "page.torrent: no torrent: byte 0"),
         (&["announce", url, "absent.torrent"], "nor a file that is there"),
-        (&["announce", HASH], "it names no tracker"),
+        (&["announce", HASH], "names no tracker"),
         (&["announce", url, HASH, "--ca", "absent.pem"], "--ca: absent.pem: cannot be read"),
         (&["announce", url, HASH, "--ca", html], "contains no certificate"),
         (&["announce", url, HASH, "--peer-id", "short"], "20 characters or 40 hex digits"),
         (&["announce", url, HASH, "--key", "xyz"], "8 hex digits"),
         (&["announce", url, HASH, "-4", "-6"], "cannot be used with"),
         (&["announce", url, HASH, "--timeout", "0"], "0 is not in 1..=3600"),
-        (&["scrape", url], "which torrent?"),
+        (&["scrape", url], "missing torrent"),
         (&["scrape"], "required"),
         (&["check"], "required"),
         (&["check", "localhost:80"], "localhost:80: no URL"),
         (&["check", "--file", list], "list.txt:4: gopher://h: its scheme"),
-        (&["check", "--file", empty], "empty.txt: it names no tracker"),
-        (&["check", "--file", "absent.txt"], "absent.txt: cannot be read"),
+        (&["check", "--file", empty], "empty.txt: expected at least one announce URL"),
+        (&["check", "--file", "absent.txt"], "cannot read absent.txt"),
         (&["check", url, "--torrent", "x"], "--torrent: x: no torrent"),
     ] {
         let output = run(words);

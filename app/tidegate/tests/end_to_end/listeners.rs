@@ -103,7 +103,7 @@ fn applies_lists_per_listener_and_reloads_them() {
     tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xbb)));
     tracker.wait_until("followed", |_| entries(&labels("udp"), "allow") == 2.0);
     assert_eq!(answers(0xbb), "yyyyyy");
-    let said = "access lists: 2 allowed, 1 denied";
+    let said = "lists=\"2 allowed, 1 denied";
     tracker.wait_for_log(said);
 
     // A reload changes a table's settings, but neither adds nor removes listeners.
@@ -115,7 +115,8 @@ fn applies_lists_per_listener_and_reloads_them() {
     assert_eq!(answers(0xdd), "ddyddy", "the one that is gone from the file serves on");
     assert!(!tracker.admin("/metrics").1.contains(&format!("127.0.0.{late}:")));
     let mut wanted = String::new();
-    write!(wanted, "only a restart puts it in force: [[listener]] http 127.0.0.{late}:0").unwrap();
+    write!(wanted, "some changes need a restart changes=\"[[listener]] http 127.0.0.{late}:0")
+        .unwrap();
     write!(wanted, ", [[listener]] http 127.0.0.{open}:0").unwrap();
     tracker.wait_until("said", |it| it.log().contains(&wanted));
     // An upgrade does both.

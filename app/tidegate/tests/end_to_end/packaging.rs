@@ -39,7 +39,11 @@ fn matches_the_service_unit_with_the_command_line() {
     // The arguments are valid; only the file is missing.
     let output = run(&arguments);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("tidegate.toml: cannot be read"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("tidegate.toml: cannot read the configuration file"),
+        "{}",
+        stderr(&output)
+    );
     let folder = value("tidegate.service", "ConfigurationDirectory");
     assert_eq!(Path::new(absent).parent().unwrap(), Path::new("/etc").join(folder));
     let stop_s: u32 = value("tidegate.service", "TimeoutStopSec").parse().unwrap();

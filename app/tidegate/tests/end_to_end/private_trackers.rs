@@ -105,8 +105,8 @@ fn applies_and_follows_the_file_of_keys() {
     tracker.wait_until("noticed", |it| it.metric("tidegate_reload_failures_total") == 1.0);
     assert!(!is_served(&tracker, ANNA) && is_served(&tracker, BERT));
     let log = tracker.log();
-    assert!(log.contains("keys.txt: line 2: character 38 is none of"), "{log}");
-    assert!(log.contains("access lists: 0 allowed, 0 denied, 1 keys"), "{log}");
+    assert!(log.contains("keys.txt:2: character 38 is none of"), "{log}");
+    assert!(log.contains("lists=\"0 allowed, 0 denied, 1 keys\""), "{log}");
     assert!(![ANNA, BERT].iter().any(|key| log.contains(key)), "{log}");
 }
 

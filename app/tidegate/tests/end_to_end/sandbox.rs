@@ -35,7 +35,7 @@ fn confines_file_access_while_serving_and_reloading() {
         tracker.wait_until("read", |it| has(&http_announce(it.http4(), 0xbb, 1), "deny list"));
         return;
     }
-    let said = format!("the sandbox lets nothing be read in the folder of {}", outside.display());
+    let said = format!("the sandbox does not allow reading {}", outside.display());
     tracker.wait_for_log(&said);
     assert!(has(&http_announce(tracker.http4(), 0xbb, 1), "intervali77e"));
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "deny list"));
@@ -82,11 +82,11 @@ fn rejects_acme_settings_the_sandbox_was_not_built_for() {
         tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
         return;
     }
-    let said = "not reloaded: the sandbox was made for another [tls.acme]";
+    let said = "reload failed: the sandbox does not allow writing to ";
     tracker.wait_for_log(said);
     // An upgrade builds that sandbox; the new process keeps trying, and serves.
     tracker.upgrade();
-    let said = "t.example: no certificate yet: https://127.0.0.1:1/ cannot be reached";
+    let said = "reason=\"cannot reach https://127.0.0.1:1/";
     tracker.wait_for_log(said);
     assert!(cache.join("127.0.0.1_1_").is_dir());
     assert!(tracker.metric("tidegate_acme_attempts_total{result=\"unreachable\"}") >= 1.0);

@@ -103,7 +103,7 @@ fn changes_the_interval_on_sighup() {
     let body = http_announce(tracker.http4(), 0xaa, 1002);
     assert!(has(&body, "8:intervali1500e"), "{}", body.escape_ascii());
     assert!(has(&body, "10:incompletei2e") && has(&body, "5:peers0:"), "{}", body.escape_ascii());
-    let said = "reloaded; changed: tracker.interval_s, tracker.numwant_max";
+    let said = "reloaded the configuration changed=\"tracker.interval_s, tracker.numwant_max\"";
     tracker.wait_for_log(said);
 }
 
@@ -121,7 +121,7 @@ fn keeps_the_old_configuration_if_the_new_one_is_bad() {
     tracker.configure("[tracker]\ninterval_s = 1600\n[limits]\nmemory_mib = 64\n");
     tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
-    let said = "only a restart puts it in force: limits.memory_mib";
+    let said = "some changes need a restart changes=\"limits.memory_mib\"";
     tracker.wait_for_log(said);
     assert_eq!(u32_at(&Udp::connect(tracker.udp4()).announce(0xaa, 1001), 8), 1600);
 }

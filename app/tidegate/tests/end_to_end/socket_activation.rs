@@ -51,8 +51,8 @@ fn takes_over_inherited_sockets_without_losing_requests() {
         // Listeners without an inherited socket are bound.
         http_announce(tracker.http6(), 0xaa, 1003);
         for said in [
-            format!("udp {}: 2 workers share 1 of the sockets handed over", tracker.udp4()),
-            format!("http {}: 2 workers share 1 of the sockets handed over", tracker.http4()),
+            format!("address=\"{}\" listener=\"udp\" sockets=1 workers=2", tracker.udp4()),
+            format!("address=\"{}\" listener=\"http\" sockets=1 workers=2", tracker.http4()),
         ] {
             tracker.wait_for_log(&said);
         }
@@ -87,7 +87,7 @@ fn rejects_inherited_sockets_of_no_listener() {
     };
     // The configuration listens on another port.
     let said = start("udp:http", unused_address().port());
-    assert!(said.contains("no listener of the configuration is for"), "{said}");
+    assert!(said.contains("inherited sockets without a listener"), "{said}");
     let left = format!("UDP 127.0.0.1:{port} (`udp`), TCP 127.0.0.1:{port} (`http`)");
     assert!(said.contains(&left), "{said}");
     // The socket has the name of another listener, and takes the port that the right one needs.

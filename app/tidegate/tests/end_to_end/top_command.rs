@@ -63,9 +63,9 @@ fn reports_a_bad_token_and_an_unreachable_tracker() {
         (output.status.code(), stderr(&output))
     };
     let (code, said) = run(&served.url(), &TOKEN.replace("01", "02"));
-    assert_eq!((code, said.contains("A valid token is due")), (Some(1), true), "{said}");
+    assert_eq!((code, said.contains("Unauthorized")), (Some(1), true), "{said}");
     let (code, said) = run("http://127.0.0.1:1", TOKEN);
-    assert_eq!((code, said.contains("cannot be reached")), (Some(1), true), "{said}");
+    assert_eq!((code, said.contains("cannot reach")), (Some(1), true), "{said}");
 }
 
 /// A shell in a terminal of 24 lines and 90 columns.
@@ -183,7 +183,7 @@ fn reports_a_tracker_that_has_ended() {
     terminal.wait_for("torrents by seeders");
     served.tracker.stop();
     served.tracker.wait_for_end();
-    terminal.wait_for("no figures: ");
+    terminal.wait_for("no data: ");
     terminal.press("q");
     terminal.end();
 }

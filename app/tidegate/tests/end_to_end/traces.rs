@@ -116,7 +116,7 @@ fn drops_spans_while_the_collector_is_down() {
     api.expect(200, "GET /stats", None);
     tracker
         .wait_until("given up", |it| it.metric(&format!("{SPANS}{{result=\"dropped\"}}")) == 1.0);
-    tracker.wait_for_log("WARN traces: 1 spans are given up");
+    tracker.wait_for_log("WARN traces: trace spans dropped count=1");
     let collector = Receiver::listen(address, &[Never]);
     api.expect(200, "GET /stats", None);
     collector.wait_for(1);

@@ -105,12 +105,12 @@ fn reads_the_new_configuration_at_an_upgrade() {
     let text = fs::read_to_string(&path).unwrap();
     let v6 = ", \"[::1]:0\"]\nworkers = 2\nreceive";
     assert!(text.contains(v6));
-    let left = format!("not listened on any more: UDP {} (`udp`)", tracker.udp6());
+    let left = format!("no longer has sockets=\"UDP {} (`udp`)\"", tracker.udp6());
     fs::write(&path, text.replace(v6, "]\nworkers = 3\nreceive")).unwrap();
     tracker.upgrade();
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1234);
     tracker.wait_for_log(&left);
-    tracker.wait_for_log("udp 127.0.0.1:0: 3 workers share 2 of the sockets");
+    tracker.wait_for_log("listener=\"udp\" sockets=2 workers=3");
     http_announce(tracker.http6(), 0xaa, 1002);
 }
 
@@ -125,7 +125,7 @@ fn keeps_serving_if_the_new_process_cannot_start() {
     let tracker = Tracker::start_by(command, directory, "");
     let (udp, first) = (Udp::connect(tracker.udp4()), tracker.pid());
     let serves_on = |reason: &str| {
-        let said = format!("not upgraded, serving on: {reason}");
+        let said = format!("upgrade failed; this process continues to serve reason=\"{reason}");
         tracker.wait_for_log(&said);
         udp.announce(0xaa, 1001);
         http_announce(tracker.http6(), 0xaa, 1002);
@@ -134,7 +134,7 @@ fn keeps_serving_if_the_new_process_cannot_start() {
     tracker.configure("[tracker]\ninterval_s = \"no\"\n");
     tracker.signal(Signal::SIGUSR2);
     serves_on("the new process ended before it served");
-    tracker.wait_for_log("tracker.interval_s = `\"no\"`");
+    tracker.wait_for_log("tracker.interval_s: expected an integer from 1 to 86400, found \"no\"");
     tracker.configure("");
     fs::remove_file(&link).unwrap();
     tracker.signal(Signal::SIGUSR2);
@@ -158,11 +158,11 @@ fn stops_the_new_process_with_the_old_one() {
     tracker.signal(Signal::SIGUSR2);
     tracker.wait_until("begun", |it| it.log().contains("SIGUSR2: upgrading"));
     tracker.signal(Signal::SIGUSR2);
-    tracker.wait_until("once only", |it| it.log().contains("an upgrade is under way already"));
+    tracker.wait_until("once only", |it| it.log().contains("an upgrade is already in progress"));
     tracker.stop();
     assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
     fs::write(&list, "").unwrap();
-    let said = "tidegate: the process to take over from serves on";
+    let said = "tidegate: the old process cancelled the upgrade and continues to serve";
     tracker.wait_for_log(said);
     tracker.wait_until("nothing listens", |it| !is_listening(it.http4()));
 }

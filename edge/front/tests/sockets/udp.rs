@@ -1,5 +1,6 @@
 //! Datagrams over real sockets, and through the sim engine where many are needed.
 
+mod logging;
 mod proxies;
 mod rates;
 
@@ -263,7 +264,7 @@ fn cuts_scrapes_to_one_datagram_and_drops_oversize_requests() {
     let oversize = scrape(id, &[HASH; 140]);
     assert!(oversize.len() > limits::UDP_REQUEST_MAX);
     assert!(client.is_ignored(&oversize));
-    assert_eq!(server.finish().drops[DropReason::Oversize.index()], 1);
+    assert_eq!(server.finish().drops[DropReason::TooLong.index()], 1);
 
     // Over IPv6 the datagram is smaller: at most 120 entries fit.
     let server = UdpServer::start("[::1]:0");

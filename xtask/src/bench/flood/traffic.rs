@@ -45,7 +45,7 @@ impl Flood {
         Ok(Self { socket, packets, per_s, start: Instant::now(), sent: 0, paced: 0.0 })
     }
 
-    /// Sends some, if they are due.
+    /// Sends requests, if their time has come.
     pub(super) fn step(&mut self) -> Result<()> {
         let due = self.start.elapsed().as_secs_f64() * self.per_s;
         if due < self.paced {
@@ -86,7 +86,7 @@ impl Crowd {
         Ok(Self { clients, requests: Vec::new(), next: Instant::now() })
     }
 
-    /// Sends what is due, and takes in what has come.
+    /// Sends the requests whose time has come, and receives waiting answers.
     pub(super) fn step(&mut self) -> Result<()> {
         let now = Instant::now();
         if now < self.next {

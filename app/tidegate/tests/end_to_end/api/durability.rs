@@ -90,7 +90,7 @@ fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.0/24" })));
     let many = |networks: &[&str]| json!({ "networks": networks, "reason": "list" });
     let put = api.expect(200, "POST /bans/bulk", Some(&many(&["198.51.100.7", "2001:db8::/32"])));
-    assert_eq!((&put["named"], &put["total"]), (&json!(2), &json!(3)));
+    assert_eq!((&put["requested"], &put["total"]), (&json!(2), &json!(3)));
     // These bans spread over more of the file than can be rolled back without spare room.
     for part in 0..5 {
         let network = |at| format!("2001:db8:{:x}:{part:x}::/64", (at * 7919) % 65_536);
@@ -134,7 +134,7 @@ fn leaves_foreign_database_files_alone() {
     let output = tidegate(&["--config"]).arg(settings).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("tidegate.db is no file of tidegate's records"), "{said}");
+    assert!(said.contains("tidegate.db is not a tidegate database"), "{said}");
     assert!(fs::read_to_string(&file).unwrap().starts_with("somebody's diary"));
 }
 
@@ -158,7 +158,10 @@ fn rejects_an_invalid_token_in_the_environment() {
     let mut command = tidegate(&[]);
     let output = command.env("TIDEGATE_ADMIN_TOKEN", "hunter2").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("TIDEGATE_ADMIN_TOKEN: tg_") && !said.contains("hunter2"), "{said}");
+    assert!(
+        said.contains("TIDEGATE_ADMIN_TOKEN: invalid token") && !said.contains("hunter2"),
+        "{said}"
+    );
 }
 
 /// The configuration of [`Tracker`] sets no state directory; this test notices if that changes.

@@ -30,7 +30,7 @@ fn serves_renewed_certificates() {
     let after = secure.serial_of("host.pem");
     assert_ne!(before, after);
     secure.tracker.wait_until("the new one", |_| secure.serial("host.test") == after);
-    let said = "certificates: 1 in force";
+    let said = "loaded certificates count=1";
     secure.tracker.wait_for_log(said);
 }
 
@@ -40,7 +40,7 @@ fn keeps_the_old_certificate_if_the_new_file_is_broken() {
     let before = secure.serial("host.test");
     secure.tracker.directory.write("host.pem", "-----BEGIN CERTIFICATE-----\nMII");
     secure.tracker.wait_until("complaint", |it| it.metric(FAILURES) == 1.0);
-    let said = "the certificates in force stay: ";
+    let said = "certificates not reloaded; the previous ones stay in use: ";
     secure.tracker.wait_for_log(said);
     secure.tracker.wait_for_log("host.pem: is truncated: BEGIN without END");
     assert_eq!(secure.serial("host.test"), before);
@@ -58,7 +58,7 @@ fn changes_certificates_on_sighup() {
     make(&secure.tracker.directory, "other", RSA, "30");
     secure.configure(&["host", "other"]);
     secure.tracker.reload();
-    let said = "reloaded; changed: tls.certificates";
+    let said = "reloaded the configuration changed=\"tls.certificates";
     secure.tracker.wait_for_log(said);
     assert_eq!(secure.serial("host.test"), secure.serial_of("host.pem"));
     assert_eq!(secure.serial("other.test"), secure.serial_of("other.pem"));
@@ -96,7 +96,7 @@ fn reports_bad_certificates_in_config_check() {
     for (name, expected) in [
         ("soon", "soon.pem: the certificate expires in less than 14 days"),
         ("expired", "expired.pem: the certificate has expired"),
-        ("expired", "expired.pem: the certificate is for no host name"),
+        ("expired", "expired.pem: the certificate names no host"),
         ("version1", "version1.pem: the certificate has X.509 version 1"),
         ("mismatch", "mismatch.key: does not match the certificate"),
         ("missing", "missing.pem: cannot be read: No such file"),

@@ -11,7 +11,7 @@ fn behind_proxy(listen: &str) -> UdpServer {
 }
 
 /// The 38-byte header of a proxy at 192.0.2.200 for `client`, put together by hand.
-fn header(client: &str) -> Vec<u8> {
+pub(super) fn header(client: &str) -> Vec<u8> {
     header_to(client, "192.0.2.200")
 }
 
@@ -146,7 +146,7 @@ fn drops_unwrapped_datagrams_of_trusted_proxies() {
     assert_eq!(drops[DropReason::BadProxyHeader.index()], bad);
     assert_eq!(drops[DropReason::TooShort.index()], 1);
     assert_eq!(drops[DropReason::WrongMagic.index()], 1);
-    assert_eq!(drops[DropReason::Oversize.index()], 1);
+    assert_eq!(drops[DropReason::TooLong.index()], 1);
 }
 
 #[test]

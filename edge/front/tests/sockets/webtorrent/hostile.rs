@@ -33,7 +33,7 @@ fn closes_with_the_right_code_after_broken_frames() {
     }
     let counters = server.finish(Protocol::Ws);
     assert_eq!(counters.drops[DropReason::BadFrame.index()], 7);
-    assert_eq!(counters.drops[DropReason::MessageTooBig.index()], 1);
+    assert_eq!(counters.drops[DropReason::MessageTooLarge.index()], 1);
 }
 
 #[test]

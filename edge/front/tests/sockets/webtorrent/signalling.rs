@@ -98,7 +98,7 @@ fn relays_one_answer_per_offer_from_its_receiver_only() {
     assert!(matches!(offerer.receive(), Received::Answer { .. }));
     offerer.expect_nothing();
     drop((offerer, offered, untrusted));
-    assert_eq!(server.finish(Protocol::Ws).drops[DropReason::StrayAnswer.index()], 6);
+    assert_eq!(server.finish(Protocol::Ws).drops[DropReason::UnmatchedAnswer.index()], 6);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rcgen::{PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_RSA_SHA256};
 
 use super::*;
 
-/// A folder that goes away with its test.
+/// A folder that is removed at the end of its test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -27,7 +27,7 @@ impl Folder {
         path
     }
 
-    /// Reads a certificate of files with this content.
+    /// Reads a certificate from files with this content.
     fn read(&self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<Certificate, String> {
         let files = CertificateFiles {
             chain: self.write("chain.pem", chain),
@@ -36,7 +36,7 @@ impl Folder {
         self.read_files(&files)
     }
 
-    /// Reads, and gives an error without the folder's name.
+    /// Reads a certificate. Errors are returned without the folder's name.
     fn read_files(&self, files: &CertificateFiles) -> Result<Certificate, String> {
         let short = |error: CertificateError| {
             assert!(error.path.starts_with(&self.0));
@@ -68,7 +68,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// The key within PKCS#8: what PKCS#1 and SEC1 have bare. RFC 5958: version, algorithm, octets.
+/// Returns the key inside PKCS#8, which is the PKCS#1 or SEC1 form. RFC 5958: version, algorithm, octets.
 fn bare(key: &KeyPair) -> Vec<u8> {
     fn element(der: &[u8]) -> (&[u8], &[u8]) {
         let (len, head) = match der[1] {
@@ -86,7 +86,7 @@ fn bare(key: &KeyPair) -> Vec<u8> {
 }
 
 #[test]
-fn keys_are_read_in_all_three_forms() {
+fn reads_keys_in_all_three_forms() {
     let (folder, authority) = (Folder::new(), Authority::new("ca"));
     let cases = [
         (ecdsa(), "EC PRIVATE KEY"),
@@ -98,11 +98,11 @@ fn keys_are_read_in_all_three_forms() {
         folder.read(&chain, key.serialize_pem()).unwrap();
         let bare = pem(label, &bare(&key));
         folder.read(&chain, &bare).unwrap();
-        // Line ends of another system, words before, and what openssl writes before an EC key.
+        // CRLF line ends, text before the key, and the parameters that openssl writes before an EC key.
         let parameters = pem("EC PARAMETERS", &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7]);
         let text = format!("my key:\n{parameters}{bare}").replace('\n', "\r\n");
         folder.read(chain.replace('\n', "\r\n"), text).unwrap();
-        // Both in one file.
+        // Certificate and key in one file.
         let both = folder.write("both.pem", format!("{bare}{chain}"));
         folder.read_files(&CertificateFiles { chain: both.clone(), key: both }).unwrap();
     }
@@ -112,7 +112,7 @@ fn keys_are_read_in_all_three_forms() {
 }
 
 #[test]
-fn what_is_wrong_is_said_of_the_right_file() {
+fn errors_name_the_right_file() {
     let (folder, authority, own) = (Folder::new(), Authority::new("ca"), ecdsa());
     let chain = authority.issue(&params(&["tracker.test"]), &own);
     let key = own.serialize_pem();
@@ -163,7 +163,7 @@ fn what_is_wrong_is_said_of_the_right_file() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named() {
+fn errors_name_unreadable_files() {
     let (folder, own) = (Folder::new(), ecdsa());
     let chain = folder.write("good.pem", params(&["a.test"]).self_signed(&own).unwrap().pem());
     let key = folder.write("good.key", own.serialize_pem());
@@ -183,7 +183,7 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn names_and_times_are_known() {
+fn reads_names_and_validity() {
     let (folder, own) = (Folder::new(), ecdsa());
     let mut params = params(&["Tracker.TEST", "*.example.test", "192.0.2.1"]);
     let (day, now) = (Duration::from_secs(86_400), SystemTime::now());
@@ -216,7 +216,7 @@ fn names_and_times_are_known() {
 }
 
 #[test]
-fn before_1970_and_after_2050_are_times_too() {
+fn reads_times_before_1970_and_after_2050() {
     let own = ecdsa();
     let mut params = params(&["a.test"]);
     params.not_before = rcgen::date_time_ymd(1960, 1, 1);
@@ -227,7 +227,7 @@ fn before_1970_and_after_2050_are_times_too() {
 }
 
 #[test]
-fn chains_are_looked_through() {
+fn checks_chains() {
     let (root, own) = (Authority::new("root"), ecdsa());
     let between = root.beneath("between");
     let mut of_the_web = params(&["a.test"]);
@@ -251,7 +251,7 @@ fn chains_are_looked_through() {
 }
 
 #[test]
-fn clients_get_the_certificate_for_the_name_they_ask_for() {
+fn selects_certificate_by_host_name() {
     let authority = Authority::new("ca");
     let hosts: [&[&str]; 4] =
         [&["first.test"], &["a.test", "*.a.test"], &["b.test"], &["x.a.test"]];
@@ -275,7 +275,7 @@ fn clients_get_the_certificate_for_the_name_they_ask_for() {
 }
 
 #[test]
-fn of_two_kinds_clients_get_the_one_they_understand() {
+fn selects_certificate_by_signature_scheme() {
     let authority = Authority::new("ca");
     let rsa_key = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
     let rsa = in_memory(&authority.issue(&params(&["a.test"]), &rsa_key), &rsa_key);
