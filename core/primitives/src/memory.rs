@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! * A [`Region`] is the only owner of its pages from [`map`] to [`unmap`], and they never move:
+//! * A [`Region`] is the only owner of its pages from `map` to `unmap`, and they never move:
 //!   references into it borrow it.
 //! * Pages come zeroed, so every byte is initialised.
 //! * Only plain types ([`Pod`]: any bytes are a valid value, and there is no padding) are written

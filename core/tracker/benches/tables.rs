@@ -3,7 +3,7 @@
 //! `cargo bench -p tidegate-tracker --bench tables [-- keys|lists|buckets]`. One thread; the median
 //! and the fastest tenth of slices that take a fraction of a millisecond, since the machine may be busy.
 //! Pin it with `taskset -c 0`. The last record is `bench/record/2026-11-22-key-tables.md`.
-#![allow(clippy::print_stdout, missing_docs)]
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -44,8 +44,11 @@ fn main() {
     }
 }
 
+/// A name, and what runs a slice of probes.
+type Contender<'a, T> = (&'a str, &'a mut dyn FnMut(&[T]));
+
 /// Runs every contender on all of `probes`, `SLICE` at a time, in turns.
-fn race<T>(what: &str, probes: &[T], contenders: &mut [(&str, &mut dyn FnMut(&[T]))]) {
+fn race<T>(what: &str, probes: &[T], contenders: &mut [Contender<'_, T>]) {
     let mut slices = vec![Vec::new(); contenders.len()];
     for _ in 0..ROUNDS {
         for ((_, run), slices) in contenders.iter_mut().zip(&mut slices) {

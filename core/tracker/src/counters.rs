@@ -19,8 +19,8 @@ pub use clients::{ClientPrefix, Clients};
 pub use drop_reason::DropReason;
 pub use latency::Latency;
 
-/// Everything that one worker counts at one listener. All fields only grow, except `connections_open`
-/// and `clients`.
+/// Everything that one worker counts at one listener. All fields only grow, except `connections_open` and
+/// `clients`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests by the client's family (v4, v6) and kind.
@@ -79,14 +79,14 @@ impl Counters {
         self.drops[reason.index()] += 1;
     }
 
-    /// Counts a TCP connection that was accepted.
+    /// Counts a TCP connection that opens.
     #[inline]
     pub fn connection_opened(&mut self) {
         self.connections_opened += 1;
         self.connections_open += 1;
     }
 
-    /// Counts a TCP connection that was closed.
+    /// Counts a TCP connection that closes.
     #[inline]
     pub fn connection_closed(&mut self) {
         debug_assert!(self.connections_open > 0, "more connections closed than opened");

@@ -14,7 +14,7 @@ use crate::events::EventStream;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorrentDetails {
     /// Counts of peers and downloads, and when the torrent was first seen.
-    pub figures: TorrentStats,
+    pub stats: TorrentStats,
     /// Whether its announces are refused.
     pub frozen: bool,
     /// Its peers; if there are more than were asked for, a share of each family and role.
@@ -26,23 +26,23 @@ impl Tracker {
     /// [`types::limits::INSPECT_PEERS_MAX`].
     pub fn torrent(&self, now: Tick, hash: &InfoHash, peers_max: usize) -> Option<TorrentDetails> {
         let details = self.store.inspect(now, hash, peers_max)?;
-        let (frozen, figures) = (self.frozen.contains(hash), self.with_downloads(&details.stats));
-        Some(TorrentDetails { figures, frozen, peers: details.peers })
+        let (frozen, stats) = (self.frozen.contains(hash), self.with_downloads(&details.stats));
+        Some(TorrentDetails { stats, frozen, peers: details.peers })
     }
 
     /// Calls `see` with every torrent, without holding a lock. A torrent may come twice if others are
     /// removed meanwhile; none is left out.
     pub fn overview(&self, mut see: impl FnMut(&TorrentStats)) {
-        self.store.each_torrent(|figures| see(&self.with_downloads(figures)));
+        self.store.each_torrent(|stats| see(&self.with_downloads(stats)));
     }
 
     /// Replaces the store's count of downloads by the durable one, as clients get it.
-    fn with_downloads(&self, figures: &TorrentStats) -> TorrentStats {
-        let mut figures = *figures;
+    fn with_downloads(&self, stats: &TorrentStats) -> TorrentStats {
+        let mut stats = *stats;
         if self.downloads.is_on() {
-            figures.counts.downloads = self.downloads.of(&figures.info_hash);
+            stats.counts.downloads = self.downloads.of(&stats.info_hash);
         }
-        figures
+        stats
     }
 
     /// Removes a torrent with its peers. Returns whether it existed. The next announce adds it again,

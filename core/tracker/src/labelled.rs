@@ -6,13 +6,13 @@
 macro_rules! labelled {
     (
         $(#[doc = $enum_doc:literal])*
-        pub enum $name:ident {
+        $vis:vis enum $name:ident {
             $($(#[doc = $doc:literal])* $variant:ident = $label:literal,)+
         }
     ) => {
         $(#[doc = $enum_doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name {
+        $vis enum $name {
             $($(#[doc = $doc])* $variant),+
         }
 

@@ -104,8 +104,8 @@ fn frozen_torrent_refuses_announces_and_keeps_its_peers() {
     let mut counts = [SwarmCounts::default()];
     scrape(&tracker, 0, &[one], &mut counts).unwrap();
     assert_eq!(counts[0].leechers(), 60);
-    let inspect = tracker.torrent(Tick(1), &one, 7).unwrap();
-    assert_eq!((inspect.frozen, inspect.figures.counts, inspect.peers.len()), (true, counts[0], 7));
+    let details = tracker.torrent(Tick(1), &one, 7).unwrap();
+    assert_eq!((details.frozen, details.stats.counts, details.peers.len()), (true, counts[0], 7));
     assert!(!tracker.torrent(Tick(1), &two, 7).unwrap().frozen);
     assert!(tracker.freeze(&one, false) && tracker.frozen().is_empty());
     assert!(announce(&tracker, &[request(61, 1)]).answers[0].1.is_ok());

@@ -222,7 +222,7 @@ fn sample(sources: &MetricSources, last: &CounterSnapshot, now: &CounterSnapshot
     ]
 }
 
-/// Returns the quantile `part` of the latencies between two readings in microseconds, interpolated within its
+/// Returns the quantile `part` of the latencies between two snapshots in microseconds, interpolated within its
 /// bucket; 0 without responses.
 fn quantile_us(part: f64, new: &Latency, old: &Latency) -> f64 {
     let responses: Vec<u64> =

@@ -145,7 +145,15 @@ const STOP_PERIOD: Duration = Duration::from_millis(10);
 /// Panics if a task of the worker has panicked: the others might wait for it for ever.
 pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, run(worker, stop))
+    // In a task, so that the runtime polls it only when it has something to do, and not every turn.
+    let run = async move { tokio::task::spawn_local(run(worker, stop)).await };
+    match LocalSet::new().block_on(&runtime, run) {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(io::Error::other(error)),
+        },
+    }
 }
 
 async fn run(start: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<()> {

@@ -1,8 +1,5 @@
 //! Non-blocking sockets, with TLS or without.
 
-#[cfg(test)]
-mod tests;
-
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
 use std::task::{Context, Poll};
@@ -113,14 +110,14 @@ impl Socket {
     /// Ends this side's output; the client may still send.
     pub(crate) fn shutdown_write(&self) -> io::Result<()> {
         self.send_close_notify()?;
-        net::finish(self.tcp())
+        net::shutdown_write(self.tcp())
     }
 
     /// Ends both directions, which wakes the tasks that wait for the socket.
     pub(crate) fn shutdown_both(&self) -> io::Result<()> {
         // A client that does not read misses this, too.
         let _ = self.send_close_notify();
-        net::hang_up(self.tcp())
+        net::shutdown_both(self.tcp())
     }
 
     /// Waits for input or its end, and copies it without consuming it. TLS is bypassed.

@@ -20,9 +20,6 @@ mod connection;
 mod context;
 mod mailboxes;
 mod session;
-#[cfg(test)]
-mod tests;
-
 use std::net::IpAddr;
 use std::rc::Rc;
 

@@ -118,12 +118,12 @@ pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Shuts down the sending direction. The peer may still send.
-pub fn finish(socket: &impl AsFd) -> io::Result<()> {
+pub fn shutdown_write(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(Shutdown::Write)
 }
 
 /// Shuts down both directions, which wakes tasks that wait for the socket.
-pub fn hang_up(socket: &impl AsFd) -> io::Result<()> {
+pub fn shutdown_both(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(Shutdown::Both)
 }
 
@@ -162,9 +162,9 @@ mod tests {
             assert_eq!(receive(&stream, &mut buffer).unwrap(), 5);
             let empty = receive(&stream, &mut buffer).unwrap_err();
             assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
-            finish(&stream).unwrap();
+            shutdown_write(&stream).unwrap();
             assert_eq!(client.read(&mut buffer).unwrap(), 0);
-            hang_up(&stream).unwrap();
+            shutdown_both(&stream).unwrap();
             assert_eq!(receive(&stream, &mut buffer).unwrap(), 0);
         }
     }

@@ -187,9 +187,9 @@ fn show_log(session: &Session, follow: bool) -> Result<(), ApiError> {
             after = line["id"].as_u64().unwrap_or(after).max(after);
             session.print_value(line, |line| {
                 let time = line["time"].as_u64().map_or_else(|| "-".into(), date);
-                let [level, target, text] =
-                    ["level", "target", "text"].map(|name| plain(&line[name]));
-                format!("{time}  {level:<5}  {target}: {text}\n")
+                let [level, target, message] =
+                    ["level", "target", "message"].map(|name| plain(&line[name]));
+                format!("{time}  {level:<5}  {target}: {message}\n")
             })?;
         }
         if !follow {

@@ -216,7 +216,7 @@ impl ListsArgs {
                 let outcome =
                     session.api.request(&format!("DELETE {path}"), Some(&json!(hashes)))?;
                 session.print_value(&outcome, |outcome| changed(outcome, "Removed"))?;
-                if outcome["changed"] != outcome["named"] {
+                if outcome["changed"] != outcome["requested"] {
                     return Err(ApiError::Failed(
                         "some of the torrents were not on the list".into(),
                     ));
@@ -246,8 +246,8 @@ pub(super) fn hashes(torrents: &[String]) -> Result<Vec<InfoHash>, ApiError> {
 fn changed(outcome: &Value, done: &str) -> String {
     let Value::Object(outcome) = outcome else { return lines(outcome) };
     let figure = |name: &str| plain(outcome.get(name).unwrap_or(&Value::Null));
-    let (named, changed, total) = (figure("named"), figure("changed"), figure("total"));
-    format!("{done} {changed} of {named}; the list has {total} entries\n")
+    let (requested, changed, total) = (figure("requested"), figure("changed"), figure("total"));
+    format!("{done} {changed} of {requested}; the list has {total} entries\n")
 }
 
 /// Prints a list while it is received.

@@ -8,7 +8,7 @@ labelled! {
         /// UDP: shorter than any request.
         TooShort = "too_short",
         /// UDP: longer than any request.
-        Oversize = "oversize",
+        TooLong = "too_long",
         /// UDP: a connect without the protocol id of BEP 15.
         WrongMagic = "wrong_magic",
         /// UDP: a connection id that was not issued to the source address, or has expired.
@@ -18,7 +18,7 @@ labelled! {
         /// The reply could not be sent.
         SendFailed = "send_failed",
         /// The reply was dropped because the socket's send buffer was full.
-        Blocked = "blocked",
+        SendBufferFull = "send_buffer_full",
         /// A PROXY or Simple Proxy header from an address that is not a trusted proxy.
         UntrustedProxy = "untrusted_proxy",
         /// A trusted proxy sent no such header, or a malformed one.
@@ -51,11 +51,11 @@ labelled! {
         /// WebSocket: the client violated RFC 6455.
         BadFrame = "bad_frame",
         /// WebSocket: a message over the limit.
-        MessageTooBig = "message_too_big",
+        MessageTooLarge = "message_too_large",
         /// WebSocket: the client did not read what was sent to it.
         SlowReader = "slow_reader",
         /// WebTorrent: an answer to an offer that is not outstanding.
-        StrayAnswer = "stray_answer",
+        UnmatchedAnswer = "unmatched_answer",
         /// WebTorrent: a message to a client of another worker whose mailbox was full.
         MailboxFull = "mailbox_full",
     }

@@ -156,11 +156,19 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Bytes searched one by one before a vectorised search begins.
+const SHORT: usize = 24;
+
 /// Returns `text` from the next `&` on: nothing if there is none.
 #[inline]
 fn skip(text: &[u8]) -> &[u8] {
-    match memchr::memchr(b'&', text) {
-        Some(at) => text.get(at..).unwrap_or_default(),
+    // Most unknown parameters are short: a vectorised search would cost more to set up.
+    let (start, rest) = text.split_at(text.len().min(SHORT));
+    if let Some(at) = start.iter().position(|byte| *byte == b'&') {
+        return text.get(at..).unwrap_or_default();
+    }
+    match memchr::memchr(b'&', rest) {
+        Some(at) => rest.get(at..).unwrap_or_default(),
         None => &[],
     }
 }

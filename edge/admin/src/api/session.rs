@@ -89,7 +89,7 @@ struct Login {
     token: String,
 }
 
-/// The token of a session.
+/// The name and scopes of a session's token.
 #[derive(Serialize)]
 struct SessionInfo {
     name: String,

@@ -175,6 +175,6 @@ impl Api {
     /// Logs a change and who made it. `action` never contains secrets.
     pub(super) fn audit(&self, caller: &Caller, action: std::fmt::Arguments<'_>) {
         let Caller { token, name, client, .. } = caller;
-        info!(target: AUDIT, token, name = name.as_str(), %client, "{action}");
+        info!(target: AUDIT, token, token_name = name.as_str(), %client, "{action}");
     }
 }

@@ -240,14 +240,14 @@ async fn get(
 }
 
 fn detail(now: Tick, details: &TorrentDetails) -> TorrentDetail {
-    let counts = details.figures.counts;
+    let counts = details.stats.counts;
     TorrentDetail {
-        info_hash: details.figures.info_hash.to_string(),
+        info_hash: details.stats.info_hash.to_string(),
         seeders: counts.seeders(),
         leechers: counts.leechers(),
         partial_seeds: counts.partial_seeds,
         downloads: counts.downloads,
-        age_s: now.since(details.figures.first_seen),
+        age_s: now.since(details.stats.first_seen),
         frozen: details.frozen,
         v4: counts.v4.into(),
         v6: counts.v6.into(),

@@ -36,12 +36,13 @@ pub(super) async fn accept_all(
 ) {
     loop {
         let Ok(mut ready) = socket.readable().await else { return };
-        let mut pause = None;
+        let (mut pause, mut is_drained) = (None, false);
         for _ in 0..ACCEPT_BATCH {
             match net::accept(socket.get_ref()) {
                 Ok((stream, from)) => serve_new(&worker, &listener, stream, from),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready.clear_ready();
+                    is_drained = true;
                     break;
                 }
                 Err(error) if net::is_out_of_descriptors(&error) => {
@@ -56,6 +57,8 @@ pub(super) async fn accept_all(
         drop(ready);
         match pause {
             Some(pause) => sleep(pause).await,
+            // Waiting for the socket lets other tasks run as well, and spares a look at the reactor.
+            None if is_drained => {}
             None => yield_now().await,
         }
     }

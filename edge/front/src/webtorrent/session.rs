@@ -139,7 +139,7 @@ impl Session {
     /// Closes the connection because the client broke the protocol.
     fn close_for(&self, context: &mut WsContext<'_>, error: ProtocolError) {
         self.listener.ws().drop(match error {
-            ProtocolError::TooBig => DropReason::MessageTooBig,
+            ProtocolError::TooBig => DropReason::MessageTooLarge,
             _ => DropReason::BadFrame,
         });
         context.close(self.key, error.code(), error.text());
@@ -298,7 +298,7 @@ impl Session {
         let now = context.now;
         let offers = context.connections.offers(self.key);
         let Some(from) = offers.and_then(|offers| offers.take(now, tag)) else {
-            return self.listener.ws().drop(DropReason::StrayAnswer);
+            return self.listener.ws().drop(DropReason::UnmatchedAnswer);
         };
         let relay = Relay::new(info_hash, peer_id);
         let listener = self.listener.number;

@@ -264,15 +264,20 @@ mod tests {
         assert!(super::socket_names(|_| None, 77).unwrap().is_empty());
     }
 
+    /// A UDP and a TCP socket on the same port. A port that is free for one may be taken for the other.
+    fn on_one_port() -> (UdpSocket, TcpListener, SocketAddr) {
+        loop {
+            let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let at = udp.local_addr().unwrap();
+            if let Ok(tcp) = TcpListener::bind(at) {
+                return (udp, tcp, at);
+            }
+        }
+    }
+
     #[test]
     fn takes_sockets_by_kind_name_and_address() {
-        // Another process may have the TCP port of the same number.
-        let bind_both = || {
-            let udp = UdpSocket::bind("127.0.0.1:0").ok()?;
-            let at = udp.local_addr().ok()?;
-            Some((udp, at, TcpListener::bind(at).ok()?))
-        };
-        let (udp, at, tcp) = (0..100).find_map(|_| bind_both()).unwrap();
+        let (udp, tcp, at) = on_one_port();
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let any = ([127, 0, 0, 1], 0).into();
         let mut inherited = InheritedSockets {
