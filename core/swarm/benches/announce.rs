@@ -9,7 +9,7 @@
 //!
 //! with 1 and with 2 rounds. The difference is what one round (262,144 announces of known and new
 //! peers) takes.
-#![allow(clippy::print_stdout, missing_docs)]
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -159,10 +159,11 @@ impl BindError {
                 self.address.ip(),
                 if self.address.is_ipv4() { "0.0.0.0" } else { "[::]" },
             ),
-            io::ErrorKind::PermissionDenied if (1..1024).contains(&port) => format!(
+            io::ErrorKind::PermissionDenied if (1..1024).contains(&port) => {
                 "ports below 1024 are reserved: start as root (privileges can be dropped after \
                  binding), give the binary CAP_NET_BIND_SERVICE, or use port 1024 or above"
-            ),
+                    .into()
+            }
             _ => format!("{} ({filter} port {port})", self.cause),
         }
     }

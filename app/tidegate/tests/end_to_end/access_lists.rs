@@ -42,8 +42,8 @@ fn applies_and_follows_the_deny_list() {
     tracker.wait_until("followed", |it| it.metric(entries) == 2.0);
     assert!(is_denied(&tracker, 0xee) && !is_denied(&tracker, 0xdd));
     assert_eq!(tracker.metric(FAILURES), 0.0);
-    let said = "lists=\"0 allowed, 2 denied";
-    tracker.wait_for_log(said);
+    let message = "lists=\"0 allowed, 2 denied";
+    tracker.wait_for_log(message);
 }
 
 #[test]

@@ -170,12 +170,12 @@ fn imports_and_exports_lists() {
     let bad =
         served.feed("lists deny import", &format!("{}{many}nonsense\n{}\n", "#\n", hash(0xaa)));
     assert_eq!(bad.status.code(), Some(1));
-    let said = stderr(&bad);
+    let message = stderr(&bad);
     assert!(
-        said.starts_with("tidegate: standard input:50002: expected 40 or 64 hex digits"),
-        "{said}"
+        message.starts_with("tidegate: standard input:50002: 8 characters where "),
+        "{message}"
     );
-    assert!(said.ends_with(" (nothing was changed)\n"), "{said}");
+    assert!(message.ends_with(" (nothing was changed)\n"), "{message}");
     let bad = served.feed("lists allow import -", "\n0123\n");
     assert!(stderr(&bad).contains("standard input:2: "), "{}", stderr(&bad));
     assert_eq!(served.good("lists allow show"), "");
@@ -308,12 +308,12 @@ fn follows_events() {
     // Nothing shows when they listen: bans are made until the first event arrives.
     let (mut number, mut first) = (0, None);
     std::thread::scope(|scope| {
-        let heard = scope.spawn(|| lines.next());
-        while !heard.is_finished() {
+        let received = scope.spawn(|| lines.next());
+        while !received.is_finished() {
             served.good(&format!("bans add 10.0.{}.{} --reason x", number / 256, number % 256));
             number += 1;
         }
-        first = heard.join().unwrap();
+        first = received.join().unwrap();
     });
     let first = first.unwrap();
     assert!(first.contains("  ban  ") && first.contains("network: 10.0.0."), "{first}");
@@ -342,18 +342,18 @@ fn reports_missing_and_invalid_tokens() {
         let output = command.output().unwrap();
         (output.status.code(), stderr(&output))
     };
-    let (code, said) = run(Some(&TOKEN.replace("01", "02")));
+    let (code, message) = run(Some(&TOKEN.replace("01", "02")));
     assert_eq!(code, Some(1));
-    assert!(said.starts_with("tidegate: Unauthorized: "), "{said}");
-    let (code, said) = run(Some("secret"));
+    assert!(message.starts_with("tidegate: Unauthorized: "), "{message}");
+    let (code, message) = run(Some("secret"));
     assert_eq!(code, Some(2));
     assert_eq!(
-        said,
+        message,
         "tidegate: TIDEGATE_ADMIN_TOKEN: invalid token: expected `tg_` followed by 32 alphanumeric characters\n"
     );
-    let (code, said) = run(None);
+    let (code, message) = run(None);
     assert_eq!(code, Some(2));
-    assert!(said.contains("missing token: set the variable TIDEGATE_ADMIN_TOKEN"), "{said}");
+    assert!(message.contains("missing token: set the variable TIDEGATE_ADMIN_TOKEN"), "{message}");
     let file = served.tracker.directory.write("token", "nonsense\n");
     for (file, why) in [(file.as_path(), "invalid token"), ("/nonexistent".as_ref(), "cannot read")]
     {
@@ -373,32 +373,32 @@ fn reports_addresses_that_are_no_api() {
         let output = command.args(more).env(VARIABLE, TOKEN).output().unwrap();
         (output.status.code(), stderr(&output))
     };
-    let nobody = format!("http://{}", unused_address());
-    let (code, said) = ask(&nobody, &[]);
+    let unused = format!("http://{}", unused_address());
+    let (code, message) = ask(&unused, &[]);
     assert_eq!(
-        (code, said.contains("cannot reach ") && said.contains(": Connection refused")),
+        (code, message.contains("cannot reach ") && message.contains(": Connection refused")),
         (Some(1), true),
-        "{said}"
+        "{message}"
     );
-    let (code, said) = ask(&format!("http://{}", served.tracker.http4()), &[]);
+    let (code, message) = ask(&format!("http://{}", served.tracker.http4()), &[]);
     assert_eq!(
-        (code, said.contains("check that this is tidegate's admin listener")),
+        (code, message.contains("check that this is tidegate's admin listener")),
         (Some(1), true),
-        "{said}"
+        "{message}"
     );
-    let (code, said) = ask(&format!("https://{}", served.tracker.admin_address()), &[]);
-    assert_eq!((code, said.contains("try http:// instead")), (Some(1), true), "{said}");
+    let (code, message) = ask(&format!("https://{}", served.tracker.admin_address()), &[]);
+    assert_eq!((code, message.contains("try http:// instead")), (Some(1), true), "{message}");
     // One that takes connections, and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (code, said) =
+    let (code, message) =
         ask(&format!("http://{}", silent.local_addr().unwrap()), &["--timeout", "1"]);
-    assert_eq!((code, said.contains("no response in time")), (Some(1), true), "{said}");
+    assert_eq!((code, message.contains("no response in time")), (Some(1), true), "{message}");
     for url in ["127.0.0.1:6970", "udp://127.0.0.1", "http://u@h", ""] {
-        let (code, said) = ask(url, &[]);
-        assert_eq!((code, said.starts_with("tidegate: --url: ")), (Some(2), true), "{said}");
+        let (code, message) = ask(url, &[]);
+        assert_eq!((code, message.starts_with("tidegate: --url: ")), (Some(2), true), "{message}");
     }
-    let (code, said) = ask(&nobody, &["--ca", "/nonexistent"]);
-    assert_eq!((code, said.starts_with("tidegate: --ca: ")), (Some(2), true), "{said}");
+    let (code, message) = ask(&unused, &["--ca", "/nonexistent"]);
+    assert_eq!((code, message.starts_with("tidegate: --ca: ")), (Some(2), true), "{message}");
 }
 
 #[test]
@@ -434,9 +434,7 @@ fn rejects_bad_arguments() {
 #[test]
 fn finds_the_api_by_the_configuration() {
     let served = Served::start("");
-    // The tracker's own file has port 0.
-    let listen = format!("[admin]\nlisten = [\"{}\"]\n", served.tracker.admin_address());
-    let file = served.tracker.directory.write("client.toml", &listen);
+    let file = served.tracker.directory.path("tidegate.toml");
     let ask = |file: &std::path::Path| {
         let mut command = tidegate(&["admin", "health", "--config"]);
         command.arg(file).output().unwrap()

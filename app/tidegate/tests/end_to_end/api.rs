@@ -219,7 +219,7 @@ fn keeps_changed_settings_over_restarts() {
     let more = format!("{UNBOUND}[state]\ndir = {:?}\n", state.path("state"));
     let (tracker, api) = start_in(Directory::new(), &more);
     let interval =
-        |tracker: &Tracker, due: &str| has(&http_announce(tracker.http4(), 0xaa, 1), due);
+        |tracker: &Tracker, expected: &str| has(&http_announce(tracker.http4(), 0xaa, 1), expected);
     let changed = api.expect(200, "PATCH /config", Some(&json!({ "tracker.interval_s": 77 })));
     assert_eq!(changed["changed"], json!(["tracker.interval_s"]));
     assert!(interval(&tracker, "intervali77e"));
@@ -239,9 +239,9 @@ fn keeps_changed_settings_over_restarts() {
     let all = api.expect(200, "GET /config", None);
     let one =
         all["settings"].as_array().unwrap().iter().find(|it| it["name"] == "tracker.interval_s");
-    let due =
+    let expected =
         json!({ "name": "tracker.interval_s", "value": 77, "origin": "api", "reloadable": true });
-    assert_eq!(one, Some(&due));
+    assert_eq!(one, Some(&expected));
     api.expect(200, "PATCH /config", Some(&json!({ "tracker.interval_s": null })));
     assert!(interval(&tracker, "intervali1800e"));
     assert_eq!(api.expect(200, "GET /log/level", None)["level"], "info");
@@ -266,8 +266,11 @@ fn reports_the_counts_of_the_tracker() {
     assert_eq!((&stats["ready"], &stats["records"]["durable"]), (&json!(true), &json!(false)));
     let listeners = api.expect(200, "GET /listeners", None);
     assert!(listeners["listeners"].as_array().unwrap().len() >= 4, "{listeners}");
-    let nobody = Caller { token: String::new(), ..api.clone() };
-    assert_eq!(nobody.expect(200, "GET /health", None), json!({ "ready": true, "records": true }));
+    let anonymous = Caller { token: String::new(), ..api.clone() };
+    assert_eq!(
+        anonymous.expect(200, "GET /health", None),
+        json!({ "ready": true, "records": true })
+    );
     api.expect(200, "GET /clients", None);
     assert!(tracker.metric("tidegate_api_requests_total") >= 2.0);
 }

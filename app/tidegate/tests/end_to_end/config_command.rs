@@ -166,11 +166,11 @@ fn checks_the_files_of_acme() {
     directory.write("file", "no folder, and no certificate");
     let missing = directory.path("missing.pem");
     let bad = stderr(&check("file", &format!("ca = {missing:?}\n")));
-    for said in [
+    for message in [
         format!("tls.acme.cache: {}: not a directory", directory.path("file").display()),
         format!("tls.acme.ca: {}: cannot be read", missing.display()),
     ] {
-        assert!(bad.contains(&said), "{said}\n{bad}");
+        assert!(bad.contains(&message), "{message}\n{bad}");
     }
     let empty = directory.path("file");
     let bad = stderr(&check("cache", &format!("ca = {empty:?}\n")));

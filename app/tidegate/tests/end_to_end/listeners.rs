@@ -103,8 +103,8 @@ fn applies_lists_per_listener_and_reloads_them() {
     tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xbb)));
     tracker.wait_until("followed", |_| entries(&labels("udp"), "allow") == 2.0);
     assert_eq!(answers(0xbb), "yyyyyy");
-    let said = "lists=\"2 allowed, 1 denied";
-    tracker.wait_for_log(said);
+    let message = "lists=\"2 allowed, 1 denied";
+    tracker.wait_for_log(message);
 
     // A reload changes a table's settings, but neither adds nor removes listeners.
     let tables = sections
@@ -231,9 +231,9 @@ fn checks_and_shows_listener_tables() {
     assert!(check(&file).0);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let (is_good, said) = check(&write(&good.replace("127.0.0.1:0", &address)));
-    assert!(!is_good && said.contains(&address), "{said}");
+    let (is_good, message) = check(&write(&good.replace("127.0.0.1:0", &address)));
+    assert!(!is_good && message.contains(&address), "{message}");
     let absent = table("http", 1, "access.mode = \"deny\"\naccess.deny = \"/no/such\"");
-    let (is_good, said) = check(&write(&absent));
-    assert!(!is_good && said.contains("/no/such"), "{said}");
+    let (is_good, message) = check(&write(&absent));
+    assert!(!is_good && message.contains("/no/such"), "{message}");
 }

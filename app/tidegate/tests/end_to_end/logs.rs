@@ -42,13 +42,13 @@ fn changes_log_levels_per_area_while_serving() {
     let tail = tail["lines"].as_array().unwrap();
     assert!(tail.iter().any(|line| line["area"] == "front" && line["level"] == "DEBUG"));
     // An invalid level is refused with the valid ones, and changes nothing.
-    for (bad, due) in [
+    for (bad, expected_part) in [
         ("info,frnot=debug", "expected a log area (serve, reload"),
         ("loud", "expected a log level (error, warn, info, debug, trace), found `loud`"),
     ] {
         let (status, problem) = set(bad);
         let detail = problem["detail"].as_str().unwrap();
-        assert!(status == 400 && detail.contains(due), "{status} {detail}");
+        assert!(status == 400 && detail.contains(expected_part), "{status} {detail}");
     }
     assert_eq!(level(), "info,api=debug");
     // A reload applies the level of the file.
@@ -64,15 +64,15 @@ fn changes_log_levels_per_area_while_serving() {
 #[test]
 fn rejects_unknown_log_levels_and_areas() {
     let directory = Directory::new();
-    for (level, due) in [
+    for (level, expected_part) in [
         ("info,frnot=debug", "log.level: expected a log area (serve, "),
         ("front=loud", "log.level: expected a log level (error, "),
     ] {
         let path = directory.write("t.toml", &format!("[log]\nlevel = \"{level}\"\n"));
         let output = run(&["config", "check", "--config", path.to_str().unwrap()]);
-        let said = stderr(&output);
-        assert!(!output.status.success() && said.contains(due), "{said}");
-        assert!(said.contains("t.toml:2"), "{said}");
+        let message = stderr(&output);
+        assert!(!output.status.success() && message.contains(expected_part), "{message}");
+        assert!(message.contains("t.toml:2"), "{message}");
     }
 }
 
@@ -124,8 +124,8 @@ fn writes_no_secret_to_the_log() {
     let (tracker, api) = start(
         "webhook_ports = [\"9\"]\n[log]\nlevel = \"trace\"\nrate_limit_lines = 0\n[access]\nprivate = true\n",
     );
-    let made = |request: &str, wish: Value, name: &str| {
-        let answer = api.expect(201, request, Some(&wish));
+    let made = |request: &str, body: Value, name: &str| {
+        let answer = api.expect(201, request, Some(&body));
         answer[name].as_str().unwrap().to_owned()
     };
     let key = made("POST /keys", json!({ "name": "bob" }), "key");
@@ -161,9 +161,9 @@ fn writes_no_secret_to_the_log() {
     api.expect(200, "POST /config/reload", None);
     http_announce(tracker.http4(), 0xaa, 1);
     // It is written down as much as there ever is.
-    let said = "DEBUG api: API request client=\"127.0.0.1\" method=\"DELETE\" \
+    let message = "DEBUG api: API request client=\"127.0.0.1\" method=\"DELETE\" \
                 route=\"/api/v1/keys/{id}\"";
-    tracker.wait_until(said, |it| lines(it, said) == 1);
+    tracker.wait_until(message, |it| lines(it, message) == 1);
     assert!(lines(&tracker, "DEBUG front: ") >= 10, "{}", tracker.log());
     let tail = api.expect(200, "GET /log", None).to_string();
     for hidden in [&key, &chosen, &token, &secret, unknown, wrong, TOKEN] {

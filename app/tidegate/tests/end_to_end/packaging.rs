@@ -80,8 +80,8 @@ fn passes_systemd_analyze() {
     ];
     let mut verify = Command::new("systemd-analyze");
     let output = verify.args(["verify", "--man=no"]).args(&units).output().unwrap();
-    let said = stderr(&output);
-    assert!(output.status.success() && !said.contains("tidegate"), "{said}");
+    let message = stderr(&output);
+    assert!(output.status.success() && !message.contains("tidegate"), "{message}");
     let mut security = Command::new("systemd-analyze");
     security.args(["security", "--offline=yes", "--threshold=20"]).arg(&units[0]);
     let output = security.output().unwrap();

@@ -40,9 +40,9 @@ impl Watcher {
     /// Receives the next notification that is not a watchdog ping.
     fn hear_news(&self) -> String {
         loop {
-            let said = self.hear();
-            if said != "WATCHDOG=1" {
-                return said;
+            let message = self.hear();
+            if message != "WATCHDOG=1" {
+                return message;
             }
         }
     }
@@ -61,8 +61,8 @@ fn notifies_the_service_manager_of_every_change() {
     assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
     watcher.hear_signs_of_life();
     tracker.reload();
-    let said = watcher.hear_news();
-    let since = said.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
+    let message = watcher.hear_news();
+    let since = message.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
     let (since_us, status) = since.split_once('\n').unwrap();
     assert!(since_us.parse::<u64>().unwrap() > 0 && status == "STATUS=reloading");
     assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");

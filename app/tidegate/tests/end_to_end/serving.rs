@@ -103,8 +103,8 @@ fn changes_the_interval_on_sighup() {
     let body = http_announce(tracker.http4(), 0xaa, 1002);
     assert!(has(&body, "8:intervali1500e"), "{}", body.escape_ascii());
     assert!(has(&body, "10:incompletei2e") && has(&body, "5:peers0:"), "{}", body.escape_ascii());
-    let said = "reloaded the configuration changed=\"tracker.interval_s, tracker.numwant_max\"";
-    tracker.wait_for_log(said);
+    let message = "reloaded the configuration changed=\"tracker.interval_s, tracker.numwant_max\"";
+    tracker.wait_for_log(message);
 }
 
 #[test]
@@ -113,16 +113,16 @@ fn keeps_the_old_configuration_if_the_new_one_is_bad() {
     tracker.configure("[tracker]\ninterval_s = 1500\nintervall_min_s = 9\n");
     tracker.reload();
     tracker.wait_until("tried", |it| it.metric("tidegate_reload_failures_total") == 1.0);
-    let said = "tidegate.toml:12: unknown key";
-    tracker.wait_for_log(said);
+    let message = "tidegate.toml:12: unknown key";
+    tracker.wait_for_log(message);
     let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     assert_eq!(u32_at(&reply, 8), 1200);
     // Settings that need a restart are named, and the others are applied.
     tracker.configure("[tracker]\ninterval_s = 1600\n[limits]\nmemory_mib = 64\n");
     tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
-    let said = "some changes need a restart changes=\"limits.memory_mib\"";
-    tracker.wait_for_log(said);
+    let message = "some changes need a restart changes=\"limits.memory_mib\"";
+    tracker.wait_for_log(message);
     assert_eq!(u32_at(&Udp::connect(tracker.udp4()).announce(0xaa, 1001), 8), 1600);
 }
 

@@ -50,11 +50,11 @@ fn takes_over_inherited_sockets_without_losing_requests() {
         assert!(has(&body, "10:incompletei2e"), "{}", body.escape_ascii());
         // Listeners without an inherited socket are bound.
         http_announce(tracker.http6(), 0xaa, 1003);
-        for said in [
+        for message in [
             format!("address=\"{}\" listener=\"udp\" sockets=1 workers=2", tracker.udp4()),
             format!("address=\"{}\" listener=\"http\" sockets=1 workers=2", tracker.http4()),
         ] {
-            tracker.wait_for_log(&said);
+            tracker.wait_for_log(&message);
         }
         tracker.stop();
         assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
@@ -86,11 +86,11 @@ fn rejects_inherited_sockets_of_no_listener() {
         stderr(&output)
     };
     // The configuration listens on another port.
-    let said = start("udp:http", unused_address().port());
-    assert!(said.contains("inherited sockets without a listener"), "{said}");
+    let message = start("udp:http", unused_address().port());
+    assert!(message.contains("inherited sockets without a listener"), "{message}");
     let left = format!("UDP 127.0.0.1:{port} (`udp`), TCP 127.0.0.1:{port} (`http`)");
-    assert!(said.contains(&left), "{said}");
+    assert!(message.contains(&left), "{message}");
     // The socket has the name of another listener, and takes the port that the right one needs.
-    let said = start("udp:admin", port);
-    assert!(said.contains(&format!("cannot listen on 127.0.0.1:{port}: TCP")), "{said}");
+    let message = start("udp:admin", port);
+    assert!(message.contains(&format!("cannot listen on 127.0.0.1:{port}: TCP")), "{message}");
 }

@@ -39,7 +39,7 @@ fn prints_one_frame_as_text() {
     assert!(!text.contains('\u{1b}'), "{text}");
     let version = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
     assert!(text.starts_with(version), "{text}");
-    for due in [
+    for expected in [
         "\ndenied ",
         "torrents 1 ",
         "peers 1 ",
@@ -47,7 +47,7 @@ fn prints_one_frame_as_text() {
         "torrents by seeders",
         &"bb".repeat(20),
     ] {
-        assert!(text.contains(due), "{due}\n{text}");
+        assert!(text.contains(expected), "{expected}\n{text}");
     }
     let refused = run(&served, &[]);
     assert_eq!(refused.status.code(), Some(2), "a pipe is no terminal");
@@ -62,10 +62,10 @@ fn reports_a_bad_token_and_an_unreachable_tracker() {
         let output = command.env(VARIABLE, token).output().unwrap();
         (output.status.code(), stderr(&output))
     };
-    let (code, said) = run(&served.url(), &TOKEN.replace("01", "02"));
-    assert_eq!((code, said.contains("Unauthorized")), (Some(1), true), "{said}");
-    let (code, said) = run("http://127.0.0.1:1", TOKEN);
-    assert_eq!((code, said.contains("cannot reach")), (Some(1), true), "{said}");
+    let (code, message) = run(&served.url(), &TOKEN.replace("01", "02"));
+    assert_eq!((code, message.contains("Unauthorized")), (Some(1), true), "{message}");
+    let (code, message) = run("http://127.0.0.1:1", TOKEN);
+    assert_eq!((code, message.contains("cannot reach")), (Some(1), true), "{message}");
 }
 
 /// A shell in a terminal of 24 lines and 90 columns.

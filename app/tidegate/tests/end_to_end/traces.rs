@@ -52,8 +52,8 @@ fn exports_a_span_per_request() {
         api.expect(201, "POST /keys", Some(&json!({ "name": number.to_string() })));
     }
     api.expect(404, "GET /keys/99", None);
-    let nobody = Caller { token: String::new(), ..api.clone() };
-    nobody.expect(401, "GET /stats", None);
+    let anonymous = Caller { token: String::new(), ..api.clone() };
+    anonymous.expect(401, "GET /stats", None);
     // Unknown paths are not sampled.
     api.ask("GET /nothing", None);
     let posts = collector.wait_until(|posts| spans(&posts[1.min(posts.len())..]).len() >= 7);
@@ -92,12 +92,12 @@ fn samples_traces_by_the_traceparent_of_authorized_callers() {
     let address = unused_address();
     let collector = Receiver::listen(address, &[]);
     let (_tracker, api) = start(address, 0);
-    let nobody = Caller { token: String::new(), ..api.clone() };
+    let anonymous = Caller { token: String::new(), ..api.clone() };
     let trace = "0af7651916cd43dd8448eb211c80319c";
     let parent = |flags: &str| format!("traceparent: 00-{trace}-b7ad6b7169203331-{flags}\r\n");
     api.try_send("GET /keys", &parent("00"), None).unwrap();
     api.try_send("GET /keys", "traceparent: nonsense\r\n", None).unwrap();
-    nobody.try_send("GET /bans", &parent("01"), None).unwrap();
+    anonymous.try_send("GET /bans", &parent("01"), None).unwrap();
     api.try_send("GET /tokens", &parent("01"), None).unwrap();
     let spans = spans(&collector.wait_for(1));
     let [span] = &spans[..] else { panic!("{spans:?}") };

@@ -125,8 +125,8 @@ fn keeps_serving_if_the_new_process_cannot_start() {
     let tracker = Tracker::start_by(command, directory, "");
     let (udp, first) = (Udp::connect(tracker.udp4()), tracker.pid());
     let serves_on = |reason: &str| {
-        let said = format!("upgrade failed; this process continues to serve reason=\"{reason}");
-        tracker.wait_for_log(&said);
+        let message = format!("upgrade failed; this process continues to serve reason=\"{reason}");
+        tracker.wait_for_log(&message);
         udp.announce(0xaa, 1001);
         http_announce(tracker.http6(), 0xaa, 1002);
         assert_eq!(tracker.pid(), first);
@@ -162,7 +162,7 @@ fn stops_the_new_process_with_the_old_one() {
     tracker.stop();
     assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
     fs::write(&list, "").unwrap();
-    let said = "tidegate: the old process cancelled the upgrade and continues to serve";
-    tracker.wait_for_log(said);
+    let message = "tidegate: the old process cancelled the upgrade and continues to serve";
+    tracker.wait_for_log(message);
     tracker.wait_until("nothing listens", |it| !is_listening(it.http4()));
 }

@@ -116,13 +116,13 @@ fn creates_and_revokes_ten_thousand_keys_under_load() {
     };
     check(&tracker);
     let recorded = |api: &Caller| super::durability::keys(api);
-    let mut due: BTreeSet<String> = kept.iter().map(|key| (*key).clone()).collect();
-    due.insert(steady["key"].as_str().unwrap().into());
-    assert_eq!(recorded(&api), due);
+    let mut expected: BTreeSet<String> = kept.iter().map(|key| (*key).clone()).collect();
+    expected.insert(steady["key"].as_str().unwrap().into());
+    assert_eq!(recorded(&api), expected);
     drop(tracker);
     let (tracker, api) = start_in(Directory::new(), &more);
     check(&tracker);
-    assert_eq!(recorded(&api), due);
+    assert_eq!(recorded(&api), expected);
 }
 
 #[test]

@@ -39,8 +39,8 @@ fn loses_nothing_acknowledged_to_a_kill() {
                     let mut made = Vec::new();
                     for number in 0.. {
                         let key = format!("key-{round:04}-{lane}-{number:08}");
-                        let wish = json!({ "key": key }).to_string();
-                        let body = Some(("application/json", wish.as_str()));
+                        let body = json!({ "key": key }).to_string();
+                        let body = Some(("application/json", body.as_str()));
                         match api.try_send("POST /keys", "", body) {
                             Ok((201, ..)) => {
                                 made.push(key);
@@ -132,9 +132,9 @@ fn leaves_foreign_database_files_alone() {
     let more = in_folder(&directory.path("state"));
     let settings = directory.write("t.toml", &config(0, 0, &more));
     let output = tidegate(&["--config"]).arg(settings).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("tidegate.db is not a tidegate database"), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("tidegate.db is not a tidegate database"), "{message}");
     assert!(fs::read_to_string(&file).unwrap().starts_with("somebody's diary"));
 }
 
@@ -157,10 +157,10 @@ fn shows_the_first_token_once() {
 fn rejects_an_invalid_token_in_the_environment() {
     let mut command = tidegate(&[]);
     let output = command.env("TIDEGATE_ADMIN_TOKEN", "hunter2").output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("TIDEGATE_ADMIN_TOKEN: invalid token") && !said.contains("hunter2"),
-        "{said}"
+        message.contains("TIDEGATE_ADMIN_TOKEN: invalid token") && !message.contains("hunter2"),
+        "{message}"
     );
 }
 

@@ -21,10 +21,10 @@ fn operations(api: &Caller) -> Vec<(String, Value)> {
 #[test]
 fn guards_every_route() {
     let (tracker, api) = start("wrong_tokens_per_min = 1\n");
-    let wish = json!({ "name": "events only", "scopes": ["events:read"] });
-    let events = api.expect(201, "POST /tokens", Some(&wish));
+    let body = json!({ "name": "events only", "scopes": ["events:read"] });
+    let events = api.expect(201, "POST /tokens", Some(&body));
     let events = Caller { token: events["secret"].as_str().unwrap().into(), ..api.clone() };
-    let nobody = Caller { token: String::new(), ..api.clone() };
+    let anonymous = Caller { token: String::new(), ..api.clone() };
     let operations = operations(&api);
     assert!(operations.len() >= 39);
     let guarded = operations.iter().filter(|(_, operation)| operation["security"] != json!([]));
@@ -37,7 +37,7 @@ fn guards_every_route() {
         }
     }
     for (request, _) in guarded {
-        let (status, problem) = nobody.ask(request, None);
+        let (status, problem) = anonymous.ask(request, None);
         // After some attempts, requests of that address are refused unread.
         assert!(status == 401 || status == 429, "{request}: {problem}");
     }
@@ -53,8 +53,8 @@ fn guards_every_route() {
 #[test]
 fn refuses_expired_revoked_and_malformed_tokens() {
     let (_tracker, api) = start("");
-    let make = |wish: &Value| {
-        let made = api.expect(201, "POST /tokens", Some(wish));
+    let make = |body: &Value| {
+        let made = api.expect(201, "POST /tokens", Some(body));
         let token = made["secret"].as_str().unwrap().to_owned();
         (Caller { token, ..api.clone() }, made["id"].clone())
     };
@@ -111,11 +111,11 @@ fn rejects_malformed_bodies() {
             400,
         ),
     ];
-    for (request, kind, text, due) in cases {
+    for (request, kind, text, expected) in cases {
         let (status, answer) = send(request, kind, text);
-        assert_eq!(status, *due, "{request} {text}: {answer}");
+        assert_eq!(status, *expected, "{request} {text}: {answer}");
         let problem: Value = serde_json::from_str(&answer).unwrap();
-        assert!(problem["detail"].is_string() && problem["status"] == *due, "{answer}");
+        assert!(problem["detail"].is_string() && problem["status"] == *expected, "{answer}");
     }
     let large = format!("{{\"name\":\"{}\"}}", "x".repeat(100_000));
     assert_eq!(send("POST /keys", "application/json", &large).0, 413);
@@ -146,10 +146,10 @@ fn rejects_malformed_bodies() {
 fn creates_a_contested_key_once() {
     let (_tracker, api) = start("");
     for round in 0..10 {
-        let wish = json!({ "key": format!("the-same-key-{round:04}") });
+        let body = json!({ "key": format!("the-same-key-{round:04}") });
         let ask = || {
-            let (api, wish) = (api.clone(), wish.clone());
-            std::thread::spawn(move || api.ask("POST /keys", Some(&wish)).0)
+            let (api, body) = (api.clone(), body.clone());
+            std::thread::spawn(move || api.ask("POST /keys", Some(&body)).0)
         };
         let asked = [ask(), ask(), ask()];
         let mut statuses = asked.map(|thread| thread.join().unwrap());

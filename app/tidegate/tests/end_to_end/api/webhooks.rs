@@ -13,9 +13,9 @@ fn check(post: &Post, secret: &str) {
     let (time, tag) = post.header("tidegate-signature").split_once(",sha256=").unwrap();
     let time = time.strip_prefix("t=").unwrap();
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-    let due = hmac::sign(&key, format!("{time}.{}", post.body).as_bytes());
-    let due: String = due.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(tag, due);
+    let expected = hmac::sign(&key, format!("{time}.{}", post.body).as_bytes());
+    let expected: String = expected.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(tag, expected);
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     assert!(time.parse::<u64>().unwrap().abs_diff(now) < 300, "{time} is not {now}");
 }
@@ -41,8 +41,8 @@ fn retries_webhooks_in_order() {
     let (removed, _) = hook(&api, &refusing.url("/hook"));
     // A webhook for other events, which gets nothing.
     let other = Receiver::listen(other, &[]);
-    let wish = json!({ "url": other.url("/hook"), "events": ["reload"] });
-    api.expect(201, "POST /webhooks", Some(&wish));
+    let body = json!({ "url": other.url("/hook"), "events": ["reload"] });
+    api.expect(201, "POST /webhooks", Some(&body));
     for network in ["192.0.2.1", "192.0.2.2"] {
         api.expect(201, "POST /bans", Some(&json!({ "network": network })));
     }

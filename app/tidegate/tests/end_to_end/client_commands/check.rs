@@ -249,7 +249,9 @@ fn finds_a_websocket_tracker_that_relays_nothing() {
                 let mut out = Vec::new();
                 match read.event {
                     wire::ws::Event::Partial { .. } => break,
-                    wire::ws::Event::Text(said) => wire::ws::text(&mut out, &announced(&said)),
+                    wire::ws::Event::Text(message) => {
+                        wire::ws::text(&mut out, &announced(&message))
+                    }
                     wire::ws::Event::Ping(payload) => wire::ws::pong(&mut out, payload),
                     _ => return,
                 }
@@ -274,8 +276,8 @@ fn finds_a_websocket_tracker_that_relays_nothing() {
 }
 
 /// Returns a reply to an announce, which is also sent to anything else.
-fn announced(said: &str) -> String {
-    let hash = said.split("\"info_hash\":").nth(1).unwrap();
+fn announced(message: &str) -> String {
+    let hash = message.split("\"info_hash\":").nth(1).unwrap();
     let hash = hash.split(",\"peer_id\"").next().unwrap().trim_end_matches('}');
     format!(
         r#"{{"action":"announce","info_hash":{hash},"complete":0,"incomplete":1,"interval":120}}"#
@@ -284,10 +286,10 @@ fn announced(said: &str) -> String {
 
 #[test]
 fn repeats_announces_at_the_interval_of_the_tracker() {
-    let (said, heard) = channel();
+    let (message, received) = channel();
     let server = tcp(move |mut stream| {
         while let Some(target) = request(&mut stream) {
-            let _ = said.send(target);
+            let _ = message.send(target);
             let _ = stream.write_all(ok("d8:intervali1e5:peers0:e").as_bytes());
         }
     });
@@ -296,19 +298,21 @@ fn repeats_announces_at_the_interval_of_the_tracker() {
         ["announce", &url, HASH, "--count", "2", "--port", "7", "--left", "9", "--key", "ab"];
     let output = run(&[words.as_slice(), &["--numwant", "3", "--uploaded", "4"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let heard: Vec<String> = heard.try_iter().collect();
+    let received: Vec<String> = received.try_iter().collect();
     let event = |target: &String| {
         let event = target.split('&').find_map(|it| it.strip_prefix("event="));
         event.unwrap_or_default().to_owned()
     };
-    assert_eq!(heard.iter().map(event).collect::<Vec<_>>(), ["started", "", "stopped"]);
+    assert_eq!(received.iter().map(event).collect::<Vec<_>>(), ["started", "", "stopped"]);
     for part in
         ["a=b&", "port=7&", "left=9&", "numwant=3", "uploaded=4", "key=000000AB", "compact=1"]
     {
-        assert!(heard[0].contains(part), "{part}: {}", heard[0]);
+        assert!(received[0].contains(part), "{part}: {}", received[0]);
     }
     let id = |target: &String| target.split("peer_id=").nth(1).unwrap()[..20].to_owned();
-    assert!(heard.iter().all(|it| id(it) == id(&heard[0])) && id(&heard[0]).starts_with("-TG"));
+    assert!(
+        received.iter().all(|it| id(it) == id(&received[0])) && id(&received[0]).starts_with("-TG")
+    );
 }
 
 #[test]
@@ -319,10 +323,10 @@ fn prints_changes_while_watching() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut message = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut round = || -> Vec<String> {
         let mut lines = Vec::new();
-        for line in said.by_ref() {
+        for line in message.by_ref() {
             let is_end = line.ends_with(" of 1 failed");
             lines.push(line);
             if is_end {

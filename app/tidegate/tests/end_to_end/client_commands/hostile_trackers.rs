@@ -146,9 +146,9 @@ fn endless(first: &'static str, again: &'static str, pause: Duration) -> SocketA
         if request(&mut stream).is_none() {
             return;
         }
-        let mut said = stream.write_all(first.as_bytes());
-        while said.is_ok() {
-            said = stream.write_all(again.as_bytes());
+        let mut message = stream.write_all(first.as_bytes());
+        while message.is_ok() {
+            message = stream.write_all(again.as_bytes());
             std::thread::sleep(pause);
         }
     })

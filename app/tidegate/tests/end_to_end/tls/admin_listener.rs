@@ -33,10 +33,13 @@ fn serves_the_api_to_clients_that_trust_its_certificate() {
     let trusting = ["--ca", ca.to_str().unwrap()];
     tracker.wait_until("ready", |_| ask("health", &trusting).status.success());
     assert!(stdout(&ask("stats", &trusting)).contains("uptime_s"));
-    let doubtful = ask("stats", &[]);
-    assert_eq!(doubtful.status.code(), Some(1));
-    let said = stderr(&doubtful);
-    assert!(said.contains("from an unknown authority") && said.contains("--ca FILE"), "{said}");
+    let untrusting = ask("stats", &[]);
+    assert_eq!(untrusting.status.code(), Some(1));
+    let message = stderr(&untrusting);
+    assert!(
+        message.contains("from an unknown authority") && message.contains("--ca FILE"),
+        "{message}"
+    );
     // The certificate is for the address alone.
     let url = format!("https://localhost:{}", tracker.admin_address().port());
     let mut command = tidegate(&["admin", "stats", "--url", &url]);

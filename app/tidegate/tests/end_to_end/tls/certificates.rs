@@ -30,8 +30,8 @@ fn serves_renewed_certificates() {
     let after = secure.serial_of("host.pem");
     assert_ne!(before, after);
     secure.tracker.wait_until("the new one", |_| secure.serial("host.test") == after);
-    let said = "loaded certificates count=1";
-    secure.tracker.wait_for_log(said);
+    let message = "loaded certificates count=1";
+    secure.tracker.wait_for_log(message);
 }
 
 #[test]
@@ -40,8 +40,8 @@ fn keeps_the_old_certificate_if_the_new_file_is_broken() {
     let before = secure.serial("host.test");
     secure.tracker.directory.write("host.pem", "-----BEGIN CERTIFICATE-----\nMII");
     secure.tracker.wait_until("complaint", |it| it.metric(FAILURES) == 1.0);
-    let said = "certificates not reloaded; the previous ones stay in use: ";
-    secure.tracker.wait_for_log(said);
+    let message = "certificates not reloaded; the previous ones stay in use: ";
+    secure.tracker.wait_for_log(message);
     secure.tracker.wait_for_log("host.pem: is truncated: BEGIN without END");
     assert_eq!(secure.serial("host.test"), before);
     secure.tracker.reload();
@@ -58,8 +58,8 @@ fn changes_certificates_on_sighup() {
     make(&secure.tracker.directory, "other", RSA, "30");
     secure.configure(&["host", "other"]);
     secure.tracker.reload();
-    let said = "reloaded the configuration changed=\"tls.certificates";
-    secure.tracker.wait_for_log(said);
+    let message = "reloaded the configuration changed=\"tls.certificates";
+    secure.tracker.wait_for_log(message);
     assert_eq!(secure.serial("host.test"), secure.serial_of("host.pem"));
     assert_eq!(secure.serial("other.test"), secure.serial_of("other.pem"));
     assert_eq!(secure.serial("unknown.test"), secure.serial_of("host.pem"));
@@ -70,8 +70,8 @@ fn check(directory: &Directory, name: &str) -> (Option<i32>, String) {
     let more = Secure::configuration(directory, &[name]);
     let file = directory.write("check.toml", &config(0, 0, &more));
     let output = run(&["config", "check", "--config", file.to_str().unwrap()]);
-    let said = stdout(&output) + &stderr(&output);
-    (output.status.code(), said.replace(&format!("{}/", directory.path("").display()), ""))
+    let message = stdout(&output) + &stderr(&output);
+    (output.status.code(), message.replace(&format!("{}/", directory.path("").display()), ""))
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn reports_bad_certificates_in_config_check() {
         ("missing", "missing.pem: cannot be read: No such file"),
         ("locked", "locked.key: is encrypted"),
     ] {
-        let (code, said) = check(&directory, name);
-        assert!(code == Some(1) && said.contains(expected), "{name}: {said}");
+        let (code, message) = check(&directory, name);
+        assert!(code == Some(1) && message.contains(expected), "{name}: {message}");
     }
 }
 

@@ -70,10 +70,10 @@ fn passes_a_good_certificate() {
 #[test]
 fn fails_a_certificate_of_an_unknown_issuer() {
     let secure = start("127.0.0.1", "30");
-    let (code, said) = check(&secure, "https", &[], "certificate");
+    let (code, message) = check(&secure, "https", &[], "certificate");
     assert!(
-        code == Some(1) && said.starts_with("failed: no chain was sent and the issuer"),
-        "{said}"
+        code == Some(1) && message.starts_with("failed: no chain was sent and the issuer"),
+        "{message}"
     );
     // The other items are still checked, and the certificate also if a later item fails.
     assert!(check(&secure, "https", &[], "announce").1.starts_with("ok: "));
@@ -92,7 +92,7 @@ fn fails_a_certificate_for_another_host() {
     make(&directory, "host", ECDSA, "30");
     let secure = Secure::start(directory, &["host"]);
     let ca = secure.file("ca.pem");
-    let (code, said) = check(&secure, "https", &["--ca", ca.to_str().unwrap()], "certificate");
+    let (code, message) = check(&secure, "https", &["--ca", ca.to_str().unwrap()], "certificate");
     let expected = "failed: not valid for 127.0.0.1, only for host.test";
-    assert_eq!((code, said.as_str()), (Some(1), expected));
+    assert_eq!((code, message.as_str()), (Some(1), expected));
 }

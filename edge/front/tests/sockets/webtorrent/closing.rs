@@ -44,7 +44,7 @@ fn answers_half_closed_clients() {
 fn answers_close_frames_without_a_code() {
     let server = HttpServer::start();
     let mut client = server.web_client();
-    client.send(&[0x88, 0x80, 0, 0, 0, 0]);
+    client.send([0x88, 0x80, 0, 0, 0, 0]);
     client.expect_close(1000);
 }
 

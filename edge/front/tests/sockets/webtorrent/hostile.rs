@@ -183,7 +183,7 @@ fn accepts_frames_byte_by_byte() {
     client::announce(&mut text, &leecher(1));
     ws::client::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
     for byte in frame {
-        client.send(&[byte]);
+        client.send([byte]);
     }
     assert_eq!(client.receive(), announced(0, 1));
 }
