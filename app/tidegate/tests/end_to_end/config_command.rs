@@ -168,7 +168,7 @@ fn checks_the_files_of_acme() {
     let bad = stderr(&check("file", &format!("ca = {missing:?}\n")));
     for message in [
         format!("tls.acme.cache: {}: not a directory", directory.path("file").display()),
-        format!("tls.acme.ca: {}: cannot be read", missing.display()),
+        format!("tls.acme.ca: {}: cannot read the file", missing.display()),
     ] {
         assert!(bad.contains(&message), "{message}\n{bad}");
     }
