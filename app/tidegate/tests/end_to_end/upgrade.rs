@@ -105,7 +105,7 @@ fn reads_the_new_configuration_at_an_upgrade() {
     let text = fs::read_to_string(&path).unwrap();
     let v6 = ", \"[::1]:0\"]\nworkers = 2\nreceive";
     assert!(text.contains(v6));
-    let left = format!("no longer has sockets=\"UDP {} (`udp`)\"", tracker.udp6());
+    let left = format!("no longer has sockets=\"UDP {} (`udp`)", tracker.udp6());
     fs::write(&path, text.replace(v6, "]\nworkers = 3\nreceive")).unwrap();
     tracker.upgrade();
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1234);
