@@ -159,7 +159,7 @@ fn exits_with_2_and_one_sentence_on_bad_arguments() {
         (&["announce", url, "magnet:?dn=x"], "no info hash"),
         (&["announce", url, html], "page.torrent: not a torrent: byte 0"),
         (&["announce", url, "absent.torrent"], "expected a magnet link, an existing file"),
-        (&["announce", HASH], "it names no tracker"),
+        (&["announce", HASH], "names no tracker"),
         (&["announce", url, HASH, "--ca", "absent.pem"], "--ca: absent.pem: cannot read the file"),
         (&["announce", url, HASH, "--ca", html], "found none"),
         (&["announce", url, HASH, "--peer-id", "short"], "20 characters or 40 hex digits"),

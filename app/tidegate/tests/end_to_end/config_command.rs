@@ -168,11 +168,11 @@ fn checks_the_files_of_acme() {
     let bad = stderr(&check("file", &format!("ca = {missing:?}\n")));
     for message in [
         format!("tls.acme.cache: {}: not a directory", directory.path("file").display()),
-        format!("tls.acme.ca: {}: cannot be read", missing.display()),
+        format!("tls.acme.ca: {}: cannot read the file", missing.display()),
     ] {
         assert!(bad.contains(&message), "{message}\n{bad}");
     }
     let empty = directory.path("file");
     let bad = stderr(&check("cache", &format!("ca = {empty:?}\n")));
-    assert!(bad.contains("contains no certificate"), "{bad}");
+    assert!(bad.contains("found none"), "{bad}");
 }
