@@ -39,7 +39,7 @@ impl Split {
 }
 
 /// 1, 2, 4, … up to as many cores as leave the load at least as many.
-pub(crate) fn usual_counts(processors: &[Processor]) -> Vec<usize> {
+pub(crate) fn default_counts(processors: &[Processor]) -> Vec<usize> {
     let cores = processors.iter().filter(|one| one.number == one.core).count();
     let doubles = std::iter::successors(Some(1), |count| Some(count * 2));
     doubles.take_while(|count| *count <= (cores / 2).max(1)).collect()
@@ -141,11 +141,11 @@ mod tests {
 
     #[test]
     fn usual_counts_leave_half_to_the_load() {
-        let counts = |cores: usize| usual_counts(&processors(&(0..cores).collect::<Vec<_>>()));
+        let counts = |cores: usize| default_counts(&processors(&(0..cores).collect::<Vec<_>>()));
         assert_eq!(counts(1), [1]);
         assert_eq!(counts(2), [1]);
         assert_eq!(counts(9), [1, 2, 4]);
-        assert_eq!(usual_counts(&processors(&[0, 1, 0, 1])), [1]);
+        assert_eq!(default_counts(&processors(&[0, 1, 0, 1])), [1]);
     }
 
     #[test]

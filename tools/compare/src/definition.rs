@@ -98,7 +98,7 @@ pub(crate) struct Tracker {
     #[serde(default)]
     pub(crate) not_for: Vec<String>,
     #[serde(default)]
-    pub(crate) cannot: String,
+    pub(crate) limitations: String,
     #[serde(default)]
     pub(crate) install: Install,
 }
@@ -126,7 +126,7 @@ pub(crate) struct Install {
 pub(crate) struct Load {
     pub(crate) name: String,
     /// What it is, in a sentence.
-    pub(crate) says: String,
+    pub(crate) description: String,
     pub(crate) words: Vec<String>,
     /// Words that make it keep to a `{rate}` of requests a second, for latencies.
     #[serde(default)]

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 /// The processors' time so far, seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spent {
+struct CpuTimes {
     /// On processes. Interrupts are left out: they are the load's own, whoever is charged.
     busy_s: f64,
     /// The hypervisor gave it to others.
@@ -15,32 +15,32 @@ struct Spent {
 }
 
 /// Looks at processors from a moment on.
-pub(crate) struct Watch {
+pub(crate) struct NoiseMonitor {
     processors: Vec<usize>,
-    before: Spent,
+    before: CpuTimes,
     since: Instant,
 }
 
 /// Runs with more of it are repeated, and marked if that does not help.
 pub(crate) const NOISE_MAX: f64 = 0.03;
 
-impl Watch {
+impl NoiseMonitor {
     /// From now on.
     pub(crate) fn start(processors: Vec<usize>) -> Result<Self> {
-        let before = Spent::read(&processors)?;
+        let before = CpuTimes::read(&processors)?;
         Ok(Self { processors, before, since: Instant::now() })
     }
 
     /// The part of the processors' time that went to others, when the measured have used `own_s`
     /// meanwhile.
     pub(crate) fn noise(&self, own_s: f64) -> Result<f64> {
-        let now = Spent::read(&self.processors)?;
+        let now = CpuTimes::read(&self.processors)?;
         let all_s = self.since.elapsed().as_secs_f64() * self.processors.len() as f64;
         Ok(self.before.noise_until(&now, own_s, all_s))
     }
 }
 
-impl Spent {
+impl CpuTimes {
     fn read(processors: &[usize]) -> Result<Self> {
         let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         Ok(Self::parse(&stat, processors))
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn others_and_the_hypervisor_are_noise() {
-        let before = Spent::parse("", &[0, 1]);
-        let now = Spent::parse(STAT, &[0, 1]);
-        assert_eq!(now, Spent { busy_s: 1.6, stolen_s: 0.4 });
+        let before = CpuTimes::parse("", &[0, 1]);
+        let now = CpuTimes::parse(STAT, &[0, 1]);
+        assert_eq!(now, CpuTimes { busy_s: 1.6, stolen_s: 0.4 });
         let near = |noise: f64, expected: f64| assert!((noise - expected).abs() < 1e-9, "{noise}");
         near(before.noise_until(&now, 1.1, 10.0), 0.09);
         near(before.noise_until(&now, 5.0, 10.0), 0.04);
@@ -90,7 +90,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn work_of_ones_own_is_no_noise_and_others_work_is() {
         let processors = vec![0];
-        let watch = Watch::start(processors).unwrap();
+        let watch = NoiseMonitor::start(processors).unwrap();
         let (with, without) = (watch.noise(0.0).unwrap(), watch.noise(1e9).unwrap());
         assert!(with >= without && without >= 0.0);
     }

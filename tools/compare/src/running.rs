@@ -19,20 +19,20 @@ use nix::unistd::Pid;
 use crate::certificate::Certificate;
 use crate::cores;
 use crate::definition::Protocol;
-use crate::subject::{Found, Places, Subject};
-use crate::template::Words;
+use crate::subject::{InstalledProgram, ProgramPaths, Subject};
+use crate::template::TemplateVars;
 
 /// What every start needs.
-pub(crate) struct Stage<'a> {
+pub(crate) struct RunContext<'a> {
     pub(crate) protocol: Protocol,
-    pub(crate) places: &'a Places,
+    pub(crate) places: &'a ProgramPaths,
     /// Files of the run.
     pub(crate) folder: &'a Path,
     pub(crate) certificate: &'a Certificate,
 }
 
 /// A tracker that runs until it is dropped, and what stands before it.
-pub(crate) struct Running {
+pub(crate) struct RunningTracker {
     /// The tracker; a shell if there are two programs, so that both are of one process.
     child: Child,
     /// Where it is asked.
@@ -41,7 +41,7 @@ pub(crate) struct Running {
 }
 
 /// A command, and what is in its environment.
-struct Start {
+struct Launch {
     words: Vec<String>,
     environment: Vec<(String, String)>,
 }
@@ -51,39 +51,39 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What it gets to put things in order behind that.
 const SETTLE: Duration = Duration::from_millis(500);
 
-impl Running {
+impl RunningTracker {
     /// Starts it on these processors and waits until it listens.
     pub(crate) fn start(
         subject: &Subject,
-        stage: &Stage<'_>,
+        run_context: &RunContext<'_>,
         processors: &[usize],
     ) -> Result<Self> {
         let address = free_address()?;
-        let words = stage.words(address, processors.len());
-        let secure = stage.protocol.is_secure();
+        let words = run_context.words(address, processors.len());
+        let secure = run_context.protocol.is_secure();
         let mut listening = vec![address];
         let (tracker, front) = match &subject.front {
-            None => (stage.prepare(&subject.tracker, words, secure)?, None),
+            None => (run_context.prepare(&subject.tracker, words, secure)?, None),
             Some(front) => {
                 let behind = free_address()?;
                 listening.push(behind);
                 let words =
                     words.with("backend_host", behind.ip()).with("backend_port", behind.port());
-                let front = stage.prepare(front, words, true)?;
-                let words = stage.words(behind, processors.len());
-                (stage.prepare(&subject.tracker, words, false)?, Some(front))
+                let front = run_context.prepare(front, words, true)?;
+                let words = run_context.words(behind, processors.len());
+                (run_context.prepare(&subject.tracker, words, false)?, Some(front))
             }
         };
-        let log = stage.folder.join("tracker.log");
+        let log = run_context.folder.join("tracker.log");
         let mut command = command(tracker, front)?;
         let file = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         // A group of its own, so that what it starts ends with it, and Ctrl-C is ours alone to hear.
-        command.current_dir(stage.folder).process_group(0);
+        command.current_dir(run_context.folder).process_group(0);
         let child = cores::on(processors, || command.spawn())?;
         let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let mut running = Self { child, address, log };
-        running.wait_until_it_listens(&listening, stage.protocol)?;
+        running.wait_until_it_listens(&listening, run_context.protocol)?;
         Ok(running)
     }
 
@@ -134,7 +134,7 @@ impl Running {
 }
 
 /// The tracker's command; of a tracker and a front, one that starts both and ends when one of them does.
-fn command(tracker: Start, front: Option<Start>) -> Result<Command> {
+fn command(tracker: Launch, front: Option<Launch>) -> Result<Command> {
     let Some(front) = front else {
         let [program, arguments @ ..] = &*tracker.words else { bail!("`start` has no words") };
         let mut command = Command::new(program);
@@ -142,7 +142,7 @@ fn command(tracker: Start, front: Option<Start>) -> Result<Command> {
         return Ok(command);
     };
     let quote = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
-    let one = |Start { words, environment }: &Start| {
+    let one = |Launch { words, environment }: &Launch| {
         let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
         let words = std::iter::once("env".to_owned()).chain(variables).chain(words.iter().cloned());
         let line = words.map(|word| quote(&word)).collect::<Vec<_>>().join(" ");
@@ -153,7 +153,7 @@ fn command(tracker: Start, front: Option<Start>) -> Result<Command> {
     Ok(command)
 }
 
-impl Drop for Running {
+impl Drop for RunningTracker {
     fn drop(&mut self) {
         // The figures are taken; a group that is gone already is no loss.
         let group = Pid::from_raw(self.child.id().cast_signed());
@@ -167,9 +167,9 @@ impl Drop for Running {
     }
 }
 
-impl Stage<'_> {
+impl RunContext<'_> {
     /// Writes a program's configuration and tells how it is started.
-    fn prepare(&self, found: &Found, words: Words, secure: bool) -> Result<Start> {
+    fn prepare(&self, found: &InstalledProgram, words: TemplateVars, secure: bool) -> Result<Launch> {
         let definition = &found.definition;
         let file = self
             .folder
@@ -178,13 +178,13 @@ impl Stage<'_> {
         let text = definition.configuration_tls.as_ref().filter(|_| secure);
         fs::write(&file, words.fill(text.unwrap_or(&definition.configuration))?)?;
         let variable = |(name, value): (&String, &String)| Ok((name.clone(), words.fill(value)?));
-        Ok(Start {
+        Ok(Launch {
             words: words.fill_all(&definition.start)?,
             environment: definition.environment.iter().map(variable).collect::<Result<_>>()?,
         })
     }
 
-    fn words(&self, address: SocketAddr, cores: usize) -> Words {
+    fn words(&self, address: SocketAddr, cores: usize) -> TemplateVars {
         let Certificate { chain, key, both } = self.certificate;
         let words = self.places.words().with("address", address).with("host", address.ip());
         words

@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::definition::{Definitions, Protocol, Tracker};
-use crate::template::Words;
+use crate::template::TemplateVars;
 
 /// Where programs are looked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct ProgramPaths {
     /// What is measured as tidegate, and runs the load.
     pub(crate) own: PathBuf,
     pub(crate) bench: PathBuf,
@@ -23,7 +23,7 @@ pub(crate) struct Places {
 
 /// A program that is here.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct InstalledProgram {
     pub(crate) definition: Tracker,
     pub(crate) program: PathBuf,
     pub(crate) version: String,
@@ -32,9 +32,9 @@ pub(crate) struct Found {
 /// A tracker that can be measured over a protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    pub(crate) tracker: Found,
+    pub(crate) tracker: InstalledProgram,
     /// Speaks TLS for it.
-    pub(crate) front: Option<Found>,
+    pub(crate) front: Option<InstalledProgram>,
 }
 
 impl Subject {
@@ -53,7 +53,7 @@ impl Subject {
     }
 }
 
-impl Places {
+impl ProgramPaths {
     /// All that can be measured over `protocol` with the load of a name, in the order of their definitions,
     /// and a sentence for each that cannot. `only` names those that are wanted; all are if it is empty.
     pub(crate) fn subjects(
@@ -99,7 +99,7 @@ impl Places {
         Ok(Some(Subject { tracker: self.find(tracker)?, front }))
     }
 
-    fn find(&self, definition: &Tracker) -> Result<Found> {
+    fn find(&self, definition: &Tracker) -> Result<InstalledProgram> {
         let program = self.program(definition)?;
         let words = self.words().with_path("program", &program);
         for need in &definition.needs {
@@ -110,12 +110,12 @@ impl Places {
             [] => "of unknown version".to_owned(),
             command => ask_version(command)?,
         };
-        Ok(Found { definition: definition.clone(), program, version })
+        Ok(InstalledProgram { definition: definition.clone(), program, version })
     }
 
     /// What stands for words that do not depend on a run.
-    pub(crate) fn words(&self) -> Words {
-        Words::default().with_path("rivals", &self.rivals).with_path("bench", &self.bench)
+    pub(crate) fn words(&self) -> TemplateVars {
+        TemplateVars::default().with_path("rivals", &self.rivals).with_path("bench", &self.bench)
     }
 
     fn program(&self, definition: &Tracker) -> Result<PathBuf> {
@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(version_in("error: unknown flag\n"), "of unknown version");
     }
 
-    fn places() -> Places {
-        Places {
+    fn places() -> ProgramPaths {
+        ProgramPaths {
             own: "/proc/self/exe".into(),
             bench: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench"),
             rivals: "/nowhere".into(),
@@ -221,7 +221,7 @@ mod tests {
         start = ['sh']
         version = ['echo', '3.4']";
 
-    fn subjects(places: &Places, protocol: Protocol, only: &[&str]) -> (Vec<Subject>, Vec<String>) {
+    fn subjects(places: &ProgramPaths, protocol: Protocol, only: &[&str]) -> (Vec<Subject>, Vec<String>) {
         let only: Vec<_> = only.iter().map(|name| (*name).to_owned()).collect();
         places.subjects(&definitions(TEXT), (protocol, "usual"), &only).unwrap()
     }

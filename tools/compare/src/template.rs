@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 
 /// What stands for each word.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Words(BTreeMap<&'static str, String>);
+pub(crate) struct TemplateVars(BTreeMap<&'static str, String>);
 
-impl Words {
+impl TemplateVars {
     /// With one more.
     #[must_use]
     pub(crate) fn with(mut self, word: &'static str, text: impl ToString) -> Self {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn words_are_replaced_and_other_braces_stay() {
-        let words = Words::default().with("port", 80).with_path("key", Path::new("/k"));
+        let words = TemplateVars::default().with("port", 80).with_path("key", Path::new("/k"));
         let fill = |text: &str| words.fill(text).unwrap();
         assert_eq!(fill("{port}:{key}{port}"), "80:/k80");
         assert_eq!(
