@@ -23,7 +23,7 @@ use crate::figures::{Figure, count, mib, micros, percent};
 use crate::generator::{LoadProcess, LoadResult};
 use crate::noise::{NOISE_MAX, NoiseMonitor};
 use crate::run::{Part, Run, Task};
-use crate::running::{RunningTracker, RunContext};
+use crate::running::{RunContext, RunningTracker};
 use crate::subject::{ProgramPaths, Subject};
 use crate::{Measure, Options, Protocol};
 
@@ -91,7 +91,8 @@ impl<'a> Comparison<'a> {
             );
         }
         let folder = &options.out;
-        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
         let log = folder.join("runs.jsonl");
         let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         Ok(Self {
@@ -248,7 +249,8 @@ impl<'a> Comparison<'a> {
         let monitor = NoiseMonitor::start([&*split.tracker, &*split.load].concat())?;
         let own_s = tester_cpu_s()?;
         let words = self.words(task, &tracker, &split)?;
-        let load_process = LoadProcess::start(&self.options.own, &words, &split.load, self.seconds(task))?;
+        let load_process =
+            LoadProcess::start(&self.options.own, &words, &split.load, self.seconds(task))?;
         let result = load_process.figures(stop);
         // If the tracker has exited, report that rather than the load tester's error.
         tracker.check()?;

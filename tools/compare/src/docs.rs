@@ -39,7 +39,9 @@ fn place(text: &str, (protocol, load): Name<'_>) -> Result<Range<usize>> {
         let from = at + start.len();
         Some(from..from + text[from..].find(END)?)
     });
-    place.with_context(|| format!("no section that starts with `{}` and ends with `{END}`", start.trim_end()))
+    place.with_context(|| {
+        format!("no section that starts with `{}` and ends with `{END}`", start.trim_end())
+    })
 }
 
 #[cfg(test)]

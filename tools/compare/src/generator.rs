@@ -146,9 +146,15 @@ impl LoadProcess {
             let complaints = scope.spawn(|| read_all(stderr));
             let status = self.wait(stop)?;
             let joined = (figures.join(), complaints.join());
-            let (Ok(figures), Ok(complaints)) = joined else { bail!("cannot read the load tester's output") };
+            let (Ok(figures), Ok(complaints)) = joined else {
+                bail!("cannot read the load tester's output")
+            };
             let Some(status) = status else { return Ok(None) };
-            ensure!(status.success(), "the load tester failed ({status}): {}", last_line(&complaints));
+            ensure!(
+                status.success(),
+                "the load tester failed ({status}): {}",
+                last_line(&complaints)
+            );
             LoadResult::parse(&figures).map(Some)
         })
     }
@@ -217,7 +223,10 @@ pub(crate) mod tests {
     #[test]
     fn parses_reports() {
         let result = LoadResult::parse(FIGURES).unwrap();
-        assert_eq!((result.seconds, result.sent, result.all_responses()), (10.0, 1_000_010, 1_000_000));
+        assert_eq!(
+            (result.seconds, result.sent, result.all_responses()),
+            (10.0, 1_000_010, 1_000_000)
+        );
         assert_eq!((result.failed_part() < 0.001, result.failed_part() > 0.0009), (true, true));
         assert!(result.lost_part() > 0.0);
         assert_eq!(result.latency_us.p99_9, 900.0);
@@ -225,7 +234,8 @@ pub(crate) mod tests {
         assert_eq!(result.tracker, Some(TrackerUsage { user_s: 1.0, sys_s: 4.0 }));
         // Others' figures lack some, and stages may come first.
         let less =
-            LoadResult::parse("128 joined in 0.1 s\n{\"seconds\": 2.5, \"tracker\": null}\n").unwrap();
+            LoadResult::parse("128 joined in 0.1 s\n{\"seconds\": 2.5, \"tracker\": null}\n")
+                .unwrap();
         assert_eq!((less.seconds, less.tracker), (2.5, None));
         for bad in ["", "nothing", "{\"seconds\": 0.0}", "{\"seconds\": \"x\"}", &FIGURES[..300]] {
             assert!(LoadResult::parse(bad).is_err(), "{bad}");

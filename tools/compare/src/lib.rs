@@ -144,8 +144,11 @@ pub fn run(options: &Options, stop: &AtomicBool, print: &mut dyn FnMut(&str)) ->
     let names: Vec<_> =
         subjects.iter().map(|one| format!("{} {}", one.name(), one.version())).collect();
     print(&format!("comparing {}: about {minutes} minutes", names.join(", ")));
-    let at =
-        ReportContext { at: machine::now(), machine: Machine::this(), command: options.command.clone() };
+    let at = ReportContext {
+        at: machine::now(),
+        machine: Machine::this(),
+        command: options.command.clone(),
+    };
     comparison.run(&mut Observer { stop, print })?;
     if comparison.runs.is_empty() {
         let why = comparison.failures.first().map(|failure| failure.why.as_str());

@@ -26,12 +26,18 @@ pub(crate) struct ReportContext {
 }
 
 /// Builds the report.
-pub(crate) fn report(comparison: &Comparison<'_>, summary: &Summary, at: &ReportContext) -> Document {
+pub(crate) fn report(
+    comparison: &Comparison<'_>,
+    summary: &Summary,
+    at: &ReportContext,
+) -> Document {
     let protocol = comparison.options.protocol;
     let mut blocks = vec![Block::Text(introduction(comparison, at))];
     if comparison.is_stopped {
-        blocks
-            .push(Block::Notice("This comparison was interrupted; the report covers what was measured until then.".into()));
+        blocks.push(Block::Notice(
+            "This comparison was interrupted; the report covers what was measured until then."
+                .into(),
+        ));
     }
     blocks.extend(notices(comparison, summary).into_iter().map(Block::Notice));
     blocks.extend(throughput(comparison, summary));
@@ -325,7 +331,8 @@ fn memory(summary: &Summary) -> Vec<Block> {
 fn subjects(comparison: &Comparison<'_>) -> Vec<Block> {
     let head = ["tracker", "version", "limitations"].map(str::to_owned).into();
     let rows = comparison.subjects.iter().map(|subject| {
-        let texts = [subject.name(), subject.version(), subject.tracker.definition.limitations.clone()];
+        let texts =
+            [subject.name(), subject.version(), subject.tracker.definition.limitations.clone()];
         texts.map(Cell::Text).into()
     });
     let table = Table { head, rows: rows.collect() };

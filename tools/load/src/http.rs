@@ -99,7 +99,10 @@ pub fn run(
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report> {
-    ensure!(options.mix.connect == 0, "HTTP has no connects: expected announces and scrapes, such as 10:1");
+    ensure!(
+        options.mix.connect == 0,
+        "HTTP has no connects: expected announces and scrapes, such as 10:1"
+    );
     ensure!(
         options.mix.scrape == 0 || options.url.target.contains("/announce"),
         "{} has no scrape URL: no `/announce` to replace with `/scrape` (BEP 48)",

@@ -362,7 +362,9 @@ impl fmt::Display for Report {
             tracker.write(f, self.seconds)?;
         }
         match self.steady {
-            Some(false) => writeln!(f, "steady: no, the response rate still changed when measuring began"),
+            Some(false) => {
+                writeln!(f, "steady: no, the response rate still changed when measuring began")
+            }
             _ => Ok(()),
         }
     }

@@ -46,7 +46,11 @@ impl TrackerUrl {
         let is_expected = url.as_ref().is_ok_and(|url| schemes.contains(&url.scheme));
         let expected: Vec<String> =
             schemes.iter().map(|scheme| format!("{}://", scheme.word())).collect();
-        ensure!(is_expected || url.is_err(), "{text}: expected a URL with {}", expected.join(" or "));
+        ensure!(
+            is_expected || url.is_err(),
+            "{text}: expected a URL with {}",
+            expected.join(" or ")
+        );
         let url = url?;
         let addresses = url.addresses(RESOLVE_TIMEOUT)?;
         let address = *addresses.first().context("no address")?;
@@ -123,7 +127,12 @@ mod tests {
         assert_eq!(url.address, "[::1]:443".parse().unwrap());
         let url = TrackerUrl::udp("udp://[::1]:6969/announce").unwrap();
         assert_eq!(url.address, "[::1]:6969".parse().unwrap());
-        assert!(TrackerUrl::udp("http://[::1]").unwrap_err().to_string().contains("expected a URL with udp://"));
+        assert!(
+            TrackerUrl::udp("http://[::1]")
+                .unwrap_err()
+                .to_string()
+                .contains("expected a URL with udp://")
+        );
         for (bad, why) in [
             ("https://127.0.0.1", "expected a URL with ws:// or wss://"),
             ("udp://127.0.0.1:1", "expected a URL with ws:// or wss://"),
@@ -149,7 +158,9 @@ mod tests {
             url.clone().with_keys(keys).unwrap_err().to_string()
         };
         assert!(why(&url, &[]).ends_with("--keys is required for {key}"));
-        assert!(why(&url, &[keys[0].clone(), "three".into()]).starts_with("key 2 differs in length"));
+        assert!(
+            why(&url, &[keys[0].clone(), "three".into()]).starts_with("key 2 differs in length")
+        );
         let open = TrackerUrl::udp("udp://127.0.0.1:1").unwrap();
         assert!(why(&open, &keys).contains("must contain {key}"));
         assert_eq!(open.with_keys(&[]).unwrap().target(7), "/");

@@ -46,7 +46,11 @@ impl Set {
         let certificate = Certificate::make(&folder).unwrap();
         let none = PathBuf::from("/nowhere");
         let (own, bench, rivals) = (none.clone(), none.clone(), none);
-        Self { folder, certificate, places: ProgramPaths { own, bench, rivals, given: BTreeMap::new() } }
+        Self {
+            folder,
+            certificate,
+            places: ProgramPaths { own, bench, rivals, given: BTreeMap::new() },
+        }
     }
 
     fn start(&self, subject: &Subject, protocol: Protocol) -> Result<RunningTracker> {
