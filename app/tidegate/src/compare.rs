@@ -1,4 +1,4 @@
-//! `tidegate compare`: its command line and what it prints. The comparison itself is in `tools/compare`.
+//! `tidegate compare`: command line and output. The comparison is in `tools/compare`.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,93 +11,95 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, value_parser};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Trackers side by side: which there are, and what they are put under, is in TOML files. Each is
-/// started with the same cores, in turn with the others, and its load on other cores. Writes tables and
-/// charts. Ctrl-C ends it with what was measured.
+/// Compare trackers under the same load. TOML files define the trackers and the loads. Trackers are
+/// measured in turn with the same cores, and the load runs on other cores. Writes tables and
+/// charts.
+/// Ctrl-C stops and reports what was measured so far.
 #[derive(Args)]
 pub(crate) struct Compare {
-    /// How they are asked: udp, http, https, ws or wss.
+    /// Protocol: udp, http, https, ws or wss.
     protocol: Protocol,
-    /// Only these trackers; can be said several times.
+    /// Measure only this tracker; repeatable.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Where a tracker's program is; can be said several times.
+    /// Path of a tracker's program; repeatable.
     #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
     program: Vec<(String, PathBuf)>,
-    /// Where `cargo xtask rivals` has put their programs.
+    /// Directory into which `cargo xtask rivals` has installed trackers.
     #[arg(long, value_name = "DIR", default_value = "target/rivals")]
     rivals: PathBuf,
-    /// Where trackers and loads are defined.
+    /// Directory with the definitions of trackers and loads.
     #[arg(long, value_name = "DIR", default_value = "bench")]
     definitions: PathBuf,
-    /// The load; the first of its file without one.
+    /// Name of the load [default: the first one defined].
     #[arg(long, value_name = "NAME")]
     load: Option<String>,
-    /// Cores that trackers get, in turn: `1,2,4` or `1-4` [default: 1, 2, 4, … up to half of all].
+    /// Numbers of tracker cores to measure, such as `1,2,4` or `1-4` [default: 1, 2, 4, … up to
+    /// half of all].
     #[arg(long, value_name = "LIST", value_parser = cores)]
     cores: Option<CoreCounts>,
-    /// What to measure; can be said several times [default: everything].
+    /// What to measure; repeatable [default: everything].
     #[arg(long = "measure", value_enum, value_name = "WHAT")]
-    measures: Vec<What>,
-    /// How often everything is measured, in turn.
+    measures: Vec<MeasureArg>,
+    /// Runs per figure.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// How long each run is measured.
+    /// Measured seconds per run.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=86_400))]
     seconds: u32,
-    /// Seconds of load before that.
+    /// Seconds of load before measuring.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u32).range(0..=86_400))]
     warm_up: u32,
-    /// Where the report and all runs go [default: target/compare/PROTOCOL].
+    /// Output directory for the report and the runs [default: target/compare/PROTOCOL].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Where a line for each tracker is added to the records.
+    /// Directory of the record, to which one line per tracker is appended.
     #[arg(long, value_name = "DIR", default_value = "bench/record", conflicts_with = "no_record")]
     record: PathBuf,
-    /// No line is added.
+    /// Do not append to the record.
     #[arg(long)]
     no_record: bool,
-    /// A Markdown file with a place for this protocol and load, `<!-- compare udp announces -->` to
-    /// `<!-- compared -->`, into which the tables go.
+    /// Markdown file to write the tables into, between `<!-- compare PROTOCOL LOAD -->` and
+    /// `<!-- compared -->`.
     #[arg(long, value_name = "FILE")]
     docs: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum What {
+enum MeasureArg {
     /// Responses per second, and per second of the tracker's CPU time.
     Throughput,
-    /// How long answers take at 50 % and 80 % of that.
+    /// Response times at 50 % and 80 % of the maximum throughput.
     Latency,
-    /// Bytes a peer.
+    /// Bytes per peer.
     Memory,
 }
 
-/// So that clap takes a list for one value.
+/// A newtype, so that clap parses a list as one value.
 #[derive(Clone, Debug, PartialEq)]
 struct CoreCounts(Vec<usize>);
 
-/// Compares, prints the tables, and says where the files are.
+/// Runs a comparison, prints the tables and lists the written files.
 pub(crate) fn run(compare: &Compare) -> Result<ExitCode> {
-    // Trackers and load testers inherit it.
+    // Trackers and load testers inherit the limit.
     let _ = net::process::raise_descriptor_limit();
     let options = compare.options()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
-            .context("cannot listen for signals")?;
+            .context("cannot install signal handlers")?;
     }
     let mut stdout = io::stdout();
-    // A reader who has gone is no reason to lose what is measured.
-    let mut say = |text: &str| drop(writeln!(stdout, "{text}"));
-    let outcome = ::compare::run(&options, &stop, &mut say)?;
+    // Do not lose measurements because the reader of standard output has gone.
+    let mut print_line = |text: &str| drop(writeln!(stdout, "{text}"));
+    let outcome = ::compare::run(&options, &stop, &mut print_line)?;
     let mut text = format!("\n{}\n", outcome.tables);
     for file in &outcome.files {
         text += &format!("written: {}\n", file.display());
     }
     io::stdout().write_all(text.as_bytes()).context("cannot print the tables")?;
     Ok(match outcome {
-        // As shells say it of who was interrupted.
+        // The exit code that shells use for interrupted commands.
         outcome if outcome.is_stopped => ExitCode::from(130),
         outcome if outcome.failures > 0 => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
@@ -107,10 +109,10 @@ pub(crate) fn run(compare: &Compare) -> Result<ExitCode> {
 impl Compare {
     fn options(&self) -> Result<Options> {
         let protocol = self.protocol;
-        let measure = |what: &What| match what {
-            What::Throughput => Measure::Throughput,
-            What::Latency => Measure::Latency,
-            What::Memory => Measure::Memory,
+        let measure = |what: &MeasureArg| match what {
+            MeasureArg::Throughput => Measure::Throughput,
+            MeasureArg::Latency => Measure::Latency,
+            MeasureArg::Memory => Measure::Memory,
         };
         let default_out = || PathBuf::from("target/compare").join(protocol.name());
         let words: Vec<_> = std::env::args().skip(1).collect();
@@ -129,19 +131,19 @@ impl Compare {
             out: self.out.clone().unwrap_or_else(default_out),
             record: (!self.no_record).then(|| self.record.clone()),
             docs: self.docs.clone(),
-            own: std::env::current_exe().context("this program has no path")?,
+            own: std::env::current_exe().context("cannot determine this program's path")?,
             command: format!("tidegate {}", words.join(" ")),
         })
     }
 }
 
 fn named_path(text: &str) -> Result<(String, PathBuf), String> {
-    let (name, path) = text.split_once('=').ok_or("NAME=PATH is due")?;
+    let (name, path) = text.split_once('=').ok_or("expected NAME=PATH")?;
     Ok((name.to_owned(), path.into()))
 }
 
 fn cores(text: &str) -> Result<CoreCounts, String> {
-    let wrong = || format!("`{text}` is no list such as 1,2,4 or 1-4");
+    let wrong = || format!("expected a list such as 1,2,4 or 1-4, found `{text}`");
     let mut counts = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_is_enough() {
+    fn only_the_protocol_is_required() {
         let options = options("wss").unwrap();
         assert_eq!((options.protocol, options.runs, options.seconds), (Protocol::Wss, 5, 10));
         assert_eq!(options.out, PathBuf::from("target/compare/wss"));
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn options_are_applied() {
         let all = options(
             "udp --only a --only b --program c=/d=e --rivals r --definitions d --load l --cores 2,1-3,8 \
              --measure memory --runs 1 --seconds 2 --warm-up 0 --out o --no-record --docs m",
@@ -196,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_options_are_rejected() {
         for (line, what) in [
-            ("tcp", "tcp is no protocol: udp, http, https, ws, wss"),
-            ("udp --cores 0", "`0` is no list"),
-            ("udp --cores 4-2", "is no list"),
-            ("udp --cores 1,,2", "is no list"),
-            ("udp --program chihaya", "NAME=PATH is due"),
+            ("tcp", "unknown protocol tcp: expected udp, http, https, ws or wss"),
+            ("udp --cores 0", "found `0`"),
+            ("udp --cores 4-2", "expected a list"),
+            ("udp --cores 1,,2", "expected a list"),
+            ("udp --program chihaya", "expected NAME=PATH"),
             ("udp --runs 0", "0 is not in 1..="),
             ("udp --record x --no-record", "cannot be used with"),
         ] {

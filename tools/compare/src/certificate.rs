@@ -1,21 +1,21 @@
-//! A certificate for those that speak TLS: ECDSA on P-256, as most have.
+//! A self-signed certificate for TLS runs: ECDSA on P-256, the most common kind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// Where it is, in PEM.
+/// Paths of the PEM files.
 #[derive(Clone, Debug)]
 pub(crate) struct Certificate {
     pub(crate) chain: PathBuf,
     pub(crate) key: PathBuf,
-    /// Both in one file, as hitch wants them.
+    /// Chain and key in one file, as hitch requires.
     pub(crate) both: PathBuf,
 }
 
 impl Certificate {
-    /// A new one for `localhost`, in three files of a folder.
+    /// Creates a certificate for `localhost` in three files of a folder.
     pub(crate) fn make(folder: &Path) -> Result<Self> {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
         let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());

@@ -1,5 +1,6 @@
-//! The runs of a comparison, in their order: A B A B, because machines drift, and only what is measured
-//! in turn can be compared.
+//! The runs of a comparison, interleaved (A B A B) because the speed of machines drifts: only runs
+//! that
+//! alternate can be compared.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -19,14 +20,14 @@ use crate::certificate::Certificate;
 use crate::cores::{self, Processor, Split};
 use crate::definition::{Definitions, Fill, Load};
 use crate::figures::{Figure, count, mib, micros, percent};
-use crate::generator::{Loading, Seen};
-use crate::noise::{NOISE_MAX, Watch};
+use crate::generator::{LoadProcess, LoadResult};
+use crate::noise::{NOISE_MAX, NoiseMonitor};
 use crate::run::{Part, Run, Task};
-use crate::running::{Running, Stage};
-use crate::subject::{Places, Subject};
+use crate::running::{RunContext, RunningTracker};
+use crate::subject::{ProgramPaths, Subject};
 use crate::{Measure, Options, Protocol};
 
-/// Everything that has come of it so far.
+/// A comparison and its results so far.
 pub(crate) struct Comparison<'a> {
     pub(crate) options: &'a Options,
     pub(crate) load: &'a Load,
@@ -34,49 +35,49 @@ pub(crate) struct Comparison<'a> {
     pub(crate) subjects: &'a [Subject],
     pub(crate) runs: Vec<Run>,
     pub(crate) failures: Vec<Failure>,
-    /// Somebody had enough of it.
+    /// Whether the comparison was interrupted.
     pub(crate) is_stopped: bool,
-    places: &'a Places,
+    places: &'a ProgramPaths,
     processors: Vec<Processor>,
     scratch: Scratch,
-    /// A line for every run, written as soon as it has ended.
+    /// Log with one line per run, written as soon as it has ended.
     log: File,
 }
 
-/// What could not be measured, and why.
+/// A task that could not be measured, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) task: Task,
     pub(crate) why: String,
 }
 
-/// Who may stop it, and who hears of it.
-pub(crate) struct Watcher<'a> {
+/// The interrupt flag and the progress output.
+pub(crate) struct Observer<'a> {
     pub(crate) stop: &'a AtomicBool,
-    pub(crate) say: &'a mut dyn FnMut(&str),
+    pub(crate) print: &'a mut dyn FnMut(&str),
 }
 
-/// Of a hundred requests that a tracker can answer, how many it gets when latencies are looked at.
+/// Percentages of its maximum throughput at which a tracker's latencies are measured.
 pub(crate) const SHARES: [u32; 2] = [50, 80];
-/// All loads have the same torrents and peers.
+/// Seed of torrents and peers, the same for all loads.
 const SEED: u64 = 1;
-/// How often a noisy run is repeated.
+/// Maximum repetitions of a noisy run.
 const REPEATS: u32 = 2;
-/// What failed so often is not tried again.
+/// A task is given up after this many failures.
 const FAILURES_MAX: usize = 2;
-/// More refusals and other trouble than that, and it was another load.
+/// With a larger fraction of failed requests, the tracker did not handle the intended load.
 const FAILED_MAX: f64 = 0.01;
-/// More requests than that without an answer when the load waits for each, and it is no figure.
+/// With a larger fraction of lost requests in a closed loop, the result is meaningless.
 const LOST_MAX: f64 = 0.5;
-/// How long trackers get to put their memory in order before it is looked at.
+/// Time for trackers to settle before their memory is measured.
 const SETTLE: Duration = Duration::from_secs(1);
 
 impl<'a> Comparison<'a> {
-    /// Nothing measured yet.
+    /// Creates a comparison without results.
     pub(crate) fn new(
         options: &'a Options,
         definitions: &'a Definitions,
-        places: &'a Places,
+        places: &'a ProgramPaths,
         subjects: &'a [Subject],
     ) -> Result<Self> {
         let load = definitions.load(options.load.as_deref())?;
@@ -86,11 +87,12 @@ impl<'a> Comparison<'a> {
             let there_are = processors.len();
             ensure!(
                 is_possible,
-                "--cores {count} leaves none of {there_are} processors to the load"
+                "--cores {count} leaves no processor for the load; this machine has {there_are}"
             );
         }
         let folder = &options.out;
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
         let log = folder.join("runs.jsonl");
         let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         Ok(Self {
@@ -108,20 +110,20 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// How many cores trackers are given, in turn.
+    /// Returns the numbers of tracker cores to measure.
     pub(crate) fn counts(&self) -> Vec<usize> {
         match &*self.options.cores {
-            [] => cores::usual_counts(&self.processors),
+            [] => cores::default_counts(&self.processors),
             counts => counts.to_vec(),
         }
     }
 
-    /// Who runs where.
+    /// Assigns processors to tracker and load.
     pub(crate) fn split(&self, count: usize) -> Option<Split> {
         Split::of(&self.processors, count)
     }
 
-    /// About how long all of it takes.
+    /// Estimates the duration of all runs.
     pub(crate) fn duration(&self) -> Duration {
         let Options { runs, seconds, warm_up, .. } = self.options;
         let latency = if self.load.paced.is_empty() { 0 } else { SHARES.len() };
@@ -129,21 +131,21 @@ impl<'a> Comparison<'a> {
         let wanted = rounds.iter().filter(|(measure, _)| self.options.wants(*measure));
         let each = *runs as usize * wanted.map(|(_, count)| count).sum::<usize>();
         let fills = if self.options.wants(Measure::Memory) { self.fills } else { &[] };
-        // Starting and ending take a second or two.
+        // Starting and stopping take a second or two.
         let run_s = |seconds: u32| u64::from(seconds + warm_up + 2);
         let fills_s: u64 = fills.iter().map(|fill| run_s(fill.seconds)).sum();
         Duration::from_secs(self.subjects.len() as u64 * (each as u64 * run_s(*seconds) + fills_s))
     }
 
-    /// Measures everything, or what there is time for until it is stopped.
-    pub(crate) fn run(&mut self, watcher: &mut Watcher<'_>) -> Result<()> {
+    /// Measures everything, until interrupted.
+    pub(crate) fn run(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         let (rounds, counts, subjects) = (1..=self.options.runs, self.counts(), self.subjects);
         let latency = self.options.wants(Measure::Latency) && !self.load.paced.is_empty();
         if self.options.wants(Measure::Throughput) || latency {
             for round in rounds.clone() {
                 for cores in &counts {
                     for subject in subjects {
-                        self.measure(subject, (*cores, Part::Throughput), round, watcher)?;
+                        self.measure(subject, (*cores, Part::Throughput), round, observer)?;
                     }
                 }
             }
@@ -154,7 +156,7 @@ impl<'a> Comparison<'a> {
                 for subject in subjects {
                     let Some(rate) = self.rate(&subject.name(), most, percent) else { continue };
                     let part = Part::Latency { percent, rate };
-                    self.measure(subject, (most, part), round, watcher)?;
+                    self.measure(subject, (most, part), round, observer)?;
                 }
             }
         }
@@ -163,15 +165,15 @@ impl<'a> Comparison<'a> {
             for subject in subjects {
                 let Fill { name, peers, all, .. } = fill.clone();
                 let part = Part::Memory { fill: name, peers, all };
-                self.measure(subject, (most, part), 1, watcher)?;
+                self.measure(subject, (most, part), 1, observer)?;
             }
         }
         Ok(())
     }
 
-    /// So many of a hundred requests that a tracker could answer, as a rate.
+    /// Returns `percent` of a tracker's maximum throughput, as a rate.
     fn rate(&self, tracker: &str, cores: usize, percent: u32) -> Option<f64> {
-        let runs = self.counting().filter(|run| {
+        let runs = self.counted_runs().filter(|run| {
             run.task.tracker == tracker
                 && run.task.cores == cores
                 && run.task.part == Part::Throughput
@@ -180,18 +182,18 @@ impl<'a> Comparison<'a> {
         Some((most * f64::from(percent) / 100.0).round())
     }
 
-    /// The runs that count.
-    pub(crate) fn counting(&self) -> impl Iterator<Item = &Run> {
+    /// Returns the runs that are not set aside.
+    pub(crate) fn counted_runs(&self) -> impl Iterator<Item = &Run> {
         self.runs.iter().filter(|run| !run.is_set_aside)
     }
 
-    /// Measures one thing, again if it was noisy. What fails is noted and no error.
+    /// Measures one task, repeatedly if noisy. Failures are recorded, not returned.
     fn measure(
         &mut self,
         subject: &Subject,
         (cores, part): (usize, Part),
         round: u32,
-        watcher: &mut Watcher<'_>,
+        observer: &mut Observer<'_>,
     ) -> Result<()> {
         let task = Task { tracker: subject.name(), cores, part };
         let failed = self.failures.iter().filter(|failure| failure.task == task).count();
@@ -203,9 +205,9 @@ impl<'a> Comparison<'a> {
             if self.is_stopped {
                 return Ok(());
             }
-            match self.attempt(subject, &task, round, watcher.stop) {
+            match self.attempt(subject, &task, round, observer.stop) {
                 Ok(Some(run)) => {
-                    (watcher.say)(&line(&run));
+                    (observer.print)(&line(&run));
                     serde_json::to_writer(&self.log, &run)?;
                     writeln!(self.log).context("cannot write the runs")?;
                     let is_quiet = run.noise <= NOISE_MAX;
@@ -217,17 +219,17 @@ impl<'a> Comparison<'a> {
                 Ok(None) => self.is_stopped = true,
                 Err(error) => {
                     let why = format!("{error:#}");
-                    (watcher.say)(&format!("round {round}: {} failed: {why}", task.title()));
+                    (observer.print)(&format!("round {round}: {} failed: {why}", task.title()));
                     self.failures.push(Failure { task, why });
                     break;
                 }
             }
         }
-        keep_quietest(&mut self.runs[first..]);
+        set_noisier_aside(&mut self.runs[first..]);
         Ok(())
     }
 
-    /// Starts the tracker and its load, once. Nothing if that was stopped.
+    /// Runs a task once. Returns `None` if interrupted.
     fn attempt(
         &self,
         subject: &Subject,
@@ -242,19 +244,20 @@ impl<'a> Comparison<'a> {
         if subject.tracker.definition.allow_list {
             self.write_hashes(task, &split)?;
         }
-        let mut tracker = Running::start(subject, &self.stage(), &split.tracker)?;
+        let mut tracker = RunningTracker::start(subject, &self.run_context(), &split.tracker)?;
         let before = tracker.usage()?;
-        let watch = Watch::start([&*split.tracker, &*split.load].concat())?;
-        let own_s = own_cpu_s()?;
+        let monitor = NoiseMonitor::start([&*split.tracker, &*split.load].concat())?;
+        let own_s = tester_cpu_s()?;
         let words = self.words(task, &tracker, &split)?;
-        let loading = Loading::start(&self.options.own, &words, &split.load, self.seconds(task))?;
-        let seen = loading.figures(stop);
-        // If the tracker has ended, that is why the load has failed.
+        let load_process =
+            LoadProcess::start(&self.options.own, &words, &split.load, self.seconds(task))?;
+        let result = load_process.figures(stop);
+        // If the tracker has exited, report that rather than the load tester's error.
         tracker.check()?;
-        let Some(seen) = seen? else { return Ok(None) };
+        let Some(result) = result? else { return Ok(None) };
         let used = tracker.usage()?.since(&before);
-        let noise = watch.noise(used.cpu_s() + own_cpu_s()? - own_s)?;
-        check(&seen, &task.part)?;
+        let noise = monitor.noise(used.cpu_s() + tester_cpu_s()? - own_s)?;
+        check(&result, &task.part)?;
         if matches!(task.part, Part::Memory { .. }) {
             sleep(SETTLE);
         }
@@ -267,11 +270,11 @@ impl<'a> Comparison<'a> {
             warm_up: self.options.warm_up,
             grown_bytes: resident_bytes.saturating_sub(before.resident_bytes),
             peak_bytes,
-            seen,
+            result,
         }))
     }
 
-    /// How long a task's load is measured.
+    /// Returns the measured seconds of a task.
     fn seconds(&self, task: &Task) -> u32 {
         self.fill(task).map_or(self.options.seconds, |fill| fill.seconds)
     }
@@ -281,8 +284,8 @@ impl<'a> Comparison<'a> {
         self.fills.iter().find(|fill| fill.name == *name)
     }
 
-    /// What the load tester is told.
-    fn words(&self, task: &Task, tracker: &Running, split: &Split) -> Result<Vec<String>> {
+    /// Returns the load tester's arguments.
+    fn words(&self, task: &Task, tracker: &RunningTracker, split: &Split) -> Result<Vec<String>> {
         let mut words = self.load_words(task, tracker.address, split)?;
         let mut option =
             |name: &str, value: u32| words.extend([name.to_owned(), value.to_string()]);
@@ -293,7 +296,7 @@ impl<'a> Comparison<'a> {
         Ok(words)
     }
 
-    /// What makes the load: the tracker's URL, torrents and peers.
+    /// Returns the arguments that define the load: the tracker's URL, torrents and peers.
     fn load_words(&self, task: &Task, address: SocketAddr, split: &Split) -> Result<Vec<String>> {
         let protocol = self.options.protocol;
         let path = match protocol.without_tls() {
@@ -316,9 +319,9 @@ impl<'a> Comparison<'a> {
         Ok([words.map(str::to_owned).to_vec(), more].concat())
     }
 
-    /// Has the load tester tell the info hashes that it will use.
+    /// Makes the load tester write the info hashes that it will use.
     fn write_hashes(&self, task: &Task, split: &Split) -> Result<()> {
-        // No tracker is asked yet.
+        // No request is sent yet, so any address will do.
         let mut words = self.load_words(task, ([127, 0, 0, 1], 1).into(), split)?;
         words.extend([
             "--write-hashes".to_owned(),
@@ -327,12 +330,12 @@ impl<'a> Comparison<'a> {
         let output = Command::new(&self.options.own).args(words).stdin(Stdio::null()).output();
         let output = output.context("cannot start the load tester")?;
         let why = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "the load tester does not tell its info hashes: {why}");
+        ensure!(output.status.success(), "the load tester cannot write its info hashes: {why}");
         Ok(())
     }
 
-    fn stage(&self) -> Stage<'_> {
-        Stage {
+    fn run_context(&self) -> RunContext<'_> {
+        RunContext {
             protocol: self.options.protocol,
             places: self.places,
             folder: &self.scratch.folder,
@@ -341,29 +344,29 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// An error if what was measured was not the load.
-fn check(seen: &Seen, part: &Part) -> Result<()> {
-    let worst = seen.errors.iter().max_by_key(|(_, times)| **times);
+/// Fails if the tracker did not handle the intended load.
+fn check(result: &LoadResult, part: &Part) -> Result<()> {
+    let worst = result.errors.iter().max_by_key(|(_, times)| **times);
     let why = worst.map_or_else(String::new, |(text, _)| format!(": {text}"));
     if let Part::Memory { peers, all: true, .. } = part {
-        let stayed = seen.stayed();
-        let is_most = stayed as f64 >= *peers as f64 * (1.0 - FAILED_MAX);
-        ensure!(is_most, "it kept {stayed} of {peers} connections{why}");
+        let connections_kept = result.connections_kept();
+        let is_most = connections_kept as f64 >= *peers as f64 * (1.0 - FAILED_MAX);
+        ensure!(is_most, "kept only {connections_kept} of {peers} connections{why}");
         return Ok(());
     }
-    ensure!(seen.all_responses() > 0, "it answered nothing{why}");
+    ensure!(result.all_responses() > 0, "answered no request{why}");
     // At a fixed rate, what fails is what is measured.
     if let Part::Latency { .. } = part {
         return Ok(());
     }
-    let (failed, lost) = (seen.failed_part(), seen.lost_part());
+    let (failed, lost) = (result.failed_part(), result.lost_part());
     ensure!(failed <= FAILED_MAX, "{} of all requests failed{why}", percent(failed));
-    ensure!(lost <= LOST_MAX, "it left {} of all requests without answer", percent(lost));
+    ensure!(lost <= LOST_MAX, "{} of all requests were not answered", percent(lost));
     Ok(())
 }
 
-/// Of several attempts at the same thing, the least noisy one counts.
-fn keep_quietest(attempts: &mut [Run]) {
+/// Sets all attempts at a task aside except the least noisy one.
+fn set_noisier_aside(attempts: &mut [Run]) {
     let quietest = attempts.iter().map(|run| run.noise).fold(f64::INFINITY, f64::min);
     let mut is_taken = false;
     for run in attempts {
@@ -372,8 +375,8 @@ fn keep_quietest(attempts: &mut [Run]) {
     }
 }
 
-/// CPU time of this process and of all that it has waited for.
-fn own_cpu_s() -> Result<f64> {
+/// Returns the CPU time of this process and of all children that it has waited for.
+fn tester_cpu_s() -> Result<f64> {
     let mut sum = 0.0;
     for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
         let usage = getrusage(who)?;
@@ -383,32 +386,32 @@ fn own_cpu_s() -> Result<f64> {
     Ok(sum)
 }
 
-/// A run, for those who watch.
+/// Formats a run as a progress line.
 fn line(run: &Run) -> String {
-    let Run { task, round, seen, .. } = run;
+    let Run { task, round, result, .. } = run;
     let figures = match &task.part {
         Part::Throughput => {
             let per_cpu_s = run.per_cpu_s().map_or_else(|| "unknown".into(), count);
-            format!("{} responses/s, {per_cpu_s} per CPU-s", count(seen.responses_per_s))
+            format!("{} responses/s, {per_cpu_s} per CPU-s", count(result.responses_per_s))
         }
         Part::Latency { .. } => {
-            let latency = seen.latency_us;
+            let latency = result.latency_us;
             format!("p50 {}, p99 {}", micros(latency.p50), micros(latency.p99))
         }
         Part::Memory { .. } => {
             let each = run.bytes_per_peer().unwrap_or_default();
-            format!("{each:.1} bytes a peer, {}", mib(run.grown_bytes as f64))
+            format!("{each:.1} bytes per peer, {}", mib(run.grown_bytes as f64))
         }
     };
     let noise = if run.noise <= NOISE_MAX {
         String::new()
     } else {
-        format!(", noisy: others had {} of the processors", percent(run.noise))
+        format!(", noisy: other processes used {} of the CPU time", percent(run.noise))
     };
     format!("round {round}: {}: {figures}{noise}", task.title())
 }
 
-/// A folder for the files of runs, removed in the end.
+/// A temporary folder for the files of runs, removed on drop.
 struct Scratch {
     folder: PathBuf,
     certificate: Certificate,
@@ -416,13 +419,13 @@ struct Scratch {
 
 impl Scratch {
     fn new() -> Result<Self> {
-        // A process may have several comparisons at a time; its tests do.
+        // A process may run several comparisons at a time; the tests do.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tidegate-compare-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // None that somebody else has put there.
-        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        // Fails if the folder exists, so that a folder planted by another user is not used.
+        fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let certificate = Certificate::make(&folder)?;
         Ok(Self { folder, certificate })
     }
@@ -430,7 +433,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Whoever cleans temporary files finds it, if this cannot.
+        // Otherwise the system's cleanup of temporary files removes it.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

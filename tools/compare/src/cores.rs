@@ -1,9 +1,9 @@
-//! Which processors the tracker gets and which the load: never the same, nor two hyper-threads of one
-//! core if that can be helped.
+//! Assigns processors to tracker and load: never the same ones, and no two hyper-threads of one
+//! core if possible.
 
 use anyhow::Result;
 
-/// A processor as Linux numbers them.
+/// A processor with its Linux number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Processor {
     number: usize,
@@ -11,18 +11,19 @@ pub(crate) struct Processor {
     core: usize,
 }
 
-/// Who runs where.
+/// The processors of tracker and load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     pub(crate) tracker: Vec<usize>,
     pub(crate) load: Vec<usize>,
-    /// There are too few cores: the tracker's and the load's processors are hyper-threads of one.
+    /// Whether tracker and load share cores as hyper-threads, because there are too few cores.
     pub(crate) is_shared: bool,
 }
 
 impl Split {
-    /// `count` processors for the tracker, each of a core of its own, and all of the other cores for
-    /// the load. Nothing if none are left for it.
+    /// Assigns `count` processors to the tracker, each of its own core, and all other cores to the
+    /// load. Returns
+    /// `None` if the load would get none.
     pub(crate) fn of(processors: &[Processor], count: usize) -> Option<Self> {
         let firsts: Vec<_> = processors.iter().filter(|one| one.number == one.core).collect();
         let tracker: Vec<_> = firsts.iter().take(count).map(|one| one.number).collect();
@@ -38,30 +39,30 @@ impl Split {
     }
 }
 
-/// 1, 2, 4, … up to as many cores as leave the load at least as many.
-pub(crate) fn usual_counts(processors: &[Processor]) -> Vec<usize> {
+/// Returns 1, 2, 4, … up to the number of cores that leaves the load at least as many.
+pub(crate) fn default_counts(processors: &[Processor]) -> Vec<usize> {
     let cores = processors.iter().filter(|one| one.number == one.core).count();
     let doubles = std::iter::successors(Some(1), |count| Some(count * 2));
     doubles.take_while(|count| *count <= (cores / 2).max(1)).collect()
 }
 
-/// The processors that this process may run on.
+/// Returns the processors that this process may run on.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn allowed() -> Result<Vec<Processor>> {
     use anyhow::Context as _;
     let mask = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))
-        .context("the kernel does not tell the processors that may be used")?;
+        .context("cannot read the process's CPU affinity")?;
     let numbers = (0..nix::sched::CpuSet::count()).filter(|at| mask.is_set(*at).unwrap_or(false));
     Ok(with_cores(numbers.collect()))
 }
 
-/// Other systems have no /proc to read a tracker's CPU time from.
+/// Other systems lack /proc, from which a tracker's CPU time is read.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn allowed() -> Result<Vec<Processor>> {
-    anyhow::bail!("comparisons need Linux")
+    anyhow::bail!("comparisons require Linux")
 }
 
-/// Starts something on these processors: what a thread starts runs where the thread may.
+/// Starts something on these processors: children inherit the thread's CPU affinity.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn on<T>(processors: &[usize], start: impl FnOnce() -> T) -> Result<T> {
     use anyhow::Context as _;
@@ -70,10 +71,10 @@ pub(crate) fn on<T>(processors: &[usize], start: impl FnOnce() -> T) -> Result<T
     let before = sched_getaffinity(this)?;
     let mut mask = CpuSet::new();
     for number in processors {
-        mask.set(*number).with_context(|| format!("there is no processor {number}"))?;
+        mask.set(*number).with_context(|| format!("processor {number} does not exist"))?;
     }
     sched_setaffinity(this, &mask)
-        .with_context(|| format!("processors {processors:?} cannot be had"))?;
+        .with_context(|| format!("cannot run on processors {processors:?}"))?;
     let started = start();
     sched_setaffinity(this, &before)?;
     Ok(started)
@@ -82,7 +83,7 @@ pub(crate) fn on<T>(processors: &[usize], start: impl FnOnce() -> T) -> Result<T
 /// See [`allowed`].
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn on<T>(_: &[usize], _: impl FnOnce() -> T) -> Result<T> {
-    anyhow::bail!("comparisons need Linux")
+    anyhow::bail!("comparisons require Linux")
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -98,7 +99,7 @@ fn with_cores(numbers: Vec<usize>) -> Vec<Processor> {
     numbers.iter().map(|number| Processor { number: *number, core: core(*number) }).collect()
 }
 
-/// Numbers as the kernel lists them: `0-3,8`.
+/// Parses a kernel list of numbers: `0-3,8`.
 #[cfg(any(target_os = "linux", target_os = "android", test))]
 fn parse_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn no_core_serves_both() {
+    fn cores_are_not_shared() {
         assert_eq!(split(&[0, 1], 1), Some((vec![0], vec![1], false)));
         assert_eq!(split(&[0, 1], 2), None);
         // Two threads a core, numbered as Linux does on most machines, and as on others.
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_cores_are_told() {
+    fn reports_shared_cores() {
         assert_eq!(split(&[0, 0], 1), Some((vec![0], vec![1], true)));
         assert_eq!(split(&[0, 1, 0, 1], 3), Some((vec![0, 1, 2], vec![3], true)));
         assert_eq!(split(&[0], 1), None);
@@ -140,16 +141,16 @@ mod tests {
     }
 
     #[test]
-    fn usual_counts_leave_half_to_the_load() {
-        let counts = |cores: usize| usual_counts(&processors(&(0..cores).collect::<Vec<_>>()));
+    fn default_counts_leave_half_to_the_load() {
+        let counts = |cores: usize| default_counts(&processors(&(0..cores).collect::<Vec<_>>()));
         assert_eq!(counts(1), [1]);
         assert_eq!(counts(2), [1]);
         assert_eq!(counts(9), [1, 2, 4]);
-        assert_eq!(usual_counts(&processors(&[0, 1, 0, 1])), [1]);
+        assert_eq!(default_counts(&processors(&[0, 1, 0, 1])), [1]);
     }
 
     #[test]
-    fn lists_are_read_as_the_kernel_writes_them() {
+    fn parses_kernel_lists() {
         assert_eq!(parse_list("0-2,5\n"), [0, 1, 2, 5]);
         assert_eq!(parse_list("7"), [7]);
         assert_eq!(parse_list(""), [0; 0]);
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_is_started_runs_where_it_should() {
+    fn children_inherit_the_affinity() {
         let allowed = allowed().unwrap();
         let last = allowed.last().unwrap().number;
         let words = ["-c", "grep Cpus_allowed_list /proc/self/status"];

@@ -1,5 +1,6 @@
-//! What there is to measure, and under which load: `trackers.toml` and `PROTOCOL.toml` of a folder,
-//! which is `bench/` in the repository. The heads of those files say what each key means.
+//! Definitions of trackers and loads: `trackers.toml` and `PROTOCOL.toml` of a folder, `bench/` in
+//! the
+//! repository. The comments at the top of those files explain each key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,27 +12,27 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// How a tracker is spoken to.
+/// A tracker protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// BEP 15.
+    /// UDP (BEP 15).
     Udp,
-    /// BEP 3, without TLS.
+    /// HTTP (BEP 3).
     Http,
-    /// BEP 3 over TLS.
+    /// HTTP over TLS.
     Https,
-    /// WebTorrent, without TLS.
+    /// WebTorrent over a WebSocket.
     Ws,
-    /// WebTorrent over TLS.
+    /// WebTorrent over a WebSocket with TLS.
     Wss,
 }
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Self; 5] = [Self::Udp, Self::Http, Self::Https, Self::Ws, Self::Wss];
 
-    /// As in a URL.
+    /// Returns the URL scheme.
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -42,7 +43,8 @@ impl Protocol {
         }
     }
 
-    /// The load tester's name for it, which is the definition's as well: TLS is in the URL.
+    /// Returns the load tester's name for the protocol, which also names its definitions: TLS is in
+    /// the URL.
     pub fn without_tls(self) -> Self {
         match self {
             Self::Https => Self::Http,
@@ -51,7 +53,7 @@ impl Protocol {
         }
     }
 
-    /// Whether it is over TLS.
+    /// Returns whether the protocol runs over TLS.
     pub fn is_secure(self) -> bool {
         self != self.without_tls()
     }
@@ -68,18 +70,19 @@ impl FromStr for Protocol {
 
     fn from_str(text: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|protocol| protocol.name() == text);
-        found.ok_or_else(|| anyhow!("{text} is no protocol: udp, http, https, ws, wss"))
+        found
+            .ok_or_else(|| anyhow!("unknown protocol {text}: expected udp, http, https, ws or wss"))
     }
 }
 
-/// A program that is started to be measured, or stands before one that is.
+/// A tracker's definition, or that of a TLS front.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tracker {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) speaks: Vec<Protocol>,
-    /// Nothing: only by a path that the user gives.
+    /// Program name; `None` if only `--program` can name it.
     pub(crate) program: Option<String>,
     #[serde(default)]
     pub(crate) needs: Vec<String>,
@@ -91,19 +94,19 @@ pub(crate) struct Tracker {
     #[serde(default)]
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) start: Vec<String>,
-    /// It serves only torrents that it is told.
+    /// Whether it serves only listed torrents.
     #[serde(default)]
     pub(crate) allow_list: bool,
-    /// Names of loads that it cannot take.
+    /// Names of loads that it cannot handle.
     #[serde(default)]
     pub(crate) not_for: Vec<String>,
     #[serde(default)]
-    pub(crate) cannot: String,
+    pub(crate) limitations: String,
     #[serde(default)]
     pub(crate) install: Install,
 }
 
-/// Words for those that install packages. `cargo xtask rivals` reads them, too.
+/// Arguments for package managers; `cargo xtask rivals` reads them, too.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Install {
@@ -115,40 +118,40 @@ pub(crate) struct Install {
     pub(crate) debian: Vec<String>,
     #[serde(default)]
     pub(crate) pypi: Vec<String>,
-    /// What the path leads to that the user gives.
+    /// What `--program` must name, if no package provides it.
     #[serde(default)]
     pub(crate) by_path: String,
 }
 
-/// What trackers are put under: words of `tidegate load PROTOCOL URL`.
+/// A load: arguments of `tidegate load PROTOCOL URL`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Load {
     pub(crate) name: String,
-    /// What it is, in a sentence.
-    pub(crate) says: String,
+    /// Description for the report: a sentence.
+    pub(crate) description: String,
     pub(crate) words: Vec<String>,
-    /// Words that make it keep to a `{rate}` of requests a second, for latencies.
+    /// Arguments that limit it to `{rate}` requests per second, to measure latencies.
     #[serde(default)]
     pub(crate) paced: Vec<String>,
 }
 
-/// A known number of peers, for what each of them takes.
+/// A known number of peers, to measure the memory of each.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fill {
     pub(crate) name: String,
-    /// How many there are, of which the load draws one for every announce.
+    /// Number of peers; each announce draws one of them at random unless `all` is set.
     pub(crate) peers: u64,
-    /// It does not: each of them announces.
+    /// Whether each peer announces.
     #[serde(default)]
     pub(crate) all: bool,
-    /// How long the load goes on.
+    /// Duration of the load in seconds.
     pub(crate) seconds: u32,
     pub(crate) words: Vec<String>,
 }
 
-/// All of a folder that one protocol needs.
+/// All definitions for one protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct Definitions {
     pub(crate) trackers: Vec<Tracker>,
@@ -181,37 +184,37 @@ impl Definitions {
         }
         let name = format!("{}.toml", protocol.without_tls());
         let (path, Loads { load, fill }) = read(folder, &name)?;
-        ensure!(!load.is_empty(), "{path}: there is no [[load]]");
+        ensure!(!load.is_empty(), "{path}: expected at least one [[load]]");
         Ok(Self { trackers: tracker, front, loads: load, fills: fill })
     }
 
-    /// The load of this name, or the first.
+    /// Returns the load with this name, or the first one.
     pub(crate) fn load(&self, name: Option<&str>) -> Result<&Load> {
         let found = self.loads.iter().find(|load| name.is_none_or(|name| load.name == name));
         found.with_context(|| {
             let names: Vec<_> = self.loads.iter().map(|load| load.name.as_str()).collect();
-            format!("no load is called {}: there are {}", name.unwrap_or(""), names.join(", "))
+            format!("unknown load {}: expected one of {}", name.unwrap_or(""), names.join(", "))
         })
     }
 }
 
 impl Tracker {
     fn check(&self) -> Result<()> {
-        ensure!(!self.start.is_empty(), "`start` has no words");
-        ensure!(!self.speaks.is_empty(), "`speaks` names no protocol");
+        ensure!(!self.start.is_empty(), "`start` is empty");
+        ensure!(!self.speaks.is_empty(), "`speaks` is empty");
         let install = &self.install;
         let packages = [&install.cargo, &install.npm, &install.debian, &install.pypi];
         if self.program.is_none() && install.by_path.is_empty() {
-            bail!("it has neither a `program` nor an `install.by_path` that says what to name");
+            bail!("expected `program`, or `install.by_path` with what to name");
         }
         if packages.iter().any(|words| words.iter().any(String::is_empty)) {
-            bail!("an empty word in `install`");
+            bail!("empty argument in `install`");
         }
         Ok(())
     }
 }
 
-/// A file's content, and its path for what is wrong with it.
+/// Reads a file. Returns its content, and its path for error messages.
 fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<(String, T)> {
     let path = folder.join(name).display().to_string();
     let text = fs::read_to_string(&path).with_context(|| {
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_their_lines() {
+    fn names_the_line_of_an_error() {
         for (text, line, what) in [
             ("[[tracker]]\nname = \"a\"\nstart = [\"a\"]\nstrat = 1\n", 4, "strat"),
             ("[[tracker]]\nname = 7\n", 2, "string"),
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn trackers_must_be_startable() {
+    fn rejects_trackers_that_cannot_be_started() {
         let check =
             |text: &str| trackers(text).unwrap().tracker[0].check().map_err(|e| e.to_string());
         let tracker = |more: &str| {
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_the_repository_are_good() {
+    fn the_repository_s_definitions_are_valid() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
         for protocol in Protocol::ALL {
             let definitions = Definitions::read(&folder, protocol).unwrap();
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_are_known_by_their_names() {
+    fn parses_protocol_names() {
         for protocol in Protocol::ALL {
             assert_eq!(protocol.name().parse::<Protocol>().unwrap(), protocol);
             assert_eq!(

@@ -1,5 +1,6 @@
-//! Comparisons as sections of a document: each stands between two comments, and is replaced as a whole by
-//! the next one of the same protocol and load.
+//! Writes comparisons into a document: each section lies between two comments and is replaced as a
+//! whole by the
+//! next comparison of the same protocol and load.
 
 use std::fs;
 use std::ops::Range;
@@ -9,20 +10,20 @@ use anyhow::{Context, Result};
 
 use crate::definition::Protocol;
 
-/// The end of every section.
+/// The comment that ends every section.
 const END: &str = "<!-- compared -->";
 
-/// Which section it is.
+/// Protocol and load of a section.
 type Name<'a> = (Protocol, &'a str);
 
-/// Whether there is a place for it.
+/// Fails if the document has no such section.
 pub(crate) fn check(path: &Path, name: Name<'_>) -> Result<()> {
     let text = fs::read_to_string(path);
     let text = text.with_context(|| format!("cannot read {}", path.display()))?;
     place(&text, name).map(drop).with_context(|| path.display().to_string())
 }
 
-/// Replaces the section in the file.
+/// Replaces a section of the file.
 pub(crate) fn put(path: &Path, name: Name<'_>, section: &str) -> Result<()> {
     let shown = path.display();
     let mut text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
@@ -31,14 +32,16 @@ pub(crate) fn put(path: &Path, name: Name<'_>, section: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {shown}"))
 }
 
-/// What is between the comments.
+/// Returns the range between the comments.
 fn place(text: &str, (protocol, load): Name<'_>) -> Result<Range<usize>> {
     let start = format!("<!-- compare {protocol} {load} -->\n");
     let place = text.find(&start).and_then(|at| {
         let from = at + start.len();
         Some(from..from + text[from..].find(END)?)
     });
-    place.with_context(|| format!("no place `{}` that ends with `{END}`", start.trim_end()))
+    place.with_context(|| {
+        format!("no section that starts with `{}` and ends with `{END}`", start.trim_end())
+    })
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Medians, spreads, and how numbers are written.
+//! Medians, spreads and number formatting.
 
 use serde::Serialize;
 
-/// The same thing measured several times.
+/// Several measurements of the same quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// The middle one, or the mean of the two in the middle.
+    /// The median.
     pub median: f64,
     /// The lowest.
     pub low: f64,
@@ -14,7 +14,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Of all that are numbers; nothing if there are none.
+    /// Summarizes all finite values; `None` if there are none.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> =
             figures.into_iter().filter(|figure| figure.is_finite()).collect();
@@ -26,13 +26,13 @@ impl Figure {
         Some(Self { median, low: *sorted.first()?, high: *sorted.last()? })
     }
 
-    /// From the lowest to the highest, as a part of the median.
+    /// Returns the range from lowest to highest as a fraction of the median.
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.high - self.low) / self.median }
     }
 }
 
-/// A count with its thousands apart.
+/// Formats a count with thousands separators.
 pub fn count(figure: f64) -> String {
     let digits = format!("{figure:.0}");
     let (sign, digits) = digits.strip_prefix('-').map_or(("", &*digits), |digits| ("-", digits));
@@ -46,7 +46,7 @@ pub fn count(figure: f64) -> String {
     format!("{sign}{text}")
 }
 
-/// A duration in microseconds, to three figures.
+/// Formats microseconds with three significant digits and a fitting unit.
 pub fn micros(us: f64) -> String {
     let (figure, unit) = match us {
         us if us < 1e3 => (us, "µs"),

@@ -1,9 +1,11 @@
-//! Trackers side by side: each is started with the same number of processors, put under the same load
-//! by `tidegate load` on other processors, and what it did is told in tables and charts.
+//! Compares trackers: each is started with the same number of processors and put under the same
+//! load by
+//! `tidegate load` on other processors. The results are reported in tables and charts.
 //!
-//! Which trackers and which loads there are is data, read from a folder ([`Options::definitions`]); this
-//! crate names none of them, and sees them only from outside: their processes, and what the load tester
-//! got over the wire.
+//! Trackers and loads are defined in a folder of TOML files ([`Options::definitions`]). This crate
+//! names none
+//! of them and sees them only from outside: their processes, and what the load tester measured over
+//! the wire.
 //!
 //! ```text
 //! definition ─▶ subject (what is here) ─▶ comparison ─▶ run ─▶ summary ─▶ report (Markdown, HTML)
@@ -39,11 +41,11 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 
-use comparison::{Comparison, Watcher};
+use comparison::{Comparison, Observer};
 use definition::Definitions;
 use machine::Machine;
-use report::Occasion;
-use subject::Places;
+use report::ReportContext;
+use subject::ProgramPaths;
 use summary::Summary;
 
 pub use definition::Protocol;
@@ -115,12 +117,12 @@ pub struct Outcome {
     pub failures: usize,
 }
 
-/// Compares, until `stop` is set at the latest; `say` hears how it goes. What could be measured is
+/// Compares, until `stop` is set at the latest; `print` hears how it goes. What could be measured is
 /// reported even if the rest failed. An error if nothing could be.
-pub fn run(options: &Options, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
+pub fn run(options: &Options, stop: &AtomicBool, print: &mut dyn FnMut(&str)) -> Result<Outcome> {
     let definitions = Definitions::read(&options.definitions, options.protocol)?;
     let absolute = |path: &Path| std::path::absolute(path).context("there is no current folder");
-    let places = Places {
+    let places = ProgramPaths {
         own: options.own.clone(),
         bench: absolute(&options.definitions)?,
         rivals: absolute(&options.rivals)?,
@@ -133,7 +135,7 @@ pub fn run(options: &Options, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> R
     }
     let wanted = (options.protocol, load.as_str());
     let (subjects, missing) = places.subjects(&definitions, wanted, &options.only)?;
-    missing.iter().for_each(|sentence| say(sentence));
+    missing.iter().for_each(|sentence| print(sentence));
     if subjects.is_empty() {
         bail!("there is no tracker to measure over {}", options.protocol);
     }
@@ -141,10 +143,13 @@ pub fn run(options: &Options, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> R
     let minutes = comparison.duration().as_secs().div_ceil(60);
     let names: Vec<_> =
         subjects.iter().map(|one| format!("{} {}", one.name(), one.version())).collect();
-    say(&format!("comparing {}: about {minutes} minutes", names.join(", ")));
-    let at =
-        Occasion { at: machine::now(), machine: Machine::this(), command: options.command.clone() };
-    comparison.run(&mut Watcher { stop, say })?;
+    print(&format!("comparing {}: about {minutes} minutes", names.join(", ")));
+    let at = ReportContext {
+        at: machine::now(),
+        machine: Machine::this(),
+        command: options.command.clone(),
+    };
+    comparison.run(&mut Observer { stop, print })?;
     if comparison.runs.is_empty() {
         let why = comparison.failures.first().map(|failure| failure.why.as_str());
         bail!("nothing was measured: {}", why.unwrap_or("it was stopped"));
@@ -153,7 +158,7 @@ pub fn run(options: &Options, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> R
 }
 
 /// Writes what there is.
-fn finish(comparison: &Comparison<'_>, at: &Occasion) -> Result<Outcome> {
+fn finish(comparison: &Comparison<'_>, at: &ReportContext) -> Result<Outcome> {
     let options = comparison.options;
     let summary = Summary::of(comparison);
     let document = report::report(comparison, &summary, at);

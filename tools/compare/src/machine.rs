@@ -1,4 +1,4 @@
-//! What figures were measured on, and when.
+//! The machine and the time of a measurement.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,11 +12,11 @@ pub(crate) struct Machine {
     pub(crate) processors: usize,
     pub(crate) memory_gib: u64,
     pub(crate) kernel: String,
-    /// What else is known to matter: frequency governor, mitigations, huge pages, socket buffers.
+    /// Other relevant settings: frequency governor, mitigations, huge pages, socket buffers.
     pub(crate) settings: Vec<(String, String)>,
 }
 
-/// Settings of the kernel that matter, and where it tells them.
+/// Relevant kernel settings and their files.
 const SETTINGS: &[(&str, &str)] = &[
     ("frequency governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
     ("hyper-threads", "/sys/devices/system/cpu/smt/control"),
@@ -29,7 +29,7 @@ const SETTINGS: &[(&str, &str)] = &[
 ];
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     pub(crate) fn this() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let setting = |(name, path): &(&str, &str)| {
@@ -46,7 +46,7 @@ impl Machine {
         }
     }
 
-    /// In a line.
+    /// Formats the machine as one line.
     pub(crate) fn line(&self) -> String {
         let Self { processor, processors, memory_gib, kernel, .. } = self;
         format!("{processors} processors ({processor}), {memory_gib} GiB, Linux {kernel}")
@@ -63,7 +63,7 @@ fn memory_kib(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse().ok()
 }
 
-/// Now, in UTC: `2026-11-21 14:05`.
+/// Returns the time in UTC, such as `2026-11-21 14:05`.
 pub(crate) fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     date(since.as_secs())
@@ -71,7 +71,8 @@ pub(crate) fn now() -> String {
 
 fn date(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years of 400 have the same number of days; they begin in March, so that leap days come last.
+    // Every 400 years have the same number of days. Years begin in March here, so that leap days
+    // come last.
     let (era, day) = ((days + 719_468) / 146_097, (days + 719_468) % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn formats_dates() {
         for (seconds, text) in [
             (0, "1970-01-01 00:00"),
             (951_782_399, "2000-02-28 23:59"),
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_s_files_are_read() {
+    fn parses_kernel_files() {
         assert_eq!(processor("processor\t: 0\nmodel name\t: A: B\n"), Some("A: B"));
         assert_eq!(memory_kib("MemTotal:       2048 kB\nMemFree: 1 kB\n"), Some(2048));
         assert_eq!((processor("x"), memory_kib("x")), (None, None));

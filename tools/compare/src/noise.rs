@@ -1,52 +1,54 @@
-//! Whether somebody else had the processors while a run was measured.
+//! Measures how much CPU time other processes used during a run.
 
 use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// The processors' time so far, seconds.
+/// CPU times of processors so far, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spent {
-    /// On processes. Interrupts are left out: they are the load's own, whoever is charged.
+struct CpuTimes {
+    /// Time of processes. Interrupts are excluded: the load causes them, whichever process they are
+    /// charged to.
     busy_s: f64,
-    /// The hypervisor gave it to others.
+    /// Time that the hypervisor gave to other guests.
     stolen_s: f64,
 }
 
-/// Looks at processors from a moment on.
-pub(crate) struct Watch {
+/// Observes processors from a moment on.
+pub(crate) struct NoiseMonitor {
     processors: Vec<usize>,
-    before: Spent,
+    before: CpuTimes,
     since: Instant,
 }
 
-/// Runs with more of it are repeated, and marked if that does not help.
+/// Noisier runs are repeated, and marked if they stay noisy.
 pub(crate) const NOISE_MAX: f64 = 0.03;
 
-impl Watch {
-    /// From now on.
+impl NoiseMonitor {
+    /// Starts observing.
     pub(crate) fn start(processors: Vec<usize>) -> Result<Self> {
-        let before = Spent::read(&processors)?;
+        let before = CpuTimes::read(&processors)?;
         Ok(Self { processors, before, since: Instant::now() })
     }
 
-    /// The part of the processors' time that went to others, when the measured have used `own_s`
-    /// meanwhile.
+    /// Returns the fraction of CPU time that other processes used, given that the measured ones
+    /// used `own_s`.
     pub(crate) fn noise(&self, own_s: f64) -> Result<f64> {
-        let now = Spent::read(&self.processors)?;
+        let now = CpuTimes::read(&self.processors)?;
         let all_s = self.since.elapsed().as_secs_f64() * self.processors.len() as f64;
         Ok(self.before.noise_until(&now, own_s, all_s))
     }
 }
 
-impl Spent {
+impl CpuTimes {
     fn read(processors: &[usize]) -> Result<Self> {
         let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         Ok(Self::parse(&stat, processors))
     }
 
-    /// Of lines such as `cpu1 USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …`, in hundredths.
+    /// Parses lines such as `cpu1 USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …`, in hundredths
+    /// of a second.
     fn parse(stat: &str, processors: &[usize]) -> Self {
         let mut spent = Self { busy_s: 0.0, stolen_s: 0.0 };
         for line in stat.lines() {
@@ -77,10 +79,10 @@ mod tests {
                         cpu1 10 0 0 1000 0 0 0 0 0 0\ncpu10 5000 0 0 0 0 0 0 0\nintr 5\n";
 
     #[test]
-    fn others_and_the_hypervisor_are_noise() {
-        let before = Spent::parse("", &[0, 1]);
-        let now = Spent::parse(STAT, &[0, 1]);
-        assert_eq!(now, Spent { busy_s: 1.6, stolen_s: 0.4 });
+    fn other_processes_and_the_hypervisor_are_noise() {
+        let before = CpuTimes::parse("", &[0, 1]);
+        let now = CpuTimes::parse(STAT, &[0, 1]);
+        assert_eq!(now, CpuTimes { busy_s: 1.6, stolen_s: 0.4 });
         let near = |noise: f64, expected: f64| assert!((noise - expected).abs() < 1e-9, "{noise}");
         near(before.noise_until(&now, 1.1, 10.0), 0.09);
         near(before.noise_until(&now, 5.0, 10.0), 0.04);
@@ -88,9 +90,9 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn work_of_ones_own_is_no_noise_and_others_work_is() {
+    fn own_work_is_not_noise() {
         let processors = vec![0];
-        let watch = Watch::start(processors).unwrap();
+        let watch = NoiseMonitor::start(processors).unwrap();
         let (with, without) = (watch.noise(0.0).unwrap(), watch.noise(1e9).unwrap());
         assert!(with >= without && without >= 0.0);
     }

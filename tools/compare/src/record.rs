@@ -1,5 +1,6 @@
-//! Records: what comparisons found on which day, one line of JSON for each tracker, all of one
-//! protocol in one file. They are kept in git, so that a slow-down shows.
+//! Records of comparisons: one line of JSON per tracker, one file per protocol. They are kept in
+//! git, so that
+//! regressions show.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -9,10 +10,10 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::comparison::Comparison;
-use crate::report::Occasion;
+use crate::report::ReportContext;
 use crate::summary::{Latencies, Memory, Summary, Throughput};
 
-/// One tracker in one comparison.
+/// One tracker's results in one comparison.
 #[derive(Serialize)]
 struct Line<'a> {
     at: &'a str,
@@ -26,12 +27,12 @@ struct Line<'a> {
     memory: Vec<&'a Memory>,
 }
 
-/// Adds to `compare-PROTOCOL.jsonl` of a folder.
+/// Appends to `compare-PROTOCOL.jsonl` in a folder.
 pub(crate) fn append(
     folder: &Path,
     comparison: &Comparison<'_>,
     summary: &Summary,
-    at: &Occasion,
+    at: &ReportContext,
 ) -> Result<PathBuf> {
     let options = comparison.options;
     let path = folder.join(format!("compare-{}.jsonl", options.protocol));

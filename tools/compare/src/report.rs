@@ -1,4 +1,4 @@
-//! What a comparison has found, to be read: one document, written as Markdown and as HTML.
+//! The report of a comparison: one document, written as Markdown and as HTML.
 
 mod document;
 mod html;
@@ -17,21 +17,27 @@ use crate::table::{Cell, Table};
 
 pub(crate) use document::{Block, Document};
 
-/// When, where, and under which command.
+/// When, where and by which command the comparison ran.
 #[derive(Clone, Debug)]
-pub(crate) struct Occasion {
+pub(crate) struct ReportContext {
     pub(crate) at: String,
     pub(crate) machine: Machine,
     pub(crate) command: String,
 }
 
-/// All that is known of it.
-pub(crate) fn report(comparison: &Comparison<'_>, summary: &Summary, at: &Occasion) -> Document {
+/// Builds the report.
+pub(crate) fn report(
+    comparison: &Comparison<'_>,
+    summary: &Summary,
+    at: &ReportContext,
+) -> Document {
     let protocol = comparison.options.protocol;
-    let mut blocks = vec![Block::Text(abstract_of(comparison, at))];
+    let mut blocks = vec![Block::Text(introduction(comparison, at))];
     if comparison.is_stopped {
-        blocks
-            .push(Block::Notice("This comparison was stopped; it tells what was measured.".into()));
+        blocks.push(Block::Notice(
+            "This comparison was interrupted; the report covers what was measured until then."
+                .into(),
+        ));
     }
     blocks.extend(notices(comparison, summary).into_iter().map(Block::Notice));
     blocks.extend(throughput(comparison, summary));
@@ -44,13 +50,13 @@ pub(crate) fn report(comparison: &Comparison<'_>, summary: &Summary, at: &Occasi
     Document { title: format!("Trackers over {protocol}"), blocks }
 }
 
-fn abstract_of(comparison: &Comparison<'_>, at: &Occasion) -> String {
+fn introduction(comparison: &Comparison<'_>, at: &ReportContext) -> String {
     let options = comparison.options;
     format!(
-        "{} Measured on {} on {}. {} runs of {} s each for every figure, in turn, each with the tracker \
-         started anew and warmed up for {} s; figures are medians. Tracker and load have processors of \
-         their own; all traffic is on the loopback device.",
-        comparison.load.says,
+        "{} Measured on {} on {}. {} runs of {} s each per figure, interleaved, each with a \
+         freshly started tracker and a warm-up of {} s; figures are medians. Tracker and load \
+         run on different processors; all traffic uses the loopback device.",
+        comparison.load.description,
         at.machine.line(),
         at.at,
         options.runs,
@@ -59,11 +65,11 @@ fn abstract_of(comparison: &Comparison<'_>, at: &Occasion) -> String {
     )
 }
 
-/// What a reader must not miss.
+/// Returns the warnings that readers must not miss.
 fn notices(comparison: &Comparison<'_>, summary: &Summary) -> Vec<String> {
     let mut notices = Vec::new();
     if cfg!(debug_assertions) {
-        notices.push("This tidegate is a debug build: its figures say nothing.".to_owned());
+        notices.push("This tidegate is a debug build: its figures are meaningless.".to_owned());
     }
     let noisy: Vec<String> = summary
         .throughput
@@ -73,7 +79,7 @@ fn notices(comparison: &Comparison<'_>, summary: &Summary) -> Vec<String> {
         .collect();
     if !noisy.is_empty() {
         notices.push(format!(
-            "Others had more than {} of the processors while these were measured, in spite of \
+            "Other processes used more than {} of the CPU time during these runs, despite \
              repetitions: {}.",
             percent(NOISE_MAX),
             noisy.join(", ")
@@ -83,23 +89,23 @@ fn notices(comparison: &Comparison<'_>, summary: &Summary) -> Vec<String> {
     let limited: Vec<_> = limited.map(|one| format!("{} ({})", one.tracker, one.cores)).collect();
     if !limited.is_empty() {
         notices.push(format!(
-            "The load tester was the limit for {}: they could have answered more each second. The \
-             figures per CPU second hold all the same.",
+            "The load tester was the limit for {}: they could have answered more per second. \
+             Figures per CPU second are not affected.",
             limited.join(", ")
         ));
     }
     let is_shared = |cores: &usize| comparison.split(*cores).is_some_and(|split| split.is_shared);
     if comparison.counts().iter().any(is_shared) {
-        notices.push("Tracker and load had to share cores (as hyper-threads).".to_owned());
+        notices.push("Tracker and load had to share cores, as hyper-threads.".to_owned());
     }
     let failures = comparison.failures.iter();
     let failures =
         failures.map(|failure| format!("{} failed: {}.", failure.task.title(), failure.why));
-    notices.extend(each_once(failures));
+    notices.extend(deduplicated(failures));
     notices
 }
 
-/// The field's usual table, and its chart.
+/// Throughput by cores, as a table and a chart.
 fn throughput(comparison: &Comparison<'_>, summary: &Summary) -> Vec<Block> {
     if summary.throughput.is_empty() {
         return Vec::new();
@@ -129,7 +135,7 @@ fn throughput(comparison: &Comparison<'_>, summary: &Summary) -> Vec<Block> {
     let chart = throughput_chart(names, &counts, &figure);
     vec![
         Block::Heading("Responses per second".into()),
-        Block::Text("By number of cores that the tracker has; the best in bold.".into()),
+        Block::Text("By number of tracker cores; the best in bold.".into()),
         Block::Table(table),
         Block::Chart(chart),
     ]
@@ -156,7 +162,7 @@ fn throughput_chart(
     })
 }
 
-/// What a second of the tracker's CPU time is good for.
+/// Responses per second of the tracker's CPU time.
 fn efficiency(summary: &Summary) -> Vec<Block> {
     if summary.throughput.is_empty() {
         return Vec::new();
@@ -165,8 +171,8 @@ fn efficiency(summary: &Summary) -> Vec<Block> {
         "tracker",
         "cores",
         "per CPU-s",
-        "lowest – highest",
-        "own µs",
+        "min – max",
+        "user µs",
         "kernel µs",
         "peers",
         "lost",
@@ -179,9 +185,10 @@ fn efficiency(summary: &Summary) -> Vec<Block> {
     vec![
         Block::Heading("Responses per second of the tracker's CPU time".into()),
         Block::Text(
-            "What a response costs, in the tracker's own code and in the kernel on its behalf: the \
-             figure that depends least on how fast the load is. Peers are those of an answer: who sends \
-             fewer has less to do. (!) marks runs that lie more than a tenth apart."
+            "The cost of a response, in user space and in the kernel: the figure that depends \
+             least on the speed of the load tester. \"peers\" is the mean number of peers per \
+             response: returning fewer takes less work. (!) marks runs that differ by more than \
+             10 %."
                 .into(),
         ),
         Block::Table(Table { head: head.map(str::to_owned).into(), rows: rows.collect() }),
@@ -218,7 +225,7 @@ fn efficiency_row(summary: &Summary, one: &Throughput) -> Vec<Cell> {
 
 type Percentile = fn(&Latency) -> f64;
 
-/// How the percentiles of a latency are called.
+/// The reported percentiles.
 const PERCENTILES: [(&str, Percentile); 5] = [
     ("50 %", |us| us.p50),
     ("90 %", |us| us.p90),
@@ -232,10 +239,11 @@ fn latency(summary: &Summary) -> Vec<Block> {
         return Vec::new();
     }
     let mut blocks = vec![
-        Block::Heading("How long answers take".into()),
+        Block::Heading("Response times".into()),
         Block::Text(
-            "Requests leave when they are due, whether or not earlier ones were answered, at a part of \
-             what the tracker itself can do; times count from when they were due."
+            "Requests are sent on a fixed schedule at a fraction of the tracker's own maximum \
+             throughput, whether or not earlier ones were answered; times count from a request's \
+             scheduled time."
                 .into(),
         ),
     ];
@@ -254,7 +262,7 @@ fn latency(summary: &Summary) -> Vec<Block> {
             start.into_iter().chain(times).chain(end).collect()
         });
         let head = head.chain(ends).map(str::to_owned).collect();
-        // Who has none has a line without places, so that all charts have the same colours.
+        // Trackers without results get an empty line, so that colors agree in all charts.
         let curve = |name: &String| {
             let one = own.iter().find(|one| one.tracker == *name);
             let figures = PERCENTILES.map(|(_, pick)| one.map(|one| pick(&one.us)));
@@ -265,7 +273,7 @@ fn latency(summary: &Summary) -> Vec<Block> {
             Block::Subheading(title.clone()),
             Block::Table(Table { head, rows: rows.collect() }),
             Block::Chart(Chart::Lines(Lines {
-                title: format!("{title}: so many answers came within"),
+                title: format!("{title}: response times by percentile"),
                 places: PERCENTILES.map(|(name, _)| name.to_owned()).into(),
                 series: summary.trackers.iter().map(curve).collect(),
                 is_logarithmic: true,
@@ -283,7 +291,7 @@ fn memory(summary: &Summary) -> Vec<Block> {
     }
     blocks.push(Block::Heading("Memory".into()));
     for (fill, own) in summary.fills() {
-        let head = ["tracker", "peers", "bytes a peer", "most resident"].map(str::to_owned);
+        let head = ["tracker", "peers", "bytes per peer", "peak RSS"].map(str::to_owned);
         let row = |one: &&Memory| {
             vec![
                 Cell::Text(one.tracker.clone()),
@@ -295,7 +303,7 @@ fn memory(summary: &Summary) -> Vec<Block> {
         blocks.push(Block::Subheading(fill.to_owned()));
         blocks.push(Block::Table(Table { head: head.into(), rows: own.iter().map(row).collect() }));
         blocks.push(Block::Chart(Chart::Bars(Bars {
-            title: format!("Bytes a peer, {fill}"),
+            title: format!("Bytes per peer, {fill}"),
             bars: own.iter().map(|one| (one.tracker.clone(), one.bytes_per_peer)).collect(),
             write: |bytes| format!("{bytes:.1}"),
         })));
@@ -303,7 +311,7 @@ fn memory(summary: &Summary) -> Vec<Block> {
     let most = summary.throughput.iter().map(|one| one.cores).max();
     let own: Vec<_> = summary.throughput.iter().filter(|one| Some(one.cores) == most).collect();
     if !own.is_empty() {
-        let head = ["tracker", "cores", "most resident"].map(str::to_owned).into();
+        let head = ["tracker", "cores", "peak RSS"].map(str::to_owned).into();
         let row = |one: &&Throughput| {
             let numbers = [one.cores.to_string(), mib(one.peak_bytes)].map(Cell::Number);
             [Cell::Text(one.tracker.clone())].into_iter().chain(numbers).collect()
@@ -311,7 +319,7 @@ fn memory(summary: &Summary) -> Vec<Block> {
         blocks.push(Block::Subheading("Under the load".into()));
         blocks.push(Block::Table(Table { head, rows: own.iter().map(row).collect() }));
         blocks.push(Block::Chart(Chart::Bars(Bars {
-            title: "Most memory resident under the load".into(),
+            title: "Peak memory under the load".into(),
             bars: own.iter().map(|one| (one.tracker.clone(), one.peak_bytes)).collect(),
             write: mib,
         })));
@@ -319,18 +327,19 @@ fn memory(summary: &Summary) -> Vec<Block> {
     blocks
 }
 
-/// Who was measured, and what a reader must know of each.
+/// The trackers with their versions and limitations.
 fn subjects(comparison: &Comparison<'_>) -> Vec<Block> {
-    let head = ["tracker", "version", "what it cannot do"].map(str::to_owned).into();
+    let head = ["tracker", "version", "limitations"].map(str::to_owned).into();
     let rows = comparison.subjects.iter().map(|subject| {
-        let texts = [subject.name(), subject.version(), subject.tracker.definition.cannot.clone()];
+        let texts =
+            [subject.name(), subject.version(), subject.tracker.definition.limitations.clone()];
         texts.map(Cell::Text).into()
     });
     let table = Table { head, rows: rows.collect() };
     vec![Block::Heading("The trackers".into()), Block::Table(table)]
 }
 
-fn settings(comparison: &Comparison<'_>, at: &Occasion) -> Vec<Block> {
+fn settings(comparison: &Comparison<'_>, at: &ReportContext) -> Vec<Block> {
     let secure = comparison.options.protocol.is_secure();
     let mut lines = vec![
         ("command".to_owned(), at.command.clone()),
@@ -376,7 +385,7 @@ fn every_run(comparison: &Comparison<'_>) -> Table {
         "per CPU-s",
         "p50",
         "p99",
-        "most resident",
+        "peak RSS",
         "noise",
     ];
     let rows = comparison.runs.iter().map(|run| {
@@ -391,10 +400,10 @@ fn every_run(comparison: &Comparison<'_>) -> Table {
             Cell::Text(run.task.tracker.clone()),
             Cell::Number(run.task.cores.to_string()),
             Cell::Text(what),
-            Cell::Number(count(run.seen.responses_per_s)),
+            Cell::Number(count(run.result.responses_per_s)),
             Cell::Number(run.per_cpu_s().map_or_else(|| "–".into(), count)),
-            Cell::Number(micros(run.seen.latency_us.p50)),
-            Cell::Number(micros(run.seen.latency_us.p99)),
+            Cell::Number(micros(run.result.latency_us.p50)),
+            Cell::Number(micros(run.result.latency_us.p99)),
             Cell::Number(mib(run.peak_bytes as f64)),
             Cell::Number(format!("{}{aside}", percent(run.noise))),
         ]
@@ -402,8 +411,8 @@ fn every_run(comparison: &Comparison<'_>) -> Table {
     Table { head: head.map(str::to_owned).into(), rows: rows.collect() }
 }
 
-/// Each once, in their order.
-fn each_once<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+/// Removes repetitions, keeping the order.
+fn deduplicated<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut once = Vec::new();
     for one in all {
         if !once.contains(&one) {

@@ -1,5 +1,6 @@
-//! A tracker that runs: started on its processors with its configuration, watched, and stopped with
-//! all that it has started.
+//! A running tracker: started on its processors with its configuration, observed, and stopped with
+//! all its
+//! descendants.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,75 +20,78 @@ use nix::unistd::Pid;
 use crate::certificate::Certificate;
 use crate::cores;
 use crate::definition::Protocol;
-use crate::subject::{Found, Places, Subject};
-use crate::template::Words;
+use crate::subject::{InstalledProgram, ProgramPaths, Subject};
+use crate::template::TemplateVars;
 
-/// What every start needs.
-pub(crate) struct Stage<'a> {
+/// What every start of a tracker needs.
+pub(crate) struct RunContext<'a> {
     pub(crate) protocol: Protocol,
-    pub(crate) places: &'a Places,
-    /// Files of the run.
+    pub(crate) places: &'a ProgramPaths,
+    /// Folder for the files of the run.
     pub(crate) folder: &'a Path,
     pub(crate) certificate: &'a Certificate,
 }
 
-/// A tracker that runs until it is dropped, and what stands before it.
-pub(crate) struct Running {
-    /// The tracker; a shell if there are two programs, so that both are of one process.
+/// A running tracker, with its front if it has one; stopped on drop.
+pub(crate) struct RunningTracker {
+    /// The tracker's process; a shell if there are two programs, so that both descend from one
+    /// process.
     child: Child,
-    /// Where it is asked.
+    /// The address to send requests to.
     pub(crate) address: SocketAddr,
     log: PathBuf,
 }
 
-/// A command, and what is in its environment.
-struct Start {
+/// A command and its environment.
+struct Launch {
     words: Vec<String>,
     environment: Vec<(String, String)>,
 }
 
-/// How long a tracker may take until it listens.
+/// Time for a tracker to start listening.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What it gets to put things in order behind that.
+/// Time to settle after that.
 const SETTLE: Duration = Duration::from_millis(500);
 
-impl Running {
-    /// Starts it on these processors and waits until it listens.
+impl RunningTracker {
+    /// Starts a tracker on these processors and waits until it listens.
     pub(crate) fn start(
         subject: &Subject,
-        stage: &Stage<'_>,
+        run_context: &RunContext<'_>,
         processors: &[usize],
     ) -> Result<Self> {
         let address = free_address()?;
-        let words = stage.words(address, processors.len());
-        let secure = stage.protocol.is_secure();
+        let words = run_context.words(address, processors.len());
+        let secure = run_context.protocol.is_secure();
         let mut listening = vec![address];
         let (tracker, front) = match &subject.front {
-            None => (stage.prepare(&subject.tracker, words, secure)?, None),
+            None => (run_context.prepare(&subject.tracker, words, secure)?, None),
             Some(front) => {
                 let behind = free_address()?;
                 listening.push(behind);
                 let words =
                     words.with("backend_host", behind.ip()).with("backend_port", behind.port());
-                let front = stage.prepare(front, words, true)?;
-                let words = stage.words(behind, processors.len());
-                (stage.prepare(&subject.tracker, words, false)?, Some(front))
+                let front = run_context.prepare(front, words, true)?;
+                let words = run_context.words(behind, processors.len());
+                (run_context.prepare(&subject.tracker, words, false)?, Some(front))
             }
         };
-        let log = stage.folder.join("tracker.log");
+        let log = run_context.folder.join("tracker.log");
         let mut command = command(tracker, front)?;
         let file = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        // A group of its own, so that what it starts ends with it, and Ctrl-C is ours alone to hear.
-        command.current_dir(stage.folder).process_group(0);
+        // A separate process group, so that descendants end with it and Ctrl-C reaches only this
+        // process.
+        command.current_dir(run_context.folder).process_group(0);
         let child = cores::on(processors, || command.spawn())?;
         let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let mut running = Self { child, address, log };
-        running.wait_until_it_listens(&listening, stage.protocol)?;
+        running.wait_until_it_listens(&listening, run_context.protocol)?;
         Ok(running)
     }
 
-    /// A TCP connection says when it listens; over UDP its socket is in the kernel's table.
+    /// Waits until the tracker listens: TCP accepts a connection, a UDP socket appears in the
+    /// kernel's table.
     fn wait_until_it_listens(&mut self, places: &[SocketAddr], protocol: Protocol) -> Result<()> {
         let is_ready = |place: &SocketAddr| match protocol {
             Protocol::Udp => has_udp_socket(place.port()),
@@ -103,18 +107,18 @@ impl Running {
             sleep(Duration::from_millis(20));
         }
         let what = self.last_words();
-        bail!("it does not listen on {} after {} s{what}", self.address, PATIENCE.as_secs())
+        bail!("not listening on {} after {} s{what}", self.address, PATIENCE.as_secs())
     }
 
-    /// An error if it has ended.
+    /// Fails if the tracker has exited.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
-            Some(status) => bail!("it ended by itself ({status}){}", self.last_words()),
+            Some(status) => bail!("the tracker exited ({status}){}", self.last_words()),
             None => Ok(()),
         }
     }
 
-    /// The end of what it wrote, for an error.
+    /// Returns the last line of its output, for errors.
     fn last_words(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -122,19 +126,20 @@ impl Running {
         last.map_or_else(String::new, |line| format!(": {}", line.trim()))
     }
 
-    /// The process of which all its others are children.
+    /// Returns the process from which all others descend.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// What all its processes have used so far.
+    /// Returns the resource usage of all its processes so far.
     pub(crate) fn usage(&self) -> Result<Usage> {
-        Usage::of(self.process()).context("the tracker is gone")
+        Usage::of(self.process()).context("the tracker has exited")
     }
 }
 
-/// The tracker's command; of a tracker and a front, one that starts both and ends when one of them does.
-fn command(tracker: Start, front: Option<Start>) -> Result<Command> {
+/// Returns the tracker's command; with a front, a shell that starts both and exits when one of them
+/// does.
+fn command(tracker: Launch, front: Option<Launch>) -> Result<Command> {
     let Some(front) = front else {
         let [program, arguments @ ..] = &*tracker.words else { bail!("`start` has no words") };
         let mut command = Command::new(program);
@@ -142,7 +147,7 @@ fn command(tracker: Start, front: Option<Start>) -> Result<Command> {
         return Ok(command);
     };
     let quote = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
-    let one = |Start { words, environment }: &Start| {
+    let one = |Launch { words, environment }: &Launch| {
         let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
         let words = std::iter::once("env".to_owned()).chain(variables).chain(words.iter().cloned());
         let line = words.map(|word| quote(&word)).collect::<Vec<_>>().join(" ");
@@ -153,13 +158,13 @@ fn command(tracker: Start, front: Option<Start>) -> Result<Command> {
     Ok(command)
 }
 
-impl Drop for Running {
+impl Drop for RunningTracker {
     fn drop(&mut self) {
-        // The figures are taken; a group that is gone already is no loss.
+        // Nothing is measured any more, and the group may already be gone.
         let group = Pid::from_raw(self.child.id().cast_signed());
         let _ = killpg(group, Signal::SIGKILL);
         let _ = self.child.wait();
-        // What it has started must not be there when the next one is measured.
+        // No descendant may run while the next tracker is measured.
         let deadline = Instant::now() + Duration::from_secs(2);
         while killpg(group, None).is_ok() && Instant::now() < deadline {
             sleep(Duration::from_millis(2));
@@ -167,9 +172,14 @@ impl Drop for Running {
     }
 }
 
-impl Stage<'_> {
-    /// Writes a program's configuration and tells how it is started.
-    fn prepare(&self, found: &Found, words: Words, secure: bool) -> Result<Start> {
+impl RunContext<'_> {
+    /// Writes a program's configuration and returns how to start it.
+    fn prepare(
+        &self,
+        found: &InstalledProgram,
+        words: TemplateVars,
+        secure: bool,
+    ) -> Result<Launch> {
         let definition = &found.definition;
         let file = self
             .folder
@@ -178,13 +188,13 @@ impl Stage<'_> {
         let text = definition.configuration_tls.as_ref().filter(|_| secure);
         fs::write(&file, words.fill(text.unwrap_or(&definition.configuration))?)?;
         let variable = |(name, value): (&String, &String)| Ok((name.clone(), words.fill(value)?));
-        Ok(Start {
+        Ok(Launch {
             words: words.fill_all(&definition.start)?,
             environment: definition.environment.iter().map(variable).collect::<Result<_>>()?,
         })
     }
 
-    fn words(&self, address: SocketAddr, cores: usize) -> Words {
+    fn words(&self, address: SocketAddr, cores: usize) -> TemplateVars {
         let Certificate { chain, key, both } = self.certificate;
         let words = self.places.words().with("address", address).with("host", address.ip());
         words
@@ -198,13 +208,14 @@ impl Stage<'_> {
     }
 }
 
-/// A port that is free for TCP and UDP alike. Each start has another: connections that one tracker has
-/// closed may keep the next from its port for a minute.
+/// Returns an address whose port is free for TCP and UDP. Each start gets another port: connections
+/// that a
+/// tracker has closed can block its port for a minute.
 fn free_address() -> io::Result<SocketAddr> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let mut last = io::Error::other("no port is free");
     for _ in 0..PORTS.len() {
-        // Two comparisons at a time begin in different places.
+        // Concurrent comparisons start at different ports.
         let turn = u32::from(NEXT.fetch_add(1, Ordering::Relaxed))
             .wrapping_add(std::process::id().wrapping_mul(101));
         let port = PORTS.start + (turn % PORTS.len() as u32) as u16;
@@ -217,7 +228,7 @@ fn free_address() -> io::Result<SocketAddr> {
     Err(last)
 }
 
-/// Below those that systems give to clients.
+/// Below the ephemeral port ranges.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 fn has_udp_socket(port: u16) -> bool {
@@ -225,7 +236,8 @@ fn has_udp_socket(port: u16) -> bool {
     tables.iter().flatten().any(|table| lists_port(table, port))
 }
 
-/// Whether a line of the kernel's table is a socket on that port: `  12: 0100007F:1B39 00000000:0000 …`.
+/// Returns whether a line of the kernel's table is a socket on that port: `  12: 0100007F:1B39
+/// 00000000:0000 …`.
 fn lists_port(table: &str, port: u16) -> bool {
     let port = format!(":{port:04X}");
     table.lines().any(|line| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(&port)))

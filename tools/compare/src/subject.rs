@@ -1,4 +1,4 @@
-//! The trackers of a comparison: those whose programs are here, each with its version.
+//! The trackers of a comparison: those whose programs are installed, with their versions.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -8,22 +8,22 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::definition::{Definitions, Protocol, Tracker};
-use crate::template::Words;
+use crate::template::TemplateVars;
 
-/// Where programs are looked for.
+/// Where to look for programs.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
-    /// What is measured as tidegate, and runs the load.
+pub(crate) struct ProgramPaths {
+    /// The `tidegate` program, measured and used as load tester.
     pub(crate) own: PathBuf,
     pub(crate) bench: PathBuf,
     pub(crate) rivals: PathBuf,
-    /// Paths that the user gave, by the tracker's name.
+    /// Paths from `--program`, by tracker name.
     pub(crate) given: BTreeMap<String, PathBuf>,
 }
 
-/// A program that is here.
+/// An installed program.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct InstalledProgram {
     pub(crate) definition: Tracker,
     pub(crate) program: PathBuf,
     pub(crate) version: String,
@@ -32,13 +32,13 @@ pub(crate) struct Found {
 /// A tracker that can be measured over a protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    pub(crate) tracker: Found,
-    /// Speaks TLS for it.
-    pub(crate) front: Option<Found>,
+    pub(crate) tracker: InstalledProgram,
+    /// The TLS front, if the tracker needs one.
+    pub(crate) front: Option<InstalledProgram>,
 }
 
 impl Subject {
-    /// As in tables.
+    /// Returns the name for tables.
     pub(crate) fn name(&self) -> String {
         match &self.front {
             Some(front) => format!("{} + {}", self.tracker.definition.name, front.definition.name),
@@ -46,16 +46,18 @@ impl Subject {
         }
     }
 
-    /// Of all its programs.
+    /// Returns the versions of all its programs.
     pub(crate) fn version(&self) -> String {
         let parts = std::iter::once(&self.tracker).chain(&self.front);
         parts.map(|part| part.version.as_str()).collect::<Vec<_>>().join(" + ")
     }
 }
 
-impl Places {
-    /// All that can be measured over `protocol` with the load of a name, in the order of their definitions,
-    /// and a sentence for each that cannot. `only` names those that are wanted; all are if it is empty.
+impl ProgramPaths {
+    /// Returns all trackers that can be measured over `protocol` with the named load, in the order
+    /// of their
+    /// definitions, and a sentence for each that cannot. `only` selects trackers; empty selects
+    /// all.
     pub(crate) fn subjects(
         &self,
         definitions: &Definitions,
@@ -65,25 +67,25 @@ impl Places {
         let known = |name: &String| definitions.trackers.iter().any(|one| one.name == *name);
         if let Some(name) = only.iter().chain(self.given.keys()).find(|name| !known(name)) {
             let names: Vec<_> = definitions.trackers.iter().map(|one| &*one.name).collect();
-            bail!("no tracker is called {name}: there are {}", names.join(", "));
+            bail!("unknown tracker {name}: expected one of {}", names.join(", "));
         }
         let wanted = |one: &&Tracker| only.is_empty() || only.contains(&one.name);
         let (mut here, mut missing) = (Vec::new(), Vec::new());
         for tracker in definitions.trackers.iter().filter(wanted) {
             match self.subject(definitions, tracker, protocol) {
                 Ok(Some(_)) if tracker.not_for.iter().any(|name| name == load) => {
-                    missing.push(format!("{} cannot take the load {load}", tracker.name));
+                    missing.push(format!("{} cannot handle the load {load}", tracker.name));
                 }
                 Ok(Some(subject)) => here.push(subject),
                 Ok(None) if only.is_empty() => {}
                 Ok(None) => missing.push(format!("{} does not speak {protocol}", tracker.name)),
-                Err(error) => missing.push(format!("{} is left out: {error:#}", tracker.name)),
+                Err(error) => missing.push(format!("skipping {}: {error:#}", tracker.name)),
             }
         }
         Ok((here, missing))
     }
 
-    /// A tracker, with a front if it needs one; nothing if it does not speak the protocol.
+    /// Returns a tracker, with a front if it needs one; `None` if it does not speak the protocol.
     fn subject(
         &self,
         definitions: &Definitions,
@@ -99,29 +101,29 @@ impl Places {
         Ok(Some(Subject { tracker: self.find(tracker)?, front }))
     }
 
-    fn find(&self, definition: &Tracker) -> Result<Found> {
+    fn find(&self, definition: &Tracker) -> Result<InstalledProgram> {
         let program = self.program(definition)?;
         let words = self.words().with_path("program", &program);
         for need in &definition.needs {
             let need = words.fill(need)?;
-            ensure!(Path::new(&need).exists(), "{need} is not there");
+            ensure!(Path::new(&need).exists(), "{need} does not exist");
         }
         let version = match &*words.fill_all(&definition.version)? {
             [] => "of unknown version".to_owned(),
             command => ask_version(command)?,
         };
-        Ok(Found { definition: definition.clone(), program, version })
+        Ok(InstalledProgram { definition: definition.clone(), program, version })
     }
 
-    /// What stands for words that do not depend on a run.
-    pub(crate) fn words(&self) -> Words {
-        Words::default().with_path("rivals", &self.rivals).with_path("bench", &self.bench)
+    /// Returns the template variables that do not depend on a run.
+    pub(crate) fn words(&self) -> TemplateVars {
+        TemplateVars::default().with_path("rivals", &self.rivals).with_path("bench", &self.bench)
     }
 
     fn program(&self, definition: &Tracker) -> Result<PathBuf> {
         let name = &definition.name;
         if let Some(path) = self.given.get(name) {
-            ensure!(path.is_file(), "{} is no file", path.display());
+            ensure!(path.is_file(), "{} is not a file", path.display());
             return Ok(path.clone());
         }
         match definition.program.as_deref() {
@@ -131,16 +133,18 @@ impl Places {
                     "" => "cargo xtask rivals installs it, or".to_owned(),
                     leads_to => format!("it is {leads_to};"),
                 };
-                format!("there is no program {program}: {how} --program {name}=PATH names it")
+                format!(
+                    "cannot find the program {program}: {how} name it with --program {name}=PATH"
+                )
             }),
             None => bail!("--program {name}=PATH must name {}", definition.install.by_path),
         }
     }
 
-    /// Where a program is that has no path of its own.
+    /// Looks for a program without an explicit path.
     fn look_for(&self, program: &str) -> Option<PathBuf> {
         let path = env::var_os("PATH").unwrap_or_default();
-        // Servers' folders are not on everybody's path.
+        // Folders for servers are not on every user's path.
         let servers = ["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from);
         let folders = [self.rivals.join("bin"), self.rivals.clone()].into_iter();
         let mut folders = folders.chain(env::split_paths(&path)).chain(servers);
@@ -148,11 +152,11 @@ impl Places {
     }
 }
 
-/// The version in what a command writes: the first word of figures and dots.
+/// Runs a version command and returns the version: the first word of digits and dots.
 fn ask_version(command: &[String]) -> Result<String> {
-    let [program, arguments @ ..] = command else { bail!("`version` has no words") };
+    let [program, arguments @ ..] = command else { bail!("`version` is empty") };
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot start {program} for its version"))?;
+    let output = output.with_context(|| format!("cannot run {program} to get its version"))?;
     let text = [output.stdout, output.stderr].concat();
     Ok(version_in(&String::from_utf8_lossy(&text)))
 }
@@ -172,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_programs_say() {
+    fn finds_versions_in_output() {
         assert_eq!(version_in("0.9.0\n"), "0.9.0");
         assert_eq!(version_in("tidegate 0.1.0\n"), "0.1.0");
         assert_eq!(version_in("torrust-tracker v3.0.0:\n    torrust-tracker"), "v3.0.0");
@@ -180,8 +184,8 @@ mod tests {
         assert_eq!(version_in("error: unknown flag\n"), "of unknown version");
     }
 
-    fn places() -> Places {
-        Places {
+    fn places() -> ProgramPaths {
+        ProgramPaths {
             own: "/proc/self/exe".into(),
             bench: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench"),
             rivals: "/nowhere".into(),
@@ -221,13 +225,17 @@ mod tests {
         start = ['sh']
         version = ['echo', '3.4']";
 
-    fn subjects(places: &Places, protocol: Protocol, only: &[&str]) -> (Vec<Subject>, Vec<String>) {
+    fn subjects(
+        places: &ProgramPaths,
+        protocol: Protocol,
+        only: &[&str],
+    ) -> (Vec<Subject>, Vec<String>) {
         let only: Vec<_> = only.iter().map(|name| (*name).to_owned()).collect();
         places.subjects(&definitions(TEXT), (protocol, "usual"), &only).unwrap()
     }
 
     #[test]
-    fn those_without_tls_get_a_front() {
+    fn trackers_without_tls_get_a_front() {
         let (here, missing) = subjects(&places(), Protocol::Https, &[]);
         assert_eq!(here.iter().map(Subject::name).collect::<Vec<_>>(), ["plain + tls"]);
         assert_eq!(here[0].version(), "1.2 + 3.4");
@@ -242,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_can_be_given_and_names_must_be_known() {
+    fn accepts_paths_and_rejects_unknown_names() {
         let mut places = places();
         places.given.insert("elsewhere".into(), "/bin/sh".into());
         let (here, _) = subjects(&places, Protocol::Https, &["elsewhere"]);

@@ -1,4 +1,4 @@
-//! What the runs say: medians by tracker and number of cores.
+//! Summarizes runs: medians by tracker and number of cores.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use crate::generator::Latency;
 use crate::noise::NOISE_MAX;
 use crate::run::{Part, Run};
 
-/// One tracker with one number of cores.
+/// A tracker's throughput with a number of cores.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Throughput {
     pub(crate) tracker: String,
     pub(crate) cores: usize,
     pub(crate) runs: usize,
-    /// Those of them that were noisy in spite of all.
+    /// Runs that stayed noisy despite repetitions.
     pub(crate) noisy: usize,
     pub(crate) responses_s: Figure,
     pub(crate) per_cpu_s: Option<Figure>,
-    /// Microseconds for a response, in the tracker's own code and in the kernel.
+    /// CPU time per response in microseconds, in user space and in the kernel.
     pub(crate) user_us: Option<f64>,
     pub(crate) sys_us: Option<f64>,
     pub(crate) peers_per_response: f64,
     pub(crate) lost_part: f64,
     pub(crate) peak_bytes: f64,
-    /// The load tester had no time left in most runs: the tracker could have done more.
+    /// Whether the load tester was the limit in most runs: the tracker could have answered more.
     pub(crate) is_load_limit: bool,
 }
 
-/// One tracker at a part of its throughput.
+/// A tracker's latencies at a percentage of its throughput.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Latencies {
     pub(crate) tracker: String,
@@ -43,21 +43,21 @@ pub(crate) struct Latencies {
     pub(crate) us: Latency,
 }
 
-/// One tracker with a known number of peers.
+/// A tracker's memory with a known number of peers.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Memory {
     pub(crate) tracker: String,
     pub(crate) fill: String,
-    /// How many there were in the end.
+    /// Peers at the end.
     pub(crate) peers: f64,
     pub(crate) bytes_per_peer: f64,
     pub(crate) peak_bytes: f64,
 }
 
-/// All of it, in the trackers' order.
+/// All results, in the trackers' order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {
-    /// Those that were measured, or should have been.
+    /// Trackers that were measured or should have been.
     pub(crate) trackers: Vec<String>,
     pub(crate) throughput: Vec<Throughput>,
     pub(crate) latencies: Vec<Latencies>,
@@ -65,10 +65,10 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Of what there is so far.
+    /// Summarizes the runs so far.
     pub(crate) fn of(comparison: &Comparison<'_>) -> Self {
         let names: Vec<String> = comparison.subjects.iter().map(|one| one.name()).collect();
-        let runs: Vec<&Run> = comparison.counting().collect();
+        let runs: Vec<&Run> = comparison.counted_runs().collect();
         Self::of_runs(&names, &comparison.counts(), &runs)
     }
 
@@ -93,18 +93,18 @@ impl Summary {
         summary
     }
 
-    /// The tracker that others are compared with: the first.
+    /// Returns the result of the first tracker, with which others are compared.
     pub(crate) fn first(&self, cores: usize) -> Option<&Throughput> {
         self.throughput.iter().find(|one| one.cores == cores)
     }
 
-    /// The most responses a second with so many cores.
+    /// Returns the most responses per second with this number of cores.
     pub(crate) fn best(&self, cores: usize) -> f64 {
         let those = self.throughput.iter().filter(|one| one.cores == cores);
         those.map(|one| one.responses_s.median).fold(0.0, f64::max)
     }
 
-    /// All fills, in their order, with the memory of each tracker.
+    /// Returns all fills with the memory of each tracker.
     pub(crate) fn fills(&self) -> BTreeMap<&str, Vec<&Memory>> {
         let mut fills: BTreeMap<&str, Vec<&Memory>> = BTreeMap::new();
         for memory in &self.memory {
@@ -133,14 +133,14 @@ impl Throughput {
             cores: first.task.cores,
             runs: runs.len(),
             noisy: noisy(runs),
-            responses_s: Figure::of(runs.iter().map(|run| run.seen.responses_per_s))?,
+            responses_s: Figure::of(runs.iter().map(|run| run.result.responses_per_s))?,
             per_cpu_s: Figure::of(runs.iter().filter_map(|run| run.per_cpu_s())),
             user_us: us(|(user, _)| user),
             sys_us: us(|(_, sys)| sys),
-            peers_per_response: median(runs, |run| run.seen.peers_per_response),
-            lost_part: median(runs, |run| run.seen.lost_part()),
+            peers_per_response: median(runs, |run| run.result.peers_per_response),
+            lost_part: median(runs, |run| run.result.lost_part()),
             peak_bytes: median(runs, |run| run.peak_bytes as f64),
-            is_load_limit: runs.iter().filter(|run| run.seen.generator.is_limit).count() * 2
+            is_load_limit: runs.iter().filter(|run| run.result.generator.is_limit).count() * 2
                 > runs.len(),
         })
     }
@@ -150,14 +150,14 @@ impl Latencies {
     fn of(runs: &[&Run]) -> Option<Self> {
         let first = runs.first()?;
         let Part::Latency { percent, rate } = first.task.part else { return None };
-        let us = |pick: fn(&Latency) -> f64| median(runs, |run| pick(&run.seen.latency_us));
+        let us = |pick: fn(&Latency) -> f64| median(runs, |run| pick(&run.result.latency_us));
         Some(Self {
             tracker: first.task.tracker.clone(),
             cores: first.task.cores,
             percent,
             rate,
             noisy: noisy(runs),
-            lost_part: median(runs, |run| run.seen.lost_part()),
+            lost_part: median(runs, |run| run.result.lost_part()),
             us: Latency {
                 mean: us(|us| us.mean),
                 p50: us(|us| us.p50),
@@ -187,15 +187,15 @@ impl Memory {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::generator::{Seen, tests::FIGURES};
+    use crate::generator::{LoadResult, tests::FIGURES};
     use crate::run::Task;
 
     /// A run whose figures are those of the load tester's example, times `factor`.
     pub(crate) fn run(tracker: &str, cores: usize, part: Part, factor: f64) -> Run {
-        let mut seen: Seen = serde_json::from_str(FIGURES).unwrap();
-        seen.responses_per_s *= factor;
-        seen.latency_us.p50 *= factor;
-        seen.latency_us.p99 *= factor;
+        let mut result: LoadResult = serde_json::from_str(FIGURES).unwrap();
+        result.responses_per_s *= factor;
+        result.latency_us.p50 *= factor;
+        result.latency_us.p99 *= factor;
         Run {
             task: Task { tracker: tracker.into(), cores, part },
             round: 1,
@@ -204,7 +204,7 @@ pub(crate) mod tests {
             warm_up: 0,
             grown_bytes: 80_000_000,
             peak_bytes: 100_000_000,
-            seen,
+            result,
         }
     }
 

@@ -1,37 +1,37 @@
-//! Tables, written as Markdown whose columns are aligned, so that a terminal shows them well, too.
+//! Tables as Markdown with aligned columns, readable in a terminal as well.
 
 use std::fmt;
 
-/// Rows under a head.
+/// A table.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// The names of the columns.
+    /// Column names.
     pub head: Vec<String>,
-    /// As many cells as there are columns, each.
+    /// Rows with one cell per column.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// What is in a row.
+/// A cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// Words.
+    /// Text.
     Text(String),
-    /// Words of a command or a setting.
+    /// Text of a command or a setting.
     Code(String),
-    /// A figure.
+    /// A number.
     Number(String),
-    /// The best figure of its column.
+    /// The best number of its column.
     Best(String),
 }
 
 impl Cell {
-    /// What it says.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         let (Self::Text(text) | Self::Code(text) | Self::Number(text) | Self::Best(text)) = self;
         text
     }
 
-    /// Whether it is a figure.
+    /// Returns whether it is a number.
     pub fn is_number(&self) -> bool {
         matches!(self, Self::Number(_) | Self::Best(_))
     }
@@ -46,7 +46,7 @@ impl Cell {
 }
 
 impl Table {
-    /// Whether a column holds figures, which are set to the right.
+    /// Returns whether a column holds numbers, which are right-aligned.
     pub fn is_number(&self, column: usize) -> bool {
         let mut cells = self.rows.iter().filter_map(|row| row.get(column)).peekable();
         cells.peek().is_some() && cells.all(Cell::is_number)
@@ -84,7 +84,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// What Markdown would take for something else.
+/// Escapes Markdown's special characters.
 fn escape(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('_', "\\_")
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned() {
+    fn aligns_columns() {
         let table = Table {
             head: vec!["a|b".into(), "n".into()],
             rows: vec![

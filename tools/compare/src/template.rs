@@ -1,35 +1,36 @@
-//! `{words}` in commands and configurations, and what stands for them.
+//! `{variables}` in commands and configurations.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
-/// What stands for each word.
+/// Template variables and their values.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Words(BTreeMap<&'static str, String>);
+pub(crate) struct TemplateVars(BTreeMap<&'static str, String>);
 
-impl Words {
-    /// With one more.
+impl TemplateVars {
+    /// Adds a variable.
     #[must_use]
     pub(crate) fn with(mut self, word: &'static str, text: impl ToString) -> Self {
         self.0.insert(word, text.to_string());
         self
     }
 
-    /// With one more, that is a path.
+    /// Adds a variable whose value is a path.
     #[must_use]
     pub(crate) fn with_path(self, word: &'static str, path: &Path) -> Self {
         self.with(word, path.display())
     }
 
-    /// Whether something stands for it.
+    /// Returns whether a variable is set.
     pub(crate) fn has(&self, word: &str) -> bool {
         self.0.contains_key(word)
     }
 
-    /// The text with all of its words replaced. A word is in lower case and stands in braces without
-    /// blanks, so that the braces of TOML and JSON are left alone.
+    /// Replaces all variables in a text. A variable is in lower case and in braces without spaces,
+    /// so that the
+    /// braces of TOML and JSON are left alone.
     pub(crate) fn fill(&self, text: &str) -> Result<String> {
         let mut filled = String::new();
         let mut rest = text;
@@ -43,7 +44,7 @@ impl Words {
             };
             let Some(text) = self.0.get(word) else {
                 let known: Vec<_> = self.0.keys().copied().collect();
-                bail!("nothing stands for {{{word}}} here: there are {}", known.join(", "));
+                bail!("unknown variable {{{word}}}: expected one of {}", known.join(", "));
             };
             filled.push_str(text);
             rest = behind;
@@ -52,7 +53,7 @@ impl Words {
         Ok(filled)
     }
 
-    /// Each of these texts, filled.
+    /// Replaces all variables in each text.
     pub(crate) fn fill_all(&self, texts: &[String]) -> Result<Vec<String>> {
         texts.iter().map(|text| self.fill(text)).collect()
     }
@@ -67,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_replaced_and_other_braces_stay() {
-        let words = Words::default().with("port", 80).with_path("key", Path::new("/k"));
+    fn replaces_variables_and_keeps_other_braces() {
+        let words = TemplateVars::default().with("port", 80).with_path("key", Path::new("/k"));
         let fill = |text: &str| words.fill(text).unwrap();
         assert_eq!(fill("{port}:{key}{port}"), "80:/k80");
         assert_eq!(

@@ -158,12 +158,12 @@ fn the_load_is_told_what_to_do() {
 fn a_comparison_can_be_stopped() {
     let set = Set::new("stopped", &stand_in("a", ""));
     let stop = AtomicBool::new(false);
-    let mut say = |text: &str| {
+    let mut print = |text: &str| {
         if text.starts_with("round 1") {
             stop.store(true, Ordering::Relaxed);
         }
     };
-    let outcome = run(&Options { runs: 1000, ..set.options() }, &stop, &mut say).unwrap();
+    let outcome = run(&Options { runs: 1000, ..set.options() }, &stop, &mut print).unwrap();
     assert!(outcome.is_stopped && outcome.tables.contains("was stopped"));
     assert_eq!(set.read("record/compare-udp.jsonl"), "");
     let error = run(&set.options(), &AtomicBool::new(true), &mut |_| {}).unwrap_err().to_string();

@@ -1,26 +1,27 @@
-//! Whether answers are as they should be: what is wrong with a list of peers.
+//! Validates announce responses.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::population::{TorrentPeer, Workload};
 
-/// How many answers were looked at, and what was wrong with them.
+/// Number of validated responses, and faults found in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// Answers to announces that were looked at.
+    /// Validated announce responses.
     pub checked: u64,
-    /// Those that gave the asker its own address.
+    /// Responses that contain the requester's own address.
     pub own_address: u64,
-    /// Peers that were in an answer before.
+    /// Peers listed more than once in a response.
     pub duplicates: u64,
-    /// Peers that nobody can have announced in this run.
+    /// Peers that cannot have been announced in this run.
     pub unknown_peers: u64,
-    /// Answers with more peers than there are by their own count, or than were asked for, or with
-    /// counts beyond all peers of the run.
+    /// Responses that list more peers than they count or than were requested, or whose counts
+    /// exceed all
+    /// peers of the run.
     pub bad_counts: u64,
 }
 
-/// What an answer to an announce says.
+/// An announce response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnnounceAnswer<'a> {
     pub(crate) seeders: u64,
@@ -31,19 +32,19 @@ pub(crate) struct AnnounceAnswer<'a> {
 /// A list of peers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PeerList<'a> {
-    /// 6 bytes each.
+    /// Compact, 6 bytes per peer.
     V4(&'a [u8]),
-    /// 18 bytes each.
+    /// Compact, 18 bytes per peer.
     V6(&'a [u8]),
     List(&'a [SocketAddr]),
 }
 
-/// Looks at answers.
+/// Validates responses.
 #[derive(Default)]
 pub(crate) struct Checker {
-    /// All addresses that announces come from, sorted.
+    /// All source addresses of announces, sorted.
     sources: Vec<u128>,
-    /// Peers that there may have been, those that have left included.
+    /// Peers that may have existed, including those that have left.
     peers: u64,
     seen: Vec<(u128, u16)>,
 }
@@ -56,12 +57,12 @@ impl Checker {
         Self { sources, peers, seen: Vec::new() }
     }
 
-    /// One more peer has taken the place of one that left.
+    /// Counts a peer that replaces one that left.
     pub(crate) fn expect_another_peer(&mut self) {
         self.peers += 1;
     }
 
-    /// Looks at what `asker`, who is at `source`, was told.
+    /// Validates the response to `asker`, whose address is `source`.
     pub(crate) fn check(
         &mut self,
         workload: &Workload,
@@ -74,7 +75,7 @@ impl Checker {
         let count = self.seen.len() as u64;
         let all = answer.seeders.saturating_add(answer.leechers);
         let wanted = workload.want.map_or(u64::MAX, u64::from);
-        // 0 is the protocols' old word for the tracker's choice.
+        // In the protocols, 0 means the tracker's default.
         let too_many = wanted > 0 && count > wanted;
         checks.bad_counts += u64::from(count > all || all > self.peers || too_many);
         checks.own_address += u64::from(self.seen.contains(&(number(source), asker.port)));
@@ -152,13 +153,13 @@ mod tests {
         found[0]
     }
 
-    /// Ports of torrent 5.
+    /// Returns ports of torrent 5.
     fn port(number: u64) -> u16 {
         Workload::default().port(5, number)
     }
 
     #[test]
-    fn what_is_right_is_not_complained_about() {
+    fn accepts_correct_responses() {
         let fine = Checks { checked: 1, ..Checks::default() };
         for here in [HERE, "::1".parse().unwrap()] {
             assert_eq!(check(&[(here, port(1)), (here, port(2))], 9, here), fine);
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_counted_once() {
+    fn counts_each_fault_once() {
         let (other, one) =
             ("192.0.2.1".parse().unwrap(), Checks { checked: 1, ..Checks::default() });
         for (peers, seeders, expected) in [
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_looked_at_without_harm() {
+    fn tolerates_garbage() {
         let mut random = Random::new(1);
         let mut checker = Checker::new([HERE].into_iter(), 1);
         let asker = TorrentPeer { torrent: 0, port: 1 };

@@ -1,4 +1,4 @@
-//! Waits for many connections, to the microsecond where it matters.
+//! Waits for many connections, with microsecond precision where it matters.
 
 use std::io::{self, ErrorKind};
 use std::time::Instant;
@@ -17,32 +17,32 @@ use nix::sys::{
     timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
 };
 
-/// A connection for which something can be done.
+/// A connection that is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
-    /// By which it was taken in.
+    /// The token it was registered with.
     pub(crate) number: usize,
-    /// Whether it takes more, too.
+    /// Whether it is writable.
     pub(crate) is_writable: bool,
-    /// Whether there is something to read, or it has ended.
+    /// Whether it is readable or closed.
     pub(crate) is_readable: bool,
 }
 
-/// Waits for connections. Those that are [dialled](crate::stream::Dialer::dial) with its `poll` are taken in.
+/// Waits for connections. [Dialing](crate::stream::Dialer::dial) with its `poll` registers them.
 pub(crate) struct ConnectionPoller {
     pub(crate) poll: Poll,
     events: Events,
-    /// Ends a wait to the microsecond: the poll itself counts in milliseconds.
+    /// Ends a wait with microsecond precision: the poll itself counts in milliseconds.
     #[cfg(target_os = "linux")]
     timer: TimerFd,
     pub(crate) ready: Vec<Ready>,
 }
 
-/// Connections that are reported at once; the others are reported next time.
+/// Events per wait; further ones are reported by the next.
 const EVENTS: usize = 1024;
 #[cfg(target_os = "linux")]
 const TIMER: Token = Token(usize::MAX);
-/// What is due within so short a time is waited for awake: a sleep may take longer.
+/// Spin for the last part of a wait, because a sleep may take this much longer.
 #[cfg(target_os = "linux")]
 const SPIN_BEFORE: Duration = Duration::from_micros(60);
 
@@ -66,7 +66,7 @@ impl ConnectionPoller {
         })
     }
 
-    /// Sets the timer so that what is `left` ends awake; gives how long the poll may sleep.
+    /// Sets the timer so that the end of the wait is spent spinning. Returns the poll's timeout.
     #[cfg(target_os = "linux")]
     fn sleep_exactly(&mut self, left: Duration) -> io::Result<Duration> {
         let Some(sleep) = left.checked_sub(SPIN_BEFORE) else { return Ok(Duration::ZERO) };
@@ -75,8 +75,9 @@ impl ConnectionPoller {
         Ok(left)
     }
 
-    /// Waits until something can be done or the time has come, whichever is first: what can be done is in
-    /// `ready`. `is_exact` if the time matters to microseconds.
+    /// Waits until a connection is ready or until `until`, and fills `ready`. `is_exact` asks for
+    /// microsecond
+    /// precision.
     pub(crate) fn wait(&mut self, until: Instant, is_exact: bool) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! What has come of a load, counted.
+//! The counters of a load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use serde::Serialize;
 use crate::Latencies;
 use crate::checks::Checks;
 
-/// What an answer is to. WebTorrent's messages from other peers are the last two.
+/// A kind of response. The last two are relayed WebTorrent messages from other peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseKind {
-    /// A connection, or a connection id.
+    /// A connection or a connection id.
     Connect,
-    /// An announce.
+    /// An announce response.
     Announce,
-    /// A scrape.
+    /// A scrape response.
     Scrape,
-    /// Anything, in the negative.
+    /// An error response.
     Error,
     /// Another peer's offer.
     Offer,
@@ -30,83 +30,85 @@ impl ResponseKind {
         [Self::Connect, Self::Announce, Self::Scrape, Self::Error, Self::Offer, Self::Answer];
 }
 
-/// More different errors than that are counted together: a tracker that makes up ever new ones must not
-/// fill the memory.
+/// Distinct errors counted separately; further ones are counted together, because a tracker that
+/// invents
+/// new texts must not fill the memory.
 const ERRORS_MAX: usize = 32;
-/// Bytes of an error's text that are kept.
+/// Length limit of an error's text in bytes.
 const ERROR_LEN_MAX: usize = 160;
 
-/// All counts of a piece of a run.
+/// All counters of a part of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Requests sent.
     pub sent: u64,
-    /// Requests that left more than a millisecond after they were due.
+    /// Requests sent more than a millisecond after their scheduled time.
     pub overdue: u64,
     responses: [u64; ResponseKind::ALL.len()],
-    /// Requests that were not answered in time.
+    /// Requests that timed out.
     pub lost: u64,
-    /// Answers to such requests that came later.
+    /// Responses that arrived after their timeout.
     pub late: u64,
-    /// What went wrong, and how often.
+    /// Error messages and how often each occurred.
     pub errors: BTreeMap<String, u64>,
-    /// How long answers took.
+    /// Response times.
     pub latencies: Latencies,
-    /// Payload received.
+    /// Payload bytes received.
     pub bytes_in: u64,
-    /// Payload sent.
+    /// Payload bytes sent.
     pub bytes_out: u64,
-    /// Peers in all answers to announces.
+    /// Peers in all announce responses.
     pub peers: u64,
-    /// What was wrong with answers.
+    /// Results of validating responses.
     pub checks: Checks,
-    /// Requests of the hostile kind.
+    /// Hostile requests or connections.
     pub hostile_sent: u64,
-    /// Answers to them.
+    /// Responses to them.
     pub hostile_answered: u64,
-    /// What only WebTorrent has.
+    /// WebTorrent's own counters.
     pub web: WebTorrentCounters,
-    /// How long the workers had nothing to do.
+    /// Time that the workers spent waiting.
     pub waited: Duration,
 }
 
-/// Counts that only WebTorrent has.
+/// WebTorrent's own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WebTorrentCounters {
-    /// Connections that ended, or could not be made.
+    /// Connections that were closed or could not be opened.
     pub connections_lost: u64,
-    /// Replies to answers, which some trackers send; they count as replies to announces, too.
+    /// Responses to answers, which some trackers send. They are also counted as announce responses.
     pub acknowledgements: u64,
     /// Answers sent.
     pub answers_sent: u64,
-    /// Answers not sent, because the tracker took in too little of what was sent before, or because
-    /// an offer had no names in it.
+    /// Answers not sent because the tracker did not read what was sent before, or because the offer
+    /// lacked
+    /// its ids.
     pub answers_withheld: u64,
-    /// Pings received; all are answered.
+    /// Pings received, all of them answered.
     pub pings: u64,
     /// Pongs received.
     pub pongs: u64,
 }
 
 impl Counters {
-    /// How many answers of a kind there were.
+    /// Returns the number of responses of a kind.
     pub fn responses(&self, kind: ResponseKind) -> u64 {
         self.responses.get(kind as usize).copied().unwrap_or(0)
     }
 
-    /// How many answers there were in all.
+    /// Returns the number of all responses.
     pub fn all_responses(&self) -> u64 {
         self.responses.iter().sum()
     }
 
-    /// Counts one answer.
+    /// Counts a response.
     pub(crate) fn count(&mut self, kind: ResponseKind) {
         if let Some(count) = self.responses.get_mut(kind as usize) {
             *count += 1;
         }
     }
 
-    /// Counts something that went wrong.
+    /// Counts an error.
     pub(crate) fn fail(&mut self, text: &str) {
         self.fail_times(text, 1);
     }
@@ -121,16 +123,16 @@ impl Counters {
         }
     }
 
-    /// Counts a refusal in the tracker's own words.
+    /// Counts an error response with the tracker's reason.
     pub(crate) fn refuse(&mut self, words: &[u8]) {
         self.count(ResponseKind::Error);
         let words = words.get(..ERROR_LEN_MAX).unwrap_or(words);
-        // Escaped, because it goes to a terminal.
+        // Escaped because it is printed to a terminal.
         let text: String = String::from_utf8_lossy(words).chars().flat_map(printable).collect();
         self.fail(&format!("refused: {text}"));
     }
 
-    /// Adds all of another's.
+    /// Adds another's counts.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.sent += other.sent;
         self.overdue += other.overdue;
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_bounded_and_printable() {
+    fn bounds_and_escapes_errors() {
         let mut counters = Counters::default();
         counters.refuse(b"no\x1b[31m \xff");
         assert_eq!(counters.errors.keys().next().unwrap(), "refused: no\\u{1b}[31m \u{fffd}");
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_counts_add_up() {
+    fn merges_counts() {
         let mut one =
             Counters { sent: 1, lost: 2, waited: Duration::from_secs(1), ..Counters::default() };
         one.count(ResponseKind::Scrape);

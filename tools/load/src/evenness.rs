@@ -1,14 +1,16 @@
-//! Whether a torrent's peers are given out evenly: Pearson's test over many announces.
+//! Tests whether a torrent's peers are returned evenly, with Pearson's test over many announces.
 //!
-//! Two things can be uneven. Some peers may be given out more often than others: that shows in one peer of
-//! each answer. Or peers may come together: that shows only in whole answers, whose peers are then no longer
-//! drawn each for itself.
+//! Two things can be uneven. Some peers may be returned more often than others, which shows in one
+//! peer of
+//! each response. Or certain peers may be returned together, which shows only in whole responses,
+//! whose
+//! peers are then not drawn independently.
 
 use std::collections::BTreeMap;
 
 use crate::EvennessTest;
 
-/// How often each of a torrent's peers was given out.
+/// How often each of a torrent's peers was returned.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     counts: BTreeMap<u16, Count>,
@@ -17,20 +19,20 @@ pub(crate) struct Tally {
 
 #[derive(Debug, Default)]
 struct Count {
-    /// As the one peer that is picked from an answer.
+    /// As the one peer picked from a response.
     picked: u64,
-    /// In all.
+    /// In total.
     given: u64,
 }
 
 impl Tally {
-    /// All peers, by their ports, none of which was given out yet.
+    /// Creates a tally of all peers, identified by their ports.
     pub(crate) fn new(ports: impl IntoIterator<Item = u16>) -> Self {
         let counts = ports.into_iter().map(|port| (port, Count::default()));
         Self { counts: counts.collect(), announces: 0 }
     }
 
-    /// One announce was answered with these, of which `pick` is one if there are any.
+    /// Counts a response with these ports, of which index `pick` is the picked one.
     pub(crate) fn add(&mut self, ports: &[u16], pick: usize) {
         self.announces += 1;
         for (at, port) in ports.iter().enumerate() {
@@ -41,7 +43,7 @@ impl Tally {
         }
     }
 
-    /// How even that is; nothing if all or none of the peers were given out each time.
+    /// Returns the test's result, or `None` if all or none of the peers were returned each time.
     pub(crate) fn sample(&self) -> Option<EvennessTest> {
         let peers = self.counts.len() as f64;
         let picked: u64 = self.counts.values().map(|count| count.picked).sum();
@@ -56,7 +58,8 @@ impl Tally {
             counts.sum::<f64>() / expected
         };
         let chi_square = squares(picked, |count| count.picked);
-        // Peers of one answer are drawn without repeats: counts vary less than if each were drawn alone.
+        // Peers of one response are drawn without repetition, so counts vary less than for
+        // independent draws.
         let joint_chi_square =
             squares(given, |count| count.given) / (1.0 - part) * (peers - 1.0) / peers;
         let degrees = self.counts.len() as u64 - 1;
@@ -66,8 +69,9 @@ impl Tally {
     }
 }
 
-/// How often chi square is at least that (Wilson and Hilferty, 1931): good to three digits for the
-/// degrees that are met here.
+/// Returns the probability of a chi-square of at least this value (Wilson and Hilferty, 1931);
+/// accurate to
+/// three digits for the degrees of freedom used here.
 fn tail(chi_square: f64, degrees: f64) -> f64 {
     let variance = 2.0 / (9.0 * degrees);
     let z = ((chi_square / degrees).cbrt() - (1.0 - variance)) / variance.sqrt();
@@ -75,7 +79,7 @@ fn tail(chi_square: f64, degrees: f64) -> f64 {
     if z >= 0.0 { upper } else { 1.0 - upper }
 }
 
-/// The complementary error function of what is not negative (Abramowitz and Stegun, 7.1.26).
+/// The complementary error function for non-negative arguments (Abramowitz and Stegun, 7.1.26).
 fn complement(x: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
     let terms = [1.061_405_429, -1.453_152_027, 1.421_413_741, -0.284_496_736, 0.254_829_592];
@@ -88,7 +92,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn tails_are_those_of_tables() {
+    fn tail_matches_published_tables() {
         for (chi_square, degrees, p) in [
             (18.307, 10.0, 0.05),
             (3.940, 10.0, 0.95),
@@ -101,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Of 100 peers 25 in each of 1000 answers, which `draw` makes.
+    /// Runs the test on 1000 responses of `draw`, each with 25 of 100 peers.
     fn sample(mut draw: impl FnMut(&mut Random) -> Vec<u16>) -> EvennessTest {
         let mut random = Random::new(4);
         let mut tally = Tally::new(0..100);
@@ -112,7 +116,7 @@ mod tests {
         tally.sample().unwrap()
     }
 
-    /// Without repeats, of so many numbers, those over 100 standing for the first ones.
+    /// Draws 25 distinct ports below 100 from `numbers`, taken modulo 100.
     fn drawn(random: &mut Random, numbers: usize) -> Vec<u16> {
         let mut ports = Vec::new();
         while ports.len() < 25 {
@@ -125,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn an_even_choice_is_told_from_others() {
+    fn detects_uneven_choices() {
         let even = sample(|random| drawn(random, 100));
         assert_eq!(even.degrees, 99);
         for p in [even.p, even.joint_p] {
             assert!((0.001..0.999).contains(&p), "{even:?}");
         }
-        // Some are left out; some come twice as often; always the same ones.
+        // Some peers are missing; some appear twice as often; always the same ones.
         assert!(sample(|random| drawn(random, 80)).p < 1e-6);
         assert!(sample(|random| drawn(random, 130)).p < 1e-3);
         assert!(sample(|random| drawn(random, 130)).joint_p < 1e-6);
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_come_together_are_told_from_others() {
+    fn detects_peers_returned_together() {
         let together = sample(|random| {
             let first = random.below(4) as u16 * 25;
             (first..first + 25).collect()
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_no_choice() {
+    fn no_result_without_a_choice() {
         let all: Vec<u16> = (0..20).collect();
         let mut tally = Tally::new(0..10);
         assert_eq!(tally.sample(), None);

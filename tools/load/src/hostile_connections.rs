@@ -1,4 +1,4 @@
-//! Connections that no honest client makes: named kinds of them, beside the load.
+//! Hostile connections beside the load, in several kinds.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -12,18 +12,18 @@ use crate::counters::Counters;
 use crate::random::Random;
 use crate::stream::{Dialer, Stream};
 
-/// A kind of hostile connections.
+/// A kind of hostile connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostileConnection {
-    /// A request whose head comes a byte at a time, and never ends.
+    /// Sends a request head one byte at a time and never completes it.
     Slowloris,
-    /// Random bytes.
+    /// Sends random bytes.
     Garbage,
-    /// A request with a head of 64 KiB.
+    /// Sends a request with a head of 64 KiB.
     Oversize,
-    /// Half a request, and the connection is closed.
+    /// Sends half a request and closes the connection.
     Half,
-    /// Connections on which nothing is said.
+    /// Sends nothing.
     Silent,
 }
 
@@ -35,16 +35,16 @@ const NAMES: [(&str, HostileConnection); 5] = [
     ("silent", HostileConnection::Silent),
 ];
 
-/// How often a slow one sends a byte.
+/// Interval between the bytes of a slow connection.
 const SLOW_INTERVAL: Duration = Duration::from_millis(200);
-/// How soon the next connection follows one that has ended.
+/// Delay before a closed connection is replaced.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 
 /// All hostile connections of a worker.
 pub(crate) struct HostileConnections {
     kind: HostileConnection,
     dialer: Dialer,
-    /// Their numbers start here.
+    /// Poll token of the first connection.
     first: usize,
     connections: Vec<Connection>,
     host: String,
@@ -55,13 +55,13 @@ struct Connection {
     stream: Option<Stream>,
     request: Vec<u8>,
     written: usize,
-    /// When something is to be done next.
+    /// Time of the next action.
     next: Instant,
     was_answered: bool,
 }
 
 impl HostileConnections {
-    /// So many, with numbers from `first` on.
+    /// Creates `count` connections whose poll tokens start at `first`.
     pub(crate) fn new(
         kind: HostileConnection,
         (first, count): (usize, usize),
@@ -80,7 +80,7 @@ impl HostileConnections {
         Self { kind, dialer, first, connections, host: host.to_owned(), random: Random::new(seed) }
     }
 
-    /// Does what is due, now and then.
+    /// Opens and writes to connections that are ready to act.
     pub(crate) fn act(&mut self, poll: &Poll, counters: &mut Counters) -> Result<()> {
         let now = Instant::now();
         for at in 0..self.connections.len() {
@@ -90,7 +90,8 @@ impl HostileConnections {
                 continue;
             };
             if connection.stream.is_none() {
-                // A tracker that takes no more of them defends itself; that is no trouble of the load.
+                // A tracker that accepts no more connections defends itself; that is not an error
+                // of the load.
                 let Ok(stream) = self.dialer.dial(poll, self.first + at) else { continue };
                 let request = self.request();
                 let Some(connection) = self.connections.get_mut(at) else { continue };
@@ -108,7 +109,7 @@ impl HostileConnections {
         Ok(())
     }
 
-    /// Something has happened on the one with this number, if it is one of these.
+    /// Handles a poll event. Returns false if the token is not one of these connections'.
     pub(crate) fn handle_event(&mut self, number: usize, counters: &mut Counters) -> bool {
         let Some(at) = number.checked_sub(self.first).filter(|at| *at < self.connections.len())
         else {
@@ -140,7 +141,7 @@ impl HostileConnections {
         true
     }
 
-    /// Says what is to be said now.
+    /// Writes the next part of a request.
     fn send(&mut self, at: usize, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(at) else { return };
         let Some(stream) = &mut connection.stream else { return };
@@ -175,7 +176,7 @@ impl HostileConnections {
         );
         let mut request = head.into_bytes();
         match self.kind {
-            // For minutes.
+            // Lasts for minutes.
             HostileConnection::Slowloris => request.extend(b"X-Slow: 1\r\n".repeat(1000)),
             HostileConnection::Oversize => {
                 request.extend(format!("X-Large: {}", "x".repeat(65_536)).bytes())
@@ -198,7 +199,7 @@ impl FromStr for HostileConnection {
         let counters = NAMES.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
         counters.ok_or_else(|| {
             let names = NAMES.map(|(name, _)| name).join(", ");
-            format!("unknown kind of hostile connections `{text}`: {names}")
+            format!("unknown kind `{text}`: expected one of {names}")
         })
     }
 }
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_and_written() {
+    fn names_round_trip() {
         for (name, kind) in NAMES {
             assert_eq!((name.parse(), kind.to_string().as_str()), (Ok(kind), name));
         }

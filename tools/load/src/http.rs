@@ -1,8 +1,11 @@
-//! Load for HTTP trackers: many peers behind connections that are kept, or that serve for a single
-//! request, as most clients' do; over TLS the latter is a load of handshakes.
+//! Load for HTTP trackers: many peers share connections that are persistent or, like most clients',
+//! used for
+//! a single request; over TLS the latter is a load of handshakes.
 //!
-//! One request is under way on a connection at a time. In a closed loop the next one follows its answer;
-//! in an open loop it waits until it is due, and what is due waits for a connection.
+//! Each connection has one outstanding request at a time. In a closed loop the next one follows its
+//! response;
+//! in an open loop it waits for its scheduled time, and scheduled requests wait for a free
+//! connection.
 
 mod connection;
 mod response;
@@ -20,41 +23,41 @@ use crate::report::RunInfo;
 use crate::runner::{Progress, RunPlan, run_workers};
 use crate::{HostileConnection, LoopMode, Mix, Report, TrackerUrl, Workload};
 
-/// The load.
+/// Parameters of an HTTP load.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// Where to announce.
+    /// The announce URL.
     pub url: TrackerUrl,
     /// Torrents and peers.
     pub workload: Workload,
-    /// How many connections there are at a time, all workers together.
+    /// Concurrent connections, all workers together.
     pub connections: u32,
-    /// Requests a second of an open loop; a closed loop if none.
+    /// Requests per second of an open loop; `None` for a closed loop.
     pub rate: Option<f64>,
-    /// How long it takes.
+    /// Durations of the run.
     pub plan: RunPlan,
-    /// Which requests; nothing connects.
+    /// Ratio of request kinds; `connect` must be 0.
     pub mix: Mix,
-    /// Torrents in each scrape: at least 1.
+    /// Torrents per scrape: at least 1.
     pub scrape_torrents: u32,
     /// Threads.
     pub workers: u32,
-    /// Whether each connection is closed behind its answer, and another one opened.
+    /// Close each connection after its response and open another one.
     pub close: bool,
-    /// Whether sessions of TLS go on where an earlier one ended.
+    /// Resume TLS sessions.
     pub resume: bool,
-    /// Addresses that the connections come from in turn; the system's choice if there are none.
+    /// Source addresses to use in turn; empty leaves the choice to the system.
     pub sources: Vec<IpAddr>,
-    /// After how long a request is lost.
+    /// Time until a request counts as lost.
     pub timeout: Duration,
-    /// Of so many announces' answers one is looked at closely.
+    /// Validate one in this many announce responses.
     pub check_every: u32,
-    /// Hostile connections besides, and how many, all workers together.
+    /// Kind and number of hostile connections, all workers together.
     pub hostile: Option<(HostileConnection, u32)>,
 }
 
 impl HttpOptions {
-    /// 64 connections that are kept, one worker, announces alone.
+    /// Returns the defaults: 64 persistent connections, one worker, only announces.
     pub fn of(url: TrackerUrl) -> Self {
         Self {
             url,
@@ -82,20 +85,27 @@ impl HttpOptions {
     }
 }
 
-/// How long a tracker may be silent.
+/// How long a tracker may be silent before the run ends.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Puts the tracker under the load and tells what came of it. It stops early, and keeps what it has, when
-/// `interrupted` is set.
+/// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
+/// set.
+///
+/// # Errors
+///
+/// Fails for invalid options, if the run cannot start, or if nothing was measured.
 pub fn run(
     options: &HttpOptions,
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report> {
-    ensure!(options.mix.connect == 0, "HTTP has no connects: announces and scrapes, such as 10:1");
+    ensure!(
+        options.mix.connect == 0,
+        "HTTP has no connects: expected announces and scrapes, such as 10:1"
+    );
     ensure!(
         options.mix.scrape == 0 || options.url.target.contains("/announce"),
-        "{} has no `/announce` that could become a `/scrape` (BEP 48)",
+        "{} has no scrape URL: no `/announce` to replace with `/scrape` (BEP 48)",
         options.url
     );
     let make = |number| worker::Http::new(options, number);

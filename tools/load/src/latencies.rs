@@ -1,5 +1,5 @@
-//! How long answers took: a histogram whose buckets grow with what they hold, so that it has a fixed
-//! size and every figure is off by 0.4 % at the most.
+//! A histogram of response times. Bucket widths grow with the values, so it has a fixed size and a
+//! relative error of at most 0.4 %.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 /// Buckets for each power of two.
 const FINE: u64 = 256;
 const FINE_BITS: u32 = FINE.trailing_zeros();
-/// For all of u64: what is below [`FINE`] has a bucket for each number.
+/// Covers all of `u64`; values below [`FINE`] have a bucket each.
 const BUCKETS: usize = (64 - FINE_BITS as usize + 1) * FINE as usize;
 
-/// Durations, of which quantiles are asked.
+/// A histogram of durations.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     counts: Box<[u64]>,
@@ -26,7 +26,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Adds one.
+    /// Adds a duration.
     pub fn record(&mut self, latency: Duration) {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         if let Some(count) = self.counts.get_mut(bucket(nanoseconds)) {
@@ -37,7 +37,7 @@ impl Latencies {
         self.max = self.max.max(latency);
     }
 
-    /// Adds all of another's.
+    /// Adds another histogram's values.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
@@ -47,20 +47,19 @@ impl Latencies {
         self.max = self.max.max(other.max);
     }
 
-    /// Forgets all.
+    /// Removes all values.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         (self.total, self.sum_ns, self.max) = (0, 0, Duration::ZERO);
     }
 
-    /// The mean of all; 0 if there are none.
+    /// Returns the mean; 0 if empty.
     pub fn mean(&self) -> Duration {
         let mean = self.sum_ns / u128::from(self.total.max(1));
         Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
-    /// What a part of all latencies, from 0 to 1, does not exceed by more than 0.4 %. Nothing if there
-    /// are none.
+    /// Returns the quantile `part`, from 0 to 1, at most 0.4 % too high; `None` if empty.
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let rank = ((self.total as f64 * part).ceil() as u64).max(1);
         let mut seen = 0;
@@ -72,14 +71,15 @@ impl Latencies {
         Some(Duration::from_nanos(upper(bucket)).min(self.max))
     }
 
-    /// The part of all, from 0 to 1, that took longer than `bound`, to 0.4 % of it; 0 if there are none.
+    /// Returns the fraction of values, from 0 to 1, above `bound`, accurate to 0.4 % of it; 0 if
+    /// empty.
     pub fn part_above(&self, bound: Duration) -> f64 {
         let nanoseconds = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
         let above: u64 = self.counts.iter().skip(bucket(nanoseconds) + 1).sum();
         above as f64 / self.total.max(1) as f64
     }
 
-    /// The longest.
+    /// Returns the maximum.
     pub fn max(&self) -> Duration {
         self.max
     }
@@ -96,11 +96,11 @@ impl fmt::Display for Latencies {
 
 fn bucket(value: u64) -> usize {
     let power = value.max(FINE).ilog2() - FINE_BITS;
-    // The first power's buckets hold what is below FINE, too.
+    // The first power's buckets also hold values below FINE.
     (u64::from(power) * FINE + (value >> power)) as usize
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn upper(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let power = (bucket / FINE).saturating_sub(1);
@@ -114,7 +114,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn every_value_is_in_a_bucket_that_ends_soon_after_it() {
+    fn bucket_bounds_are_within_the_error() {
         let mut random = Random::new(1);
         let edges = (0..64).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1]);
         let others = (0..100_000).map(|n| random.next() >> (n % 64));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_a_sorted_list() {
+    fn quantiles_match_a_sorted_list() {
         let mut random = Random::new(2);
         let mut latencies = Latencies::default();
         let mut list = Vec::new();
@@ -141,7 +141,7 @@ mod tests {
             let rank = ((10_000.0 * part) as usize).max(1);
             let (exact, found) = (list[rank - 1], latencies.quantile(part).unwrap());
             assert!(found >= exact && found <= exact + exact / 256, "{part}: {exact:?} {found:?}");
-            // Whatever is in the same bucket is not above.
+            // Values in the same bucket do not count as above.
             let above =
                 |bound| list.iter().filter(|latency| **latency > bound).count() as f64 / 1e4;
             let found = latencies.part_above(exact);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn two_halves_are_the_whole() {
+    fn merged_halves_equal_the_whole() {
         let mut random = Random::new(3);
         let (mut whole, mut halves) =
             (Latencies::default(), [(); 2].map(|()| Latencies::default()));

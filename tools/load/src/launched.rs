@@ -38,18 +38,18 @@ impl LaunchedTracker {
         Ok(launched)
     }
 
-    /// Its process.
+    /// Returns its process ID.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
     fn listens(&mut self, url: &TrackerUrl) -> Result<bool> {
         if let Some(status) = self.0.try_wait()? {
-            bail!("the tracker has ended before it was loaded: {status}");
+            bail!("the tracker exited before the load started: {status}");
         }
         Ok(match url.scheme {
-            // A socket that nobody reads cannot be told from one that is read; the first connects are
-            // repeated until they are answered.
+            // A UDP socket does not show whether a process reads it; connect requests are repeated
+            // until answered.
             client::Scheme::Udp => true,
             _ => TcpStream::connect_timeout(&url.address, LOOK * 10).is_ok(),
         })
@@ -57,12 +57,12 @@ impl LaunchedTracker {
 }
 
 impl Drop for LaunchedTracker {
-    /// Asks it to end, and ends it if it does not.
+    /// Sends SIGTERM, then SIGKILL if it does not exit in time.
     fn drop(&mut self) {
         #[cfg(unix)]
         if let Ok(pid) = i32::try_from(self.0.id()) {
             use nix::sys::signal::{Signal, kill};
-            // It may have ended already; it is still ours, because nobody has waited for it.
+            // It may have exited already; the process ID stays reserved until it is waited for.
             let _ = kill(nix::unistd::Pid::from_raw(pid), Signal::SIGTERM);
             let begun = Instant::now();
             while begun.elapsed() < GRACE {
@@ -88,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_started_is_ended() {
-        // One ends when asked, the other does not.
+    fn stops_the_tracker_when_dropped() {
+        // One exits on SIGTERM, the other does not.
         for script in ["sleep 60 & wait", "exec sleep 60"] {
             let launched = start(script, "udp://127.0.0.1:1").unwrap();
             let pid = launched.pid();
@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_loaded_once_it_listens() {
+    fn waits_until_the_tracker_listens() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         assert!(start("exec sleep 60", &url).is_ok());
         drop(listener);
         let error = start("exit 3", &url).unwrap_err().to_string();
-        assert!(error.contains("has ended") && error.contains('3'), "{error}");
+        assert!(error.contains("exited before") && error.contains('3'), "{error}");
         let url = TrackerUrl::udp("udp://127.0.0.1:1").unwrap();
         let error = LaunchedTracker::new("/nowhere/tracker", &[], &url).unwrap_err().to_string();
         assert!(error.contains("cannot start the tracker `/nowhere/tracker`"), "{error}");

@@ -1,8 +1,10 @@
-//! Load testers: they play many clients of a tracker and count what it says to them.
+//! Load testers: each simulates many clients of one tracker and measures its responses.
 //!
-//! They see a tracker only over the wire, so that every tracker can be put under the same load. Of a
-//! tracker on the same machine, [`Usage`] tells what the load costs it: messages per second of its
-//! own CPU time say more than messages per second.
+//! They talk to trackers only over the wire, so that every tracker can be put under the same load.
+//! For a
+//! tracker on the same machine, [`Usage`] measures what the load costs it: responses per second of
+//! the
+//! tracker's own CPU time say more than responses per second.
 #![forbid(unsafe_code)]
 
 mod checks;

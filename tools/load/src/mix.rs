@@ -1,11 +1,11 @@
-//! Which requests a load is made of.
+//! The ratio of request kinds.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::random::Random;
 
-/// What is asked.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     Connect,
@@ -13,7 +13,7 @@ pub(crate) enum RequestKind {
     Scrape,
 }
 
-/// How many of which requests there are, in proportion.
+/// Weights of the request kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     /// Connects.
@@ -27,7 +27,7 @@ pub struct Mix {
 impl FromStr for Mix {
     type Err = String;
 
-    /// Reads `CONNECT:ANNOUNCE:SCRAPE`, or `ANNOUNCE:SCRAPE` where there is nothing to connect.
+    /// Parses `CONNECT:ANNOUNCE:SCRAPE`, or `ANNOUNCE:SCRAPE` for protocols without connects.
     fn from_str(text: &str) -> Result<Self, String> {
         let weights = text.split(':').map(|word| word.parse().ok().filter(|it| *it <= WEIGHT_MAX));
         let weights: Option<Vec<u32>> = weights.collect();
@@ -36,7 +36,7 @@ impl FromStr for Mix {
             Some([connect, announce, scrape]) => {
                 Self { connect: *connect, announce: *announce, scrape: *scrape }
             }
-            _ => return Err(format!("`{text}` are no weights, such as 1:100:1")),
+            _ => return Err(format!("expected weights such as 1:100:1, found `{text}`")),
         };
         if mix.connect + mix.announce + mix.scrape == 0 {
             return Err(format!("`{text}`: all weights are 0"));
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_are_kept() {
+    fn draws_by_weight() {
         let mix: Mix = "2:7:1".parse().unwrap();
         assert_eq!(mix.to_string(), "2:7:1");
         assert_eq!("7:1".parse(), Ok(Mix { connect: 0, announce: 7, scrape: 1 }));

@@ -1,29 +1,30 @@
-//! Torrents and the peers in them, made from a seed: runs with the same seed have the same ones, however
-//! many workers share them.
+//! Torrents and peers, generated from a seed: equal seeds generate equal ones, however many workers
+//! share
+//! them.
 
 use types::{Announce, Event, InfoHash, NumWant, PeerId};
 
 use crate::random::{Random, hash};
 use crate::spread::Spread;
 
-/// What peers are like.
+/// The torrents, and the behavior of peers.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Runs with the same seed have the same torrents and peers.
+    /// Seed; equal seeds generate equal torrents and peers.
     pub seed: u64,
-    /// How many torrents there are; at least 1.
+    /// Number of torrents; at least 1.
     pub torrents: u32,
-    /// How many peers there are at a time, all workers together; at least 1.
+    /// Concurrent peers, all workers together; at least 1.
     pub peers: u32,
-    /// How they spread over the torrents.
+    /// Distribution of peers over torrents.
     pub spread: Spread,
-    /// Of a hundred peers, how many seed from the start.
+    /// Percentage of peers that start as seeders.
     pub seeders_percent: u8,
-    /// Of a hundred announces of leechers, how many say `completed`.
+    /// Percentage of leecher announces with event `completed`.
     pub completes_percent: u8,
-    /// Of a hundred announces, how many say `stopped`; another peer comes instead.
+    /// Percentage of announces with event `stopped`; another peer replaces each.
     pub churn_percent: u8,
-    /// How many peers an announce asks for; the tracker's choice if none.
+    /// Peers that each announce requests; `None` for the tracker's default.
     pub want: Option<u16>,
 }
 
@@ -43,19 +44,21 @@ impl Default for Workload {
 }
 
 impl Workload {
-    /// The name of a torrent.
+    /// Returns a torrent's info hash.
     pub fn info_hash(&self, torrent: u32) -> InfoHash {
         let mut random = Random::new(hash(self.seed ^ TORRENTS, torrent.into()));
         InfoHash(random.bytes())
     }
 
-    /// The names of all torrents that a run may announce, the one of the samples among them.
+    /// Returns the info hashes of all torrents that a run may announce, including that of the
+    /// evenness test.
     pub fn info_hashes(&self) -> impl Iterator<Item = InfoHash> {
         (0..=self.torrents).map(|torrent| self.info_hash(torrent))
     }
 
-    /// Whether peers of this torrent may have this port: one port of eight. So a peer that is none of ours
-    /// betrays itself, most of the time, without a list of all peers.
+    /// Returns whether peers of this torrent may have this port, which one port in eight may. So
+    /// unknown peers
+    /// are mostly recognized without a list of all peers.
     pub(crate) fn admits(&self, torrent: u32, port: u16) -> bool {
         port >= PORT_MIN && port % PORTS == self.port_class(torrent)
     }
@@ -64,7 +67,7 @@ impl Workload {
         (hash(self.seed ^ PORT_CLASSES, torrent.into()) % u64::from(PORTS)) as u16
     }
 
-    /// The port of one of the torrent's peers.
+    /// Returns the port of one of the torrent's peers.
     pub(crate) fn port(&self, torrent: u32, random: u64) -> u16 {
         let classes = (u16::MAX - PORT_MIN) / PORTS;
         let number = (random % u64::from(classes)) as u16;
@@ -72,33 +75,33 @@ impl Workload {
     }
 }
 
-// To draw different numbers for different things from one seed.
+// Distinct seeds for distinct kinds of numbers.
 const TORRENTS: u64 = 0x746f_7272_656e_7473;
 const PORT_CLASSES: u64 = 0x706f_7274_7321;
 const LIVES: u64 = 0x6c69_7665_7321;
 
 const PORT_MIN: u16 = 1024;
-/// A torrent's ports are every such one.
+/// Each torrent uses one in this many ports.
 const PORTS: u16 = 8;
 
-/// A share of all peers: those of one worker.
+/// One worker's share of all peers.
 pub(crate) struct Population {
     workload: Workload,
     first: u32,
     peers: Vec<Peer>,
 }
 
-/// Eight bytes, because millions of them are looked at in no order.
+/// Eight bytes, because millions of them are accessed in random order.
 #[derive(Clone, Copy)]
 struct Peer {
     torrent: u32,
-    /// How many peers had this place before.
+    /// How many peers had this place before, modulo 2^16.
     life: u16,
     is_seeder: bool,
     has_started: bool,
 }
 
-/// One of the peers, for as long as it is in its torrent.
+/// A peer's identity within a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TorrentPeer {
     pub(crate) torrent: u32,
@@ -106,7 +109,7 @@ pub(crate) struct TorrentPeer {
 }
 
 impl Population {
-    /// Share number `share` of `shares`.
+    /// Creates share number `share` of `shares`.
     pub(crate) fn new(workload: &Workload, share: u32, shares: u32) -> Self {
         let at = |share: u32| {
             (u64::from(workload.peers) * u64::from(share) / u64::from(shares.max(1))) as u32
@@ -124,18 +127,18 @@ impl Population {
         &self.workload
     }
 
-    /// The number of the peer at this place among those of all shares.
+    /// Returns the number of the peer at this place among those of all shares.
     pub(crate) fn number(&self, place: u32) -> u32 {
         self.first + place
     }
 
-    /// The torrent of the peer at this place.
+    /// Returns the torrent of the peer at this place.
     pub(crate) fn torrent(&self, place: u32) -> u32 {
         debug_assert!(place < self.len(), "place {place} of {} peers", self.len());
         self.peers.get(place as usize).map_or(0, |peer| peer.torrent)
     }
 
-    /// What the peer at this place says next, and who says it.
+    /// Returns the next announce of the peer at this place, and the peer's identity.
     pub(crate) fn announce(&mut self, place: u32, random: &mut Random) -> (Announce, TorrentPeer) {
         let Self { workload, first, peers } = self;
         let number = *first + place;
@@ -164,7 +167,8 @@ impl Population {
 }
 
 impl Peer {
-    /// In the torrent of the one before it, if there was one: swarms keep their sizes.
+    /// Creates a peer, in its predecessor's torrent if there is one, so that swarms keep their
+    /// sizes.
     fn new(workload: &Workload, number: u32, life: u16, torrent: Option<u32>) -> Self {
         let mut random =
             Random::new(hash(workload.seed, u64::from(number) << 16 | u64::from(life)));
@@ -189,7 +193,7 @@ impl Peer {
     }
 }
 
-/// A name as clients make them: who wrote the client, then whatever, in characters that URLs may hold.
+/// Returns a peer id in Azureus style with URL-safe characters.
 pub(crate) fn peer_id(random: u64) -> PeerId {
     const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let mut id = *b"-TG0001-000000000000";
@@ -227,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_makes_the_same_peers() {
+    fn equal_seeds_generate_equal_peers() {
         assert_eq!(announces(&workload(), 0, 1), announces(&workload(), 0, 1));
         assert_ne!(
             announces(&workload(), 0, 1),
@@ -236,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_the_whole() {
+    fn shares_make_up_the_whole() {
         let first = |share, shares| {
             let mut population = Population::new(&workload(), share, shares);
             let places = 0..population.len();
@@ -278,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_ports_are_mostly_not_admitted() {
+    fn most_unknown_ports_are_recognized() {
         let workload = workload();
         let admitted = (0..=u16::MAX).filter(|port| workload.admits(3, *port)).count();
         assert_eq!(admitted, (65536 - 1024) / 8);
@@ -289,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn torrents_have_names_of_their_own() {
+    fn info_hashes_are_distinct() {
         let hashes: HashSet<InfoHash> = workload().info_hashes().collect();
         assert_eq!(hashes.len(), 51);
         assert!(hashes.contains(&workload().info_hash(50)));

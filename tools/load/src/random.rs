@@ -42,7 +42,7 @@ impl Random {
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What looks random for number `number` of the things that `seed` makes, in whatever order they are asked for.
+/// Returns a pseudo-random number for item `number` of `seed`, independent of the order of calls.
 pub(crate) fn hash(seed: u64, number: u64) -> u64 {
     mix(mix(seed.wrapping_add(STEP)).wrapping_add(number.wrapping_mul(STEP)))
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stay_below_their_bound_and_reach_all_of_it() {
+    fn below_covers_its_range() {
         let mut random = Random::new(1);
         let mut seen = [false; 7];
         for _ in 0..1000 {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn percents_are_about_so_many_of_a_hundred() {
+    fn percent_matches_its_probability() {
         let mut random = Random::new(2);
         let mut count = |percent| (0..10_000).filter(|_| random.percent(percent)).count();
         assert_eq!((count(0), count(100)), (0, 10_000));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_spread_evenly_between_their_bounds() {
+    fn unit_is_uniform() {
         let mut random = Random::new(5);
         let units: Vec<f64> = (0..10_000).map(|_| random.unit()).collect();
         assert!(units.iter().all(|unit| *unit > 0.0 && *unit <= 1.0));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_bytes() {
+    fn equal_seeds_give_equal_bytes() {
         assert_eq!(Random::new(3).bytes::<20>(), Random::new(3).bytes::<20>());
         assert_ne!(Random::new(3).bytes::<20>(), Random::new(4).bytes::<20>());
     }

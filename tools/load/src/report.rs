@@ -1,4 +1,4 @@
-//! What a run has found, for people and for programs.
+//! The report of a run, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,70 +10,70 @@ use crate::counters::{Counters, ResponseKind, WebTorrentCounters};
 use crate::runner::Outcome;
 use crate::{Latencies, LoopMode};
 
-/// What a run has found. The names are those of the JSON that `--json` prints, and are kept.
+/// The results of a run. Field names are those of the JSON that `--json` prints, and are stable.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `udp`, `http` or `ws`.
     pub protocol: &'static str,
-    /// The tracker.
+    /// The tracker's URL.
     pub url: String,
-    /// Of torrents and peers.
+    /// Seed of torrents and peers.
     pub seed: u64,
-    /// How requests followed each other.
+    /// Closed or open loop.
     #[serde(rename = "loop")]
     pub loop_mode: LoopMode,
-    /// What all below is about.
+    /// Measured seconds.
     pub seconds: f64,
-    /// Requests.
+    /// Requests sent.
     pub sent: u64,
-    /// Answers by kind.
+    /// Responses by kind.
     pub responses: Responses,
-    /// Answers in each second.
+    /// Responses per second.
     pub responses_per_s: f64,
-    /// Requests without an answer in time.
+    /// Requests that timed out.
     pub lost: u64,
-    /// Answers to these that came later.
+    /// Responses that arrived after their timeout.
     pub late: u64,
-    /// What went wrong, and how often.
+    /// Error messages and how often each occurred.
     pub errors: BTreeMap<String, u64>,
-    /// How long answers took: from when a request was due in an open loop, from when it was sent in a
+    /// Latencies: from a request's scheduled time in an open loop, from when it was sent in a
     /// closed one.
     pub latency_us: Quantiles,
-    /// The part of the answers, from 0 to 1, that took longer than a millisecond.
+    /// Fraction of the responses, from 0 to 1, that took longer than a millisecond.
     pub over_1_ms: f64,
-    /// Payload received.
+    /// Payload bytes received.
     pub bytes_in: u64,
-    /// Payload sent.
+    /// Payload bytes sent.
     pub bytes_out: u64,
-    /// Peers in an answer to an announce, on average.
+    /// Mean number of peers in an announce response.
     pub peers_per_response: f64,
-    /// What was wrong with answers.
+    /// Results of validating responses.
     pub checks: CheckReport,
-    /// Hostile requests, if there were any.
+    /// Counts of hostile requests or connections, if there were any.
     pub hostile: Option<HostileReport>,
-    /// What only WebTorrent has.
+    /// WebTorrent's own results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub web: Option<WebTorrentReport>,
-    /// What the load itself needed.
+    /// Resource usage of the load generator.
     pub generator: GeneratorUsage,
-    /// What the tracker used, if its process is known.
+    /// Resource usage of the tracker, if its process is known.
     pub tracker: Option<TrackerUsage>,
-    /// Whether the tracker was steady when measuring began, if that was waited for.
+    /// Whether the response rate was steady when measuring began, if the run waited for that.
     pub steady: Option<bool>,
-    /// Why the run ended before its time, if it did.
+    /// Why the run ended early, if it did.
     pub ended: Option<String>,
 }
 
-/// Answers by what they are to.
+/// Responses by kind.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Responses {
-    /// Connection ids; connections.
+    /// Connection ids or connections.
     pub connect: u64,
     /// Announces.
     pub announce: u64,
     /// Scrapes.
     pub scrape: u64,
-    /// Refusals.
+    /// Error responses.
     pub error: u64,
     /// Other peers' offers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ pub struct Responses {
     pub answer: Option<u64>,
 }
 
-/// Microseconds.
+/// Latency quantiles in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Quantiles {
@@ -96,97 +96,100 @@ pub struct Quantiles {
     pub max: f64,
 }
 
-/// What was wrong with answers; see [`Checks`](crate::Checks).
+/// Results of validating responses; see [`Checks`](crate::Checks).
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct CheckReport {
-    /// Answers that were looked at.
+    /// Validated responses.
     pub checked: u64,
-    /// Answers with the asker in them.
+    /// Responses that contain the requester's own address.
     pub own_address: u64,
-    /// Peers that were in an answer before.
+    /// Peers listed more than once.
     pub duplicates: u64,
-    /// Peers that nobody announced.
+    /// Peers that were never announced.
     pub unknown_peers: u64,
-    /// Answers whose counts cannot be.
+    /// Responses with impossible counts.
     pub bad_counts: u64,
-    /// Whether the peers of a torrent are given out evenly, if that could be asked.
+    /// Result of the evenness test, if it could run.
     pub sample: Option<EvennessTest>,
 }
 
-/// How evenly a torrent's peers were given out over many announces.
+/// Pearson's chi-square test of how evenly a torrent's peers are returned over many announces.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EvennessTest {
-    /// Pearson's statistic over one peer of each answer: whether all are given out as often.
+    /// The statistic over one peer of each response: whether all peers are returned equally often.
     pub chi_square: f64,
     /// Degrees of freedom.
     pub degrees: u64,
-    /// How often an even choice would look at least as uneven.
+    /// Probability that an even choice looks at least as uneven.
     pub p: f64,
-    /// The same over all peers of all answers: next to 0 or 1, it says that peers come together.
+    /// The statistic over all peers of all responses; extreme values mean that certain peers are
+    /// returned
+    /// together.
     pub joint_chi_square: f64,
-    /// How often a choice of each peer for itself would look at least as uneven.
+    /// Probability that independent choices look at least as uneven; near 0 or 1, peers come
+    /// together.
     pub joint_p: f64,
 }
 
-/// What no honest client sends.
+/// Counts of hostile requests or connections.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostileReport {
-    /// The profile's name.
+    /// Name of the kind.
     pub profile: String,
-    /// How many were sent.
+    /// Number sent.
     pub sent: u64,
-    /// Answers to them.
+    /// Responses to them.
     pub answered: u64,
 }
 
-/// What only WebTorrent has.
+/// WebTorrent's own results.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct WebTorrentReport {
     /// Peers whose first announce was answered.
     pub joined: u64,
-    /// Seconds until they all were.
+    /// Seconds until all of them had joined.
     pub join_s: f64,
-    /// Bytes by which the tracker had grown for each of them when measuring began.
+    /// Growth of the tracker's memory per joined peer when measuring began, in bytes.
     pub bytes_per_connection: Option<f64>,
-    /// Counts.
+    /// WebTorrent's counters.
     #[serde(flatten)]
     pub counts: WebTorrentCounters,
 }
 
-/// What the load itself needed.
+/// Resource usage of the load generator.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct GeneratorUsage {
-    /// Seconds of CPU time.
+    /// CPU time in seconds.
     pub cpu_s: f64,
-    /// Whether the load, and not the tracker, was what limited the figures.
+    /// Whether the load generator, not the tracker, limited the results.
     pub is_limit: bool,
-    /// In an open loop the part of the requests that left more than a millisecond late.
+    /// In an open loop, fraction of requests sent more than a millisecond late.
     pub schedule_slip: f64,
 }
 
-/// What the tracker used while it was measured.
+/// Resource usage of the tracker while it was measured.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct TrackerUsage {
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
     /// CPU seconds in user space.
     pub user_s: f64,
     /// CPU seconds in the kernel.
     pub sys_s: f64,
-    /// Memory at the end.
+    /// Resident memory at the end, in bytes.
     pub rss_bytes: u64,
-    /// The most that it ever had.
+    /// Peak resident memory, in bytes.
     pub rss_peak_bytes: u64,
-    /// Answers in each second of its CPU time; nothing if it used none that can be seen.
+    /// Responses per second of the tracker's CPU time; `None` if it used too little to measure.
     pub responses_per_cpu_s: Option<f64>,
 }
 
-/// A generator that waits for less than this part of the time was the limit.
+/// A generator that waits for less than this fraction of the time limits the results.
 const WAITING_MIN: f64 = 0.05;
-/// A schedule that more than this part of the requests missed was not kept.
+/// A schedule counts as missed if more than this fraction of the requests are late.
 const SLIP_MAX: f64 = 0.01;
 
-/// What a run was about.
+/// Parameters of a run for its report.
 pub(crate) struct RunInfo {
     pub(crate) protocol: &'static str,
     pub(crate) url: String,
@@ -243,9 +246,9 @@ impl Report {
         }
     }
 
-    /// As one line of JSON.
+    /// Returns the report as one line of JSON.
     pub fn json(&self) -> String {
-        // Strings and finite numbers only: this cannot fail.
+        // Cannot fail: the report holds only strings and finite numbers.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
@@ -262,7 +265,7 @@ impl Responses {
         }
     }
 
-    /// All of them.
+    /// Returns the number of all responses.
     pub fn all(&self) -> u64 {
         let relayed = self.offer.unwrap_or(0) + self.answer.unwrap_or(0);
         self.connect + self.announce + self.scrape + self.error + relayed
@@ -307,7 +310,7 @@ impl GeneratorUsage {
             LoopMode::Closed { .. } => 0.0,
             LoopMode::Open { .. } => counters.overdue as f64 / counters.sent.max(1) as f64,
         };
-        // Requests may be late as well because every connection waits for the tracker.
+        // Requests may also be late because every connection waits for the tracker.
         let is_late = match loop_mode {
             LoopMode::Closed { .. } => true,
             LoopMode::Open { .. } => schedule_slip > SLIP_MAX,
@@ -318,7 +321,7 @@ impl GeneratorUsage {
     }
 }
 
-/// One line for each figure, its name in front: people and programs read it.
+/// One line per figure, label first, for people and scripts.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { protocol, url, seconds, .. } = self;
@@ -329,37 +332,39 @@ impl fmt::Display for Report {
             ("connects", connect),
             ("announces", announce),
             ("scrapes", scrape),
-            ("refusals", error),
+            ("errors", error),
             ("offers", offer.unwrap_or(0)),
             ("answers", answer.unwrap_or(0)),
         ] {
             if count > 0 {
-                writeln!(f, "  {name}: {count}, {:.1} a second", count as f64 / seconds)?;
+                writeln!(f, "  {name}: {count}, {:.1} per second", count as f64 / seconds)?;
             }
         }
-        writeln!(f, "sent: {} requests; {} lost, {} late", self.sent, self.lost, self.late)?;
+        writeln!(f, "sent: {} requests, {} lost, {} late", self.sent, self.lost, self.late)?;
         self.latency_us.fmt(f)?;
-        writeln!(f, "longer than a millisecond: {:.3} %", self.over_1_ms * 100.0)?;
+        writeln!(f, "over 1 ms: {:.3} %", self.over_1_ms * 100.0)?;
         let megabytes = |bytes: u64| bytes as f64 / seconds / 1e6;
         let (received, sent) = (megabytes(self.bytes_in), megabytes(self.bytes_out));
         writeln!(f, "megabytes per second: {received:.1} received, {sent:.1} sent")?;
-        writeln!(f, "peers per answer: {:.1}", self.peers_per_response)?;
+        writeln!(f, "peers per response: {:.1}", self.peers_per_response)?;
         self.checks.fmt(f)?;
         if let Some(web) = &self.web {
             web.write(f)?;
         }
         if let Some(HostileReport { profile, sent, answered }) = &self.hostile {
-            writeln!(f, "hostile: {sent} of {profile}, {answered} answered")?;
+            writeln!(f, "hostile: {sent} {profile} sent, {answered} answered")?;
         }
         for (text, times) in &self.errors {
-            writeln!(f, "error: {text}: {times} times")?;
+            writeln!(f, "error: {text} ({times} times)")?;
         }
         self.generator.write(f, self.seconds, self.loop_mode)?;
         if let Some(tracker) = &self.tracker {
             tracker.write(f, self.seconds)?;
         }
         match self.steady {
-            Some(false) => writeln!(f, "steady: no; its rate still changed when measuring began"),
+            Some(false) => {
+                writeln!(f, "steady: no, the response rate still changed when measuring began")
+            }
             _ => Ok(()),
         }
     }
@@ -381,13 +386,13 @@ impl CheckReport {
         let Self { checked, own_address, duplicates, unknown_peers, bad_counts, sample } = self;
         writeln!(
             f,
-            "checked: {checked} answers; {own_address} with the asker, {duplicates} repeated peers, \
+            "checked: {checked} responses, {own_address} with the requester's address, {duplicates} repeated peers, \
              {unknown_peers} unknown peers, {bad_counts} bad counts"
         )?;
         match sample {
             Some(EvennessTest { chi_square, degrees, p, joint_chi_square, joint_p }) => writeln!(
                 f,
-                "evenness: chi square {chi_square:.1} of {degrees} degrees, p {p:.4}; of whole answers \
+                "evenness: chi-square {chi_square:.1}, {degrees} degrees of freedom, p {p:.4}; whole responses \
                  {joint_chi_square:.1}, p {joint_p:.4}"
             ),
             None => Ok(()),
@@ -421,12 +426,12 @@ impl WebTorrentReport {
 
 impl GeneratorUsage {
     fn write(&self, f: &mut fmt::Formatter<'_>, seconds: f64, loop_mode: LoopMode) -> fmt::Result {
-        writeln!(f, "load's CPU: {:.2} % of a core", 100.0 * self.cpu_s / seconds)?;
+        writeln!(f, "load generator's CPU: {:.2} % of a core", 100.0 * self.cpu_s / seconds)?;
         if let LoopMode::Open { .. } = loop_mode {
-            writeln!(f, "schedule: {:.3} % of the requests left late", 100.0 * self.schedule_slip)?;
+            writeln!(f, "schedule: {:.3} % of the requests sent late", 100.0 * self.schedule_slip)?;
         }
         if self.is_limit {
-            writeln!(f, "limit: the load, not the tracker; more --workers may help")?;
+            writeln!(f, "limit: the load generator, not the tracker; try more --workers")?;
         }
         Ok(())
     }
@@ -440,7 +445,7 @@ impl TrackerUsage {
         writeln!(f, "tracker's system seconds: {sys_s:.2}")?;
         let mebibytes = |bytes: u64| bytes as f64 / (1024.0 * 1024.0);
         let (now, peak) = (mebibytes(*rss_bytes), mebibytes(*rss_peak_bytes));
-        writeln!(f, "tracker's MiB: {now:.1}, at most {peak:.1}")?;
+        writeln!(f, "tracker's MiB: {now:.1}, peak {peak:.1}")?;
         match self.responses_per_cpu_s {
             Some(figure) => writeln!(f, "responses per tracker CPU second: {figure:.0}"),
             None => Ok(()),

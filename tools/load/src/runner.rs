@@ -1,6 +1,7 @@
-//! The course of a run, whatever the protocol: workers make ready, start together, warm up, are measured,
-//! and stop. They hand in what they found in slices of time, so that a run can be watched, can wait until
-//! the tracker is steady, and keeps what it has when it is cut short.
+//! Runs the workers of a load test, whatever the protocol: prepare, start together, warm up,
+//! measure and
+//! stop. Workers report counters in slices of time, so that a run can show progress, wait until the
+//! tracker is steady, and keep its results when it is cut short.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +13,16 @@ use anyhow::{Result, bail};
 
 use crate::{Counters, Usage};
 
-/// How long a run takes, and whom it watches.
+/// The durations of a run, and the process to observe.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
-    /// How long it goes on before anything is counted.
+    /// Load before measuring.
     pub warm_up: Duration,
-    /// How long, beyond that, it may wait for the tracker to be steady; not at all if none.
+    /// Maximum time, after the warm-up, to wait for a steady response rate; `None` = do not wait.
     pub steady_within: Option<Duration>,
-    /// How long to measure.
+    /// Measured time.
     pub duration: Duration,
-    /// The tracker's process, if it is on this machine: to tell what it uses.
+    /// The tracker's process on this machine, to measure its resource usage.
     pub pid: Option<u32>,
 }
 
@@ -36,20 +37,20 @@ impl Default for RunPlan {
     }
 }
 
-/// How a run is going: about a second of it.
+/// Progress of a run: about a second of it.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Since the start.
+    /// Time since the start.
     pub elapsed: Duration,
-    /// Whether it counts.
+    /// Whether the run is past its warm-up.
     pub is_measuring: bool,
-    /// What came meanwhile.
+    /// Counters since the last progress.
     pub counters: Counters,
-    /// Seconds of that.
+    /// Seconds that `counters` cover.
     pub seconds: f64,
 }
 
-/// A line that says how it is going.
+/// Formats a progress line.
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { elapsed, is_measuring, counters, seconds } = self;
@@ -67,48 +68,47 @@ impl fmt::Display for Progress {
     }
 }
 
-/// One thread's part of a load.
+/// One thread of a load.
 pub(crate) trait Worker {
-    /// Does what must be done before the start, and gives up when told to stop.
+    /// Prepares for the start, such as getting connection ids. Returns early if `stop` is set.
     fn prepare(&mut self, stop: &AtomicBool) -> Result<()>;
 
-    /// All begins at this moment.
+    /// Sets the moment at which the load starts.
     fn start(&mut self, at: Instant);
 
-    /// Does what can be done now, and waits for more to do until `until` at the latest. An error ends
-    /// the run.
+    /// Does the pending work and waits for more until `until` at the latest. An error ends the run.
     fn step(&mut self, until: Instant, counters: &mut Counters) -> Result<()>;
 
-    /// Does what must be done now and then.
+    /// Does periodic work, such as expiring requests; called once a slice.
     fn maintain(&mut self, counters: &mut Counters);
 }
 
-/// What came of a run.
+/// The raw results of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) counters: Counters,
-    /// Seconds that it is about.
+    /// Measured seconds.
     pub(crate) seconds: f64,
     pub(crate) workers: usize,
     pub(crate) generator: Option<Usage>,
     pub(crate) tracker: Option<Usage>,
     /// The tracker's usage when measuring began.
     pub(crate) tracker_before: Option<Usage>,
-    /// Whether the tracker was steady before it was measured, if that was waited for.
+    /// Whether the response rate was steady before measuring, if the run waited for that.
     pub(crate) is_steady: Option<bool>,
-    /// Why it ended early, if it did.
+    /// Why the run ended early, if it did.
     pub(crate) ended: Option<String>,
 }
 
-/// Slices are no longer than that.
+/// Maximum length of a slice.
 const SLICE_MAX: Duration = Duration::from_millis(250);
-/// How soon an interruption is noticed.
+/// Maximum delay until an interrupt is noticed.
 const TICK: Duration = Duration::from_millis(50);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// So many slices are compared with as many before them, and may differ by this part.
+/// The rate is steady if this many slices differ from as many before them by at most this fraction.
 const STEADY: (usize, f64) = (4, 0.03);
 
-/// What a worker says.
+/// An event from a worker's thread.
 enum WorkerEvent {
     Ready(Result<()>),
     Slice(Box<Slice>),
@@ -121,8 +121,11 @@ struct Slice {
     counters: Counters,
 }
 
-/// Runs so many workers, each of which `make` makes in its own thread. An error if they cannot start, or if
-/// nothing was measured.
+/// Runs workers, each created by `make` in its own thread.
+///
+/// # Errors
+///
+/// Fails if a worker cannot be created or prepared, or if nothing was measured.
 pub(crate) fn run_workers<W: Worker>(
     plan: &RunPlan,
     (workers, make): (u32, impl Fn(u32) -> Result<W> + Sync),
@@ -140,7 +143,7 @@ pub(crate) fn run_workers<W: Worker>(
             let (sender, stop, make) = (sender.clone(), &stop, &make);
             scope.spawn(move || match make(number) {
                 Ok(worker) => run_worker(worker, length, &sender, &wait, stop),
-                // Nobody listens any more only when all is over.
+                // The receiver is gone only when the run is over.
                 Err(error) => drop(sender.send(WorkerEvent::Ready(Err(error)))),
             });
         }
@@ -148,19 +151,19 @@ pub(crate) fn run_workers<W: Worker>(
         let runner = Runner::new(plan, (slices, length), workers as usize, events);
         let outcome = runner.run(&starts, interrupted, &stop, progress);
         stop.store(true, Ordering::Relaxed);
-        // Workers that wait for the start give up.
+        // Workers that still wait for the start give up.
         drop(starts);
         outcome
     })
 }
 
-/// How many slices there are, and how long each is.
+/// Splits a duration into slices. Returns their number and length.
 fn split_into_slices(duration: Duration) -> (u64, Duration) {
     let slices = duration.as_nanos().div_ceil(SLICE_MAX.as_nanos()).clamp(4, 1 << 30) as u32;
     (slices.into(), (duration / slices).max(Duration::from_millis(1)))
 }
 
-/// A worker's thread.
+/// The body of a worker's thread.
 fn run_worker(
     mut worker: impl Worker,
     length: Duration,
@@ -169,7 +172,7 @@ fn run_worker(
     stop: &AtomicBool,
 ) {
     let prepared = worker.prepare(stop);
-    // Nobody listens any more only when all is over.
+    // The receiver is gone only when the run is over.
     let _ = events.send(WorkerEvent::Ready(prepared));
     let Ok(start) = start.recv() else { return };
     worker.start(start);
@@ -203,17 +206,17 @@ fn run_worker(
     }
 }
 
-/// Who hears the workers.
+/// Collects the workers' events and controls the run.
 struct Runner<'a> {
     plan: &'a RunPlan,
     slices: u64,
     length: Duration,
     workers: usize,
     events: Receiver<WorkerEvent>,
-    /// The first slice that counts, once it is known.
+    /// The first measured slice, once known.
     first: Option<u64>,
     is_steady: Option<bool>,
-    /// Answers in each slice so far, and from how many workers.
+    /// Responses in each slice so far, and how many workers have reported it.
     history: Vec<(u64, usize)>,
     counters: Counters,
     seconds: f64,
@@ -334,14 +337,14 @@ impl<'a> Runner<'a> {
                     prepared?;
                     ready += 1;
                 }
-                Err(RecvTimeoutError::Disconnected) => bail!("a worker has ended"),
+                Err(RecvTimeoutError::Disconnected) => bail!("a worker thread panicked"),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Takes in what workers say until then, or until one has said something.
+    /// Handles one event, or waits until `until`.
     fn receive_until(&mut self, until: Instant) {
         let wait = until.saturating_duration_since(Instant::now());
         match self.events.recv_timeout(wait) {
@@ -375,7 +378,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Decides whether the tracker is steady by now.
+    /// Adds a slice to the history and decides whether measuring can begin.
     fn detect_steady(&mut self, slice: &Slice) {
         let number = slice.number as usize;
         if self.history.len() <= number {
@@ -392,7 +395,7 @@ impl<'a> Runner<'a> {
         let is_steady = past >= self.plan.warm_up && is_steady(&self.history);
         if is_steady || past >= longest {
             self.is_steady = Some(is_steady);
-            // The next one has begun already.
+            // The next slice has already begun.
             self.first = Some(slice.number + 2);
         }
     }
@@ -408,7 +411,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Whether the last slices have about as many answers as those before them, and some at all.
+/// Returns whether the last slices have about as many responses as those before them, and any at
+/// all.
 fn is_steady(history: &[(u64, usize)]) -> bool {
     let (count, part) = STEADY;
     let mut sums = history.rchunks(count).filter(|chunk| chunk.len() == count);
@@ -424,7 +428,7 @@ fn is_steady(history: &[(u64, usize)]) -> bool {
 mod tests {
     use super::*;
 
-    /// Answers so many requests in each turn of a millisecond.
+    /// Counts a number of responses in each step of a millisecond.
     struct Counter {
         turns: u64,
         answers: fn(u64) -> u64,
@@ -465,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_measured_counts() {
+    fn warm_up_is_not_counted() {
         let flag = AtomicBool::new(false);
         let make = |number| Ok(counter(if number == 0 { |_| 1 } else { |_| 2 }));
         let outcome = run_workers(&plan(), (2, make), &flag, &mut |_| {}).unwrap();
@@ -477,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_cut_short_keeps_what_it_has() {
+    fn interrupted_run_keeps_its_results() {
         let long =
             RunPlan { duration: Duration::from_secs(3600), warm_up: Duration::ZERO, ..plan() };
         let flag = AtomicBool::new(false);
@@ -498,11 +502,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_start_is_an_error() {
+    fn failed_preparation_is_an_error() {
         struct Broken;
         impl Worker for Broken {
             fn prepare(&mut self, _: &AtomicBool) -> Result<()> {
-                bail!("nobody is there")
+                bail!("no tracker")
             }
             fn start(&mut self, _: Instant) {}
             fn step(&mut self, _: Instant, _: &mut Counters) -> Result<()> {
@@ -512,15 +516,15 @@ mod tests {
         }
         let flag = AtomicBool::new(false);
         let error = run_workers(&plan(), (2, |_| Ok(Broken)), &flag, &mut |_| {}).unwrap_err();
-        assert_eq!(error.to_string(), "nobody is there");
+        assert_eq!(error.to_string(), "no tracker");
         let make = |_| -> Result<Broken> { bail!("no sockets") };
         let error = run_workers(&plan(), (2, make), &flag, &mut |_| {}).unwrap_err();
         assert_eq!(error.to_string(), "no sockets");
     }
 
     #[test]
-    fn measuring_begins_when_the_tracker_is_steady() {
-        // It gets no slower before a quarter of a second has passed.
+    fn measuring_begins_once_the_rate_is_steady() {
+        // The rate grows for the first tenth of a second at least.
         let slow_at_first = |step: u64| if step < 100 { step } else { 100 };
         let patient = RunPlan { steady_within: Some(Duration::from_secs(20)), ..plan() };
         let flag = AtomicBool::new(false);

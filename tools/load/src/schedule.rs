@@ -1,21 +1,22 @@
-//! When requests are sent: as answers come, or at their time.
+//! When requests are sent: after responses (closed loop) or on a schedule (open loop).
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// How requests follow each other.
+/// Closed or open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum LoopMode {
-    /// So many requests are under way at any time: the next is sent when one is answered.
+    /// A fixed number of requests is outstanding: the next is sent when one is answered.
     Closed {
         /// All workers together.
         outstanding: u32,
     },
-    /// So many requests a second are sent, whatever comes back. Latencies count from when a request was
-    /// due, so that a tracker that stands still does not hide what it keeps waiting.
+    /// Requests are sent at a fixed rate, whatever the responses. Latencies count from a request's
+    /// scheduled
+    /// time, so that a stalled tracker does not hide the delay of requests it keeps waiting.
     Open {
         /// All workers together.
         rate: f64,
@@ -25,44 +26,44 @@ pub enum LoopMode {
 impl fmt::Display for LoopMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed { outstanding } => write!(f, "closed loop, {outstanding} under way"),
-            Self::Open { rate } => write!(f, "open loop, {rate} a second"),
+            Self::Closed { outstanding } => write!(f, "closed loop, {outstanding} outstanding"),
+            Self::Open { rate } => write!(f, "open loop, {rate} per second"),
         }
     }
 }
 
-/// No timer is finer: what is due within it is due together.
+/// Requests scheduled within this time are sent together; no timer is finer.
 const GRAIN: Duration = Duration::from_micros(20);
 
-/// When the requests of an open loop are due: in bursts of a few, one after another.
+/// The schedule of an open loop: small bursts at equal intervals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
-    /// Requests a burst, and nanoseconds from one to the next.
+    /// Requests per burst, and nanoseconds between bursts.
     burst: u64,
     every_ns: f64,
-    /// Requests that were sent.
+    /// Requests sent.
     done: u64,
 }
 
 impl Schedule {
-    /// So many requests a second, which is above 0.
+    /// Creates a schedule of `rate` requests per second, above 0.
     pub(crate) fn new(rate: f64) -> Self {
         let burst = (rate * GRAIN.as_secs_f64()).ceil().max(1.0);
         Self { burst: burst as u64, every_ns: burst / rate * 1e9, done: 0 }
     }
 
-    /// How many requests are due by then, which have not been sent.
+    /// Returns how many unsent requests are scheduled up to `now_ns`.
     pub(crate) fn due(&self, now_ns: u64) -> u64 {
         let bursts = (now_ns as f64 / self.every_ns).floor() as u64 + 1;
         (bursts * self.burst).saturating_sub(self.done)
     }
 
-    /// When the next request is due, or was: in nanoseconds from the start.
+    /// Returns the scheduled time of the next request, in nanoseconds from the start.
     pub(crate) fn next_ns(&self) -> u64 {
         ((self.done / self.burst) as f64 * self.every_ns).ceil() as u64
     }
 
-    /// The next one has been sent.
+    /// Marks the next request as sent.
     pub(crate) fn advance(&mut self) {
         self.done += 1;
     }
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_has_its_time() {
+    fn schedules_every_request() {
         for rate in [0.5, 1.0, 3.0, 1000.0, 77_777.0, 1e6, 1e7] {
             let mut schedule = Schedule::new(rate);
             let mut now = 0;

@@ -1,4 +1,4 @@
-//! How peers spread over torrents: which of so many torrents a peer is in.
+//! Distributions of peers over torrents.
 
 use std::f64::consts::TAU;
 use std::fmt;
@@ -6,34 +6,37 @@ use std::str::FromStr;
 
 use crate::random::Random;
 
-/// A named distribution. Torrent 0 is the most popular one in all of them but `uniform`.
+/// A distribution of peers over torrents. Torrent 0 is the most popular one in all but `uniform`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
-    /// All torrents alike.
+    /// All torrents are equally likely.
     Uniform,
     /// Bounded Pareto over the ranks: the density falls with `rank^-(shape + 1)`.
     Pareto {
         /// Above 0; 0.2 by default.
         shape: f64,
     },
-    /// What aquatic's load testers do: a sample of Gamma, of which what is above 101 counts as 101 and
-    /// what is below 1 as 1, is stretched over all torrents.
+    /// The distribution of aquatic's load testers: a Gamma sample, clamped to 1 to 101, is
+    /// stretched over all
+    /// torrents.
     Gamma {
-        /// Above 0; 0.2 by default, as theirs.
+        /// Above 0; 0.2 by default, like aquatic's.
         shape: f64,
-        /// Above 0; 100 by default, as theirs.
+        /// Above 0; 100 by default, like aquatic's.
         scale: f64,
     },
-    /// What a public tracker has: a heavy head and a long tail (Zipf–Mandelbrot with exponent 0.92). With
-    /// 4.6 peers a torrent, six torrents of seven have no more than four, and the largest thousands.
+    /// The distribution of a public tracker: a heavy head and a long tail (Zipf–Mandelbrot with
+    /// exponent 0.92).
+    /// With 4.6 peers per torrent, six of seven torrents have at most four, and the largest
+    /// thousands.
     Real,
 }
 
-/// Exponent and, as a part of all torrents, the flat start of [`Spread::Real`].
+/// Exponent of [`Spread::Real`] and its flat start as a fraction of all torrents.
 const REAL: (f64, f64) = (0.92, 6e-5);
 
 impl Spread {
-    /// The torrent of one more peer, below `torrents`.
+    /// Draws the torrent of a peer, below `torrents`.
     pub(crate) fn draw(self, torrents: usize, random: &mut Random) -> usize {
         let all = torrents as f64;
         let rank = match self {
@@ -52,7 +55,7 @@ impl Spread {
                 (low + random.unit() * (high - low)).powf(1.0 / power) - flat
             }
         };
-        // What is below 0 becomes 0.
+        // Negative values become 0.
         (rank as usize).min(torrents.saturating_sub(1))
     }
 }
@@ -67,7 +70,7 @@ fn gamma(shape: f64, scale: f64, random: &mut Random) -> f64 {
     loop {
         let x = normal(random);
         let v = (1.0 + c * x).powi(3);
-        // More than 95 of a hundred are taken.
+        // More than 95 % of the samples are accepted.
         if v > 0.0 && random.unit().ln() < 0.5 * x * x + d - d * v + d * v.ln() {
             return d * v * scale;
         }
@@ -82,7 +85,7 @@ fn normal(random: &mut Random) -> f64 {
 impl FromStr for Spread {
     type Err = String;
 
-    /// Reads `uniform`, `pareto[:SHAPE]`, `gamma[:SHAPE:SCALE]` or `real`.
+    /// Parses `uniform`, `pareto[:SHAPE]`, `gamma[:SHAPE:SCALE]` or `real`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut words = text.split(':');
         let name = words.next().unwrap_or_default();
@@ -90,7 +93,7 @@ impl FromStr for Spread {
             None => Ok(default),
             Some(word) => match word.parse() {
                 Ok(number) if number > 0.0 && number < 1e6 => Ok(number),
-                _ => Err(format!("`{word}` in `{text}` is no number above 0")),
+                _ => Err(format!("{text}: expected a number above 0, found `{word}`")),
             },
         };
         let spread = match name {
@@ -100,12 +103,12 @@ impl FromStr for Spread {
             "real" => Self::Real,
             _ => {
                 return Err(format!(
-                    "unknown distribution `{name}`: uniform, pareto[:SHAPE], gamma[:SHAPE:SCALE] or real"
+                    "unknown distribution `{name}`: expected uniform, pareto[:SHAPE], gamma[:SHAPE:SCALE] or real"
                 ));
             }
         };
         match words.next() {
-            Some(word) => Err(format!("`:{word}` in `{text}` is one number too many")),
+            Some(word) => Err(format!("{text}: unexpected `:{word}`")),
             None => Ok(spread),
         }
     }
@@ -126,7 +129,7 @@ impl fmt::Display for Spread {
 mod tests {
     use super::*;
 
-    /// Peers of each torrent.
+    /// Returns the number of peers of each torrent.
     fn sizes(spread: Spread, torrents: usize, peers: usize) -> Vec<usize> {
         let mut random = Random::new(7);
         let mut sizes = vec![0; torrents];
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn pareto_has_the_shares_that_its_formula_gives() {
+    fn pareto_matches_its_formula() {
         for shape in [0.2, 1.0] {
             let sizes = sizes(Spread::Pareto { shape }, 1000, 1_000_000);
             let below = |rank: f64| (1.0 - rank.powf(-shape)) / (1.0 - 1001_f64.powf(-shape));
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn gamma_has_its_mean_and_its_variance() {
+    fn gamma_has_its_mean_and_variance() {
         let mut random = Random::new(3);
         for (shape, scale) in [(0.2, 100.0), (3.0, 2.0)] {
             let all: Vec<f64> = (0..300_000).map(|_| gamma(shape, scale, &mut random)).collect();
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn few_torrents_are_no_trouble() {
+    fn works_with_one_or_two_torrents() {
         for spread in ["uniform", "pareto", "gamma", "real"] {
             let spread: Spread = spread.parse().unwrap();
             assert_eq!(sizes(spread, 1, 100), [100]);
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_and_written() {
+    fn names_round_trip() {
         for text in ["uniform", "pareto:0.5", "gamma:0.3:50", "real"] {
             assert_eq!(text.parse::<Spread>().unwrap().to_string(), text);
         }

@@ -1,4 +1,4 @@
-//! A connection to a tracker, with TLS or without, that never waits.
+//! A non-blocking connection to a tracker, optionally with TLS.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -17,20 +17,20 @@ use socket2::{Domain, Socket, Type};
 
 use crate::TrackerUrl;
 
-/// How connections are made.
+/// Opens connections.
 pub(crate) struct Dialer {
     url: TrackerUrl,
-    /// If the URL asks for TLS.
+    /// TLS configuration and server name, if the URL's scheme requires TLS.
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// Addresses that connections come from in turn; the system's choice if there are none.
+    /// Source addresses to use in turn; empty leaves the choice to the system.
     sources: Vec<IpAddr>,
 }
 
 impl Dialer {
-    /// To a tracker; sessions of TLS go on where the last one ended if `resume` is set.
+    /// Creates a dialer for a tracker; `resume` resumes TLS sessions.
     pub(crate) fn new(url: &TrackerUrl, resume: bool) -> Result<Self> {
         let tls = if url.scheme.is_secure() {
-            let name = ServerName::try_from(url.name.clone()).context("no name for TLS")?;
+            let name = ServerName::try_from(url.name.clone()).context("invalid TLS server name")?;
             Some((tls(resume)?, name))
         } else {
             None
@@ -38,17 +38,17 @@ impl Dialer {
         Ok(Self { url: url.clone(), tls, sources: Vec::new() })
     }
 
-    /// The same, but connections come from these addresses in turn, if there are any.
+    /// Uses these source addresses in turn, if there are any.
     pub(crate) fn from(self, sources: &[IpAddr]) -> Self {
         Self { sources: sources.to_vec(), ..self }
     }
 
-    /// Begins a connection, whose events have this number.
+    /// Starts connecting and registers the connection with token `number`.
     pub(crate) fn dial(&self, poll: &Poll, number: usize) -> Result<Stream> {
         let source = self.sources.get(number % self.sources.len().max(1)).copied();
         let mut tcp = connect(self.url.address, source)
             .with_context(|| format!("cannot open connection {number}"))?;
-        // What is said in a turn leaves in one write, so nothing is gained by waiting for more.
+        // Each step sends in one write, so delaying it gains nothing.
         tcp.set_nodelay(true)?;
         let interests = Interest::READABLE | Interest::WRITABLE;
         poll.registry().register(&mut tcp, Token(number), interests)?;
@@ -64,15 +64,15 @@ impl Dialer {
     }
 }
 
-/// A connection that is on its way.
+/// Starts a non-blocking connect.
 fn connect(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     #[cfg(target_os = "linux")]
     do_not_pace(&socket);
     if let Some(source) = source {
-        // Many connections to one address may share a port that is not chosen before it is known
-        // where to.
+        // Delay the choice of a port until connect, when connections to different addresses can
+        // share one.
         #[cfg(target_os = "linux")]
         setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
         socket.bind(&SocketAddr::new(source, 0).into())?;
@@ -83,9 +83,9 @@ fn connect(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream>
     }
 }
 
-/// Has requests leave by the plainest rule there is: the machine's own may be one that reckons a rate for
-/// each segment, which costs time, and requests of one segment need none.
-/// A hint: where the rule is not allowed, the machine's own stays.
+/// Selects the simplest congestion control. The machine's default may pace segments, which costs
+/// time, and
+/// requests of one segment need no pacing. Best effort: if it is not allowed, the default stays.
 #[cfg(target_os = "linux")]
 fn do_not_pace(socket: &Socket) {
     let _ = setsockopt(socket, sockopt::TcpCongestion, &"reno".into());
@@ -103,13 +103,14 @@ fn is_under_way(error: &io::Error) -> bool {
 pub(crate) struct Stream {
     tcp: TcpStream,
     tls: Option<Box<ClientConnection>>,
-    /// Whether a read has met the end behind what it gave.
+    /// Whether a read has reached the end of the stream.
     is_over: bool,
 }
 
 impl Stream {
-    /// Reads what has come; `WouldBlock` when there is nothing, 0 at the end. Less than there is room
-    /// for means that there is no more now, or that it is [over](Self::is_over).
+    /// Reads available bytes. Returns `WouldBlock` if there are none, 0 at the end of the stream.
+    /// If fewer bytes
+    /// arrive than fit, there are no more now, or the stream [is over](Self::is_over).
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.tcp.read(buffer) };
         let mut len = 0;
@@ -139,8 +140,9 @@ impl Stream {
         Ok(len)
     }
 
-    /// Writes until all is written or no more is taken: how much was. With TLS, what was taken may
-    /// still have to leave: see [`Stream::is_pending`].
+    /// Writes as much as possible and returns how much was taken. With TLS, taken bytes may still
+    /// be buffered:
+    /// see [`Stream::is_pending`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return write_all(&mut self.tcp, bytes) };
         flush(tls, &mut self.tcp)?;
@@ -153,12 +155,12 @@ impl Stream {
         Ok(len)
     }
 
-    /// Whether bytes that were taken have not left yet; to write nothing sends them on.
+    /// Returns whether taken bytes are still buffered; writing nothing sends them on.
     pub(crate) fn is_pending(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Whether nothing more will come.
+    /// Returns whether the stream has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -188,12 +190,13 @@ fn write_all(tcp: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
     Ok(written)
 }
 
-/// Not connected yet is the same as full.
+/// A socket that is still connecting counts as full.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected)
 }
 
-/// Whoever loads a tracker knows which: certificates are not looked at.
+/// Returns a TLS configuration that does not verify certificates: load tests target a known
+/// tracker.
 fn tls(resume: bool) -> Result<Arc<ClientConfig>> {
     let mut config = client::tls::config(&Trust::NoVerification)?;
     if !resume {

@@ -1,8 +1,9 @@
-//! Load for UDP trackers (BEP 15): many peers behind a few sockets, in as many threads as asked for.
+//! Load for UDP trackers (BEP 15): many peers share a few sockets, in several threads.
 //!
-//! A worker has sockets, each connected to the tracker from a source address, with a connection id of
-//! its own and a share of the peers. Requests of the same length leave as one train, answers come in
-//! batches. `pending` knows what is under way, `requests` what is asked next, `mover` moves datagrams.
+//! Each worker has sockets connected to the tracker, each with a source address, a connection id
+//! and a share
+//! of the peers. Requests of equal length are sent as one batch; responses are received in batches.
+//! `pending` tracks outstanding requests, `requests` creates them, `datagram_io` moves datagrams.
 
 mod datagram_io;
 mod hostile;
@@ -25,42 +26,41 @@ use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
 pub use hostile::HostileDatagram;
 
-/// The load.
+/// Parameters of a UDP load.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
-    /// The tracker.
+    /// The tracker's URL.
     pub url: TrackerUrl,
     /// Torrents and peers.
     pub workload: Workload,
     /// When requests are sent.
     pub loop_mode: LoopMode,
-    /// How long it takes.
+    /// Durations of the run.
     pub plan: RunPlan,
-    /// Which requests.
+    /// Ratio of request kinds.
     pub mix: Mix,
-    /// Torrents in each scrape: 1 to 70.
+    /// Torrents per scrape: 1 to 70.
     pub scrape_torrents: u32,
     /// Threads.
     pub workers: u32,
-    /// Sockets of each thread.
+    /// Sockets per thread.
     pub sockets: u32,
-    /// Addresses that the sockets are bound to in turn; the system's choice if there are none.
+    /// Source addresses to bind to in turn; empty leaves the choice to the system.
     pub sources: Vec<IpAddr>,
-    /// After how long a request is lost.
+    /// Time until a request counts as lost.
     pub timeout: Duration,
-    /// Of so many announces' answers one is looked at closely.
+    /// Validate one in this many announce responses.
     pub check_every: u32,
-    /// Requests of the hostile kind, and how many of a hundred they are.
+    /// Kind of hostile requests and their percentage of all requests.
     pub hostile: Option<(HostileDatagram, u8)>,
-    /// Whether many datagrams may go through the network stack as one. The tracker then sees bursts.
+    /// Use UDP segmentation offload. The tracker then sees bursts.
     pub offload: bool,
-    /// Whether, behind it all, one torrent's peers are asked for over and over to see how evenly they are
-    /// given out.
+    /// After the run, test how evenly one torrent's peers are returned.
     pub samples: bool,
 }
 
 impl UdpOptions {
-    /// One worker, 16 sockets, 512 requests under way.
+    /// Returns the defaults: one worker, 16 sockets, 512 outstanding requests.
     pub fn of(url: TrackerUrl) -> Self {
         Self {
             url,
@@ -81,11 +81,15 @@ impl UdpOptions {
     }
 }
 
-/// How long a tracker may be silent.
+/// How long a tracker may be silent before the run ends.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Puts the tracker under the load and tells what came of it. It stops early, and keeps what it has, when
-/// `interrupted` is set.
+/// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
+/// set.
+///
+/// # Errors
+///
+/// Fails if the run cannot start or nothing was measured.
 pub fn run(
     options: &UdpOptions,
     interrupted: &AtomicBool,

@@ -1,29 +1,30 @@
-//! What a process has used, and what it has started, as Linux tells anybody who asks.
+//! Resource usage of a process and its descendants, from /proc.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// What a process and those that it has started, which may have started others, have used so far. Some
-/// trackers, and most that speak TLS for others, are several processes.
+/// Resource usage of a process and its descendants so far. Some trackers, and most TLS proxies,
+/// consist of
+/// several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Seconds of CPU time in user space, of all threads.
+    /// CPU time in user space in seconds, all threads.
     pub user_s: f64,
-    /// Seconds of CPU time in the kernel, of all threads.
+    /// CPU time in the kernel in seconds, all threads.
     pub system_s: f64,
-    /// Bytes of memory resident now.
+    /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// The most that there ever were.
+    /// Peak resident memory in bytes.
     pub peak_bytes: u64,
 }
 
 impl Usage {
-    /// Of the process with this number.
+    /// Returns the usage of a process and its descendants.
     pub fn of(pid: u32) -> Result<Self> {
         let mut sum = Self::of_one(pid)?;
-        // Who ends just now has used what it has, which nobody can tell any more.
+        // The usage of a descendant that exits at this moment is lost.
         started_by(pid)
             .into_iter()
             .filter_map(|pid| Self::of_one(pid).ok())
@@ -31,7 +32,7 @@ impl Usage {
         Ok(sum)
     }
 
-    /// Of this process alone.
+    /// Returns the usage of one process.
     pub(crate) fn of_one(pid: u32) -> Result<Self> {
         let folder = Path::new("/proc").join(pid.to_string());
         let read = |name: &str| {
@@ -41,7 +42,7 @@ impl Usage {
         Self::parse(&read("stat")?, &read("smaps_rollup")?, &read("status")?)
     }
 
-    /// The CPU times alone, which cost the process nothing to tell.
+    /// Returns only the CPU times, which is cheap for the process.
     pub fn times(pid: u32) -> Result<Self> {
         let mut sum = Self::times_of_one(pid)?;
         let others = started_by(pid).into_iter().filter_map(|pid| Self::times_of_one(pid).ok());
@@ -63,7 +64,7 @@ impl Usage {
         Ok(Self { user_s, system_s, ..Self::default() })
     }
 
-    /// CPU time used between `before` and now; the memory is that of now.
+    /// Returns the CPU time used since `before`, and the current memory.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -73,26 +74,26 @@ impl Usage {
         }
     }
 
-    /// Seconds of CPU time.
+    /// Returns the CPU time in seconds.
     pub fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s
     }
 
     fn parse(stat: &str, memory: &str, status: &str) -> Result<Self> {
         let (user_s, system_s) = times(stat)?;
-        // Counted page by page, as `status` does not: its figure may lack 64 pages a core.
+        // Counted page by page; the figure in `status` may lack 64 pages per core.
         let resident_bytes = kilobytes(memory, "Rss:").context("no Rss in smaps_rollup")?;
         let peak = kilobytes(status, "VmHWM:").context("no VmHWM in status")?;
         Ok(Self { user_s, system_s, resident_bytes, peak_bytes: peak.max(resident_bytes) })
     }
 }
 
-/// The processes that a process has started and that still run, and theirs; at most [`PROCESSES_MAX`].
+/// Returns the running descendants of a process; at most [`PROCESSES_MAX`].
 fn started_by(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut next = 0;
     while let Some(pid) = all.get(next).copied().filter(|_| all.len() < PROCESSES_MAX) {
-        // Each thread has a list of its own.
+        // Each thread has its own list.
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let lists =
             threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -107,9 +108,10 @@ fn started_by(pid: u32) -> Vec<u32> {
 /// More processes than any tracker has.
 const PROCESSES_MAX: usize = 4096;
 
-/// Seconds of CPU time in user space and in the kernel.
+/// Parses the CPU times in user space and in the kernel, in seconds.
 fn times(stat: &str) -> Result<(f64, f64)> {
-    // The name may hold anything, parentheses too; the field behind it is number 3 of proc(5),
+    // The process name may contain anything, including parentheses. The field after it is number 3
+    // of proc(5);
     // user and system time are numbers 14 and 15.
     let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
     let times = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
@@ -119,7 +121,7 @@ fn times(stat: &str) -> Result<(f64, f64)> {
     Ok((user / 100.0, system / 100.0))
 }
 
-/// The bytes behind a name.
+/// Returns the value of a field in bytes.
 fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_behind_an_odd_name() {
+    fn parses_usage_after_an_unusual_name() {
         let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 1234 56 0 0 20 0";
         let memory = "5-7 ---p 0 00:00 0 [rollup]\nRss:    2000 kB\nPss:  1000 kB\n";
         let status = "Name:\ta\nVmHWM:\t    3000 kB\n";
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_process_sees_itself() {
+    fn reads_its_own_usage() {
         let usage = Usage::of(std::process::id()).unwrap();
         assert!(usage.resident_bytes > 100_000 && usage.peak_bytes >= usage.resident_bytes);
         assert!(Usage::times(std::process::id()).unwrap().cpu_s() >= usage.cpu_s());
@@ -153,7 +155,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_a_process_has_started_is_its_own() {
+    fn includes_descendants() {
         let mut shell = std::process::Command::new("sh")
             .args(["-c", "sh -c 'sleep 60 & echo; wait' & wait"])
             .stdin(std::process::Stdio::null())

@@ -1,12 +1,14 @@
 //! Load for WebTorrent trackers: each connection is a peer of one torrent.
 //!
-//! A busy peer announces with offers, answers the offers that it is given, and announces again as
-//! soon as it has its reply, or when its turn has come in an open loop: one request is under way on each
-//! connection at any time. An idle peer announces again when the tracker said it should, and answers pings.
-//! All that comes is counted.
+//! A busy peer announces with offers, answers received offers, and announces again after each
+//! response, or on
+//! schedule in an open loop: each connection has one outstanding request at any time. An idle peer
+//! announces
+//! at the tracker's interval and answers pings. All received messages are counted.
 //!
-//! `peer` is one peer without I/O, `sockets` gives many of them their connections, `worker` leads a
-//! thread's share of them through the run, `incoming` tells messages apart.
+//! `peer` is one peer without I/O, `sockets` gives many of them connections, `worker` drives a
+//! thread's share
+//! of them, `incoming` classifies messages, `shared` holds what a worker's peers share.
 
 mod incoming;
 mod peer;
@@ -28,57 +30,58 @@ use crate::{
     HostileConnection, LoopMode, Mix, Report, Spread, TrackerUrl, Usage, WebTorrentReport, Workload,
 };
 
-/// The load.
+/// Parameters of a WebTorrent load.
 #[derive(Clone, Debug)]
 pub struct WsOptions {
-    /// The tracker.
+    /// The tracker's URL.
     pub url: TrackerUrl,
-    /// Torrents and peers; each peer has a connection.
+    /// Torrents and peers; each peer has its own connection.
     pub workload: Workload,
     /// When peers announce again.
     pub timing: AnnounceTiming,
-    /// How long it takes.
+    /// Durations of the run.
     pub plan: RunPlan,
-    /// Which requests; nothing connects.
+    /// Ratio of request kinds; `connect` must be 0.
     pub mix: Mix,
-    /// Torrents in each scrape: at least 1.
+    /// Torrents per scrape: at least 1.
     pub scrape_torrents: u32,
     /// Threads.
     pub workers: u32,
-    /// Offers in each announce but a peer's first, which has none; at most 64.
+    /// Offers per announce except a peer's first, which has none; at most 64.
     pub offers: usize,
-    /// Bytes of an offer's or an answer's session description, or a few more.
+    /// Minimum size of the session descriptions in offers and answers, in bytes.
     pub offer_bytes: usize,
-    /// Of a hundred offers received, how many are answered.
+    /// Percentage of received offers to answer.
     pub answers_percent: u8,
-    /// After so many answers to its requests a peer's connection is closed and another one opened.
+    /// Replace a peer's connection after this many responses.
     pub requests_per_connection: Option<u32>,
-    /// Addresses that the connections come from in turn; the system's choice if there are none.
+    /// Source addresses to use in turn; empty leaves the choice to the system.
     pub sources: Vec<IpAddr>,
-    /// After how long a request is lost.
+    /// Time until a request counts as lost.
     pub timeout: Duration,
-    /// Of so many offers one is looked at closely.
+    /// Validate one in this many offers.
     pub check_every: u32,
-    /// Hostile connections besides, and how many, all workers together.
+    /// Kind and number of hostile connections, all workers together.
     pub hostile: Option<(HostileConnection, u32)>,
 }
 
 /// When peers announce again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AnnounceTiming {
-    /// As soon as the last announce was answered.
+    /// As soon as the last request was answered.
     Busy,
-    /// So many times a second, all peers together, as long as there is one that waits for nothing.
+    /// This many requests per second, all peers together, as long as a peer is free.
     Paced(f64),
-    /// When the tracker's interval is over.
+    /// At the tracker's interval.
     Idle {
-        /// How often each peer sends a ping, if it does.
+        /// Interval of each peer's pings, if it sends any.
         ping_every: Option<Duration>,
     },
 }
 
 impl WsOptions {
-    /// What aquatic's load tester does, too: 128 busy peers with 10 offers each, in 4 torrents.
+    /// Returns the parameters of aquatic's load tester: 128 busy peers with 10 offers each, in 4
+    /// torrents.
     pub fn busy(url: TrackerUrl) -> Self {
         Self {
             url,
@@ -105,15 +108,16 @@ impl WsOptions {
         }
     }
 
-    /// What pages that were left open do: 10,000 idle peers, ten to a torrent, who have found whom
-    /// they need, for long enough that each announces again.
+    /// Returns the load of web pages left open: 10,000 idle peers, ten per torrent, that send no
+    /// offers; long
+    /// enough that each announces again.
     pub fn idle(url: TrackerUrl) -> Self {
         let busy = Self::busy(url);
         Self {
             workload: Workload { torrents: 1_000, peers: 10_000, ..busy.workload },
             offers: 0,
             timing: AnnounceTiming::Idle { ping_every: Some(Duration::from_secs(30)) },
-            // A tracker gets a second to put things in order before its memory is looked at.
+            // The warm-up gives the tracker a second to settle before its memory is measured.
             plan: RunPlan { duration: Duration::from_secs(150), ..busy.plan },
             ..busy
         }
@@ -129,8 +133,12 @@ impl WsOptions {
     }
 }
 
-/// Puts the tracker under the load and tells what came of it. It stops early, and keeps what it has, when
-/// `interrupted` is set.
+/// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
+/// set.
+///
+/// # Errors
+///
+/// Fails for invalid options, if the run cannot start, or if nothing was measured.
 pub fn run(
     options: &WsOptions,
     interrupted: &AtomicBool,
@@ -138,7 +146,7 @@ pub fn run(
 ) -> Result<Report> {
     ensure!(
         options.mix.connect == 0,
-        "a WebSocket has no connects: announces and scrapes, as in 10:1"
+        "WebTorrent has no connects: expected announces and scrapes, such as 10:1"
     );
     let before = options.plan.pid.map(Usage::of).transpose()?;
     let join_stats = worker::JoinStats::default();
@@ -165,7 +173,7 @@ pub fn run(
     };
     let mut report = Report::new(info, outcome);
     if matches!(options.timing, AnnounceTiming::Idle { .. }) {
-        // Idle peers wait by intent.
+        // Idle peers wait intentionally.
         report.generator.is_limit = false;
     }
     report.web = Some(web);

@@ -81,7 +81,7 @@ pub(super) struct OutputArgs {
     pub(super) progress: bool,
 }
 
-/// Hostile connections beside the load.
+/// Options about hostile connections.
 #[derive(Args)]
 pub(super) struct HostileArgs {
     /// Also open hostile connections: slowloris, garbage, oversize, half or silent.

@@ -172,7 +172,8 @@ fn imports_and_exports_lists() {
     assert_eq!(bad.status.code(), Some(1));
     let message = stderr(&bad);
     assert!(
-        message.starts_with("tidegate: standard input:50002: expected 40 or 64 hex digits"),
+        message
+            .starts_with("tidegate: standard input:50002: expected 40 or 64 hex digits, found 8"),
         "{message}"
     );
     assert!(message.ends_with(" (nothing was changed)\n"), "{message}");
@@ -434,7 +435,7 @@ fn rejects_bad_arguments() {
 #[test]
 fn finds_the_api_by_the_configuration() {
     let served = Served::start("");
-    // The tracker's own file has port 0.
+    // The tracker's own file says port 0.
     let listen = format!("[admin]\nlisten = [\"{}\"]\n", served.tracker.admin_address());
     let file = served.tracker.directory.write("client.toml", &listen);
     let ask = |file: &std::path::Path| {

@@ -89,7 +89,7 @@ fn limits_repeated_log_lines_and_counts_the_rest() {
         all.filter_map(|line| line["fields"]["omitted"].as_u64()).sum()
     };
     // The last lines are summarized although no further line comes.
-    let dropped = "\"reason\":\"bad_http\"";
+    let dropped = "\"message\":\"request dropped\"";
     tracker.wait_until("all told or counted", |it| lines(it, dropped) as u64 + omitted(it) == 300);
     assert!(omitted(&tracker) > 0);
     assert_eq!(tracker.metric("tidegate_log_lines_suppressed_total") as u64, omitted(&tracker));

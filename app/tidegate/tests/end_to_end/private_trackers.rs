@@ -4,6 +4,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use types::Refusal;
+
 use crate::clients::{Udp, announce_query, has, http, http_announce, try_http, u32_at, upgrade};
 use crate::process::{Directory, Tracker};
 
@@ -119,7 +121,7 @@ fn sets_privacy_per_listener_and_changes_it_on_sighup() {
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), MISSING));
     // A path with a key is refused at a public listener; the parameter `key` has another meaning there.
     let (_, body) = http(open, &format!("/announce/{ANNA}?{}", announce_query(0xaa, 1002)));
-    assert!(has(&body, "this tracker does not use keys"), "{}", body.escape_ascii());
+    assert!(has(&body, Refusal::KeyUnexpected.text()), "{}", body.escape_ascii());
     assert!(has(&announce(open, &format!("/announce?{{}}&key={BERT}")), SERVED));
     let keys = tracker.directory.path("keys.txt");
     tracker.configure(&format!(

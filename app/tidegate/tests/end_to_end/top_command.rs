@@ -1,6 +1,8 @@
 //! `tidegate top`: once as text, and in a terminal.
 
+use std::fs;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -186,4 +188,29 @@ fn reports_a_tracker_that_has_ended() {
     terminal.wait_for("no data: ");
     terminal.press("q");
     terminal.end();
+}
+
+/// Without SIGHUP, only the end of its input tells it that the terminal is gone.
+#[test]
+fn ends_when_its_terminal_is_closed_and_hangups_are_ignored() {
+    let served = Served::start("");
+    let command = format!("trap '' HUP; echo \"pid $$ \"; exec {}", command(&served));
+    let mut terminal = Terminal::run(&format!("bash -c {}", quoted(&command)));
+    terminal.wait_for("torrents by seeders");
+    let seen = terminal.seen();
+    let pid = seen.split("pid ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+    let status = Path::new("/proc").join(pid).join("stat");
+    let is_running = || fs::read_to_string(&status).is_ok_and(|text| !text.contains(") Z "));
+    assert!(is_running(), "{seen}");
+    terminal.child.kill().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while is_running() {
+        assert!(Instant::now() < deadline, "it did not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Returns `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }

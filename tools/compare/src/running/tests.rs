@@ -22,12 +22,12 @@ fn definition(text: &str) -> Tracker {
     toml::from_str(&format!("name = 'a'\nspeaks = ['udp']\nprogram = 'x'\n{text}")).unwrap()
 }
 
-fn found(definition: Tracker) -> Found {
+fn found(definition: Tracker) -> InstalledProgram {
     let program = std::env::current_exe().unwrap();
-    Found { definition, program, version: "1".into() }
+    InstalledProgram { definition, program, version: "1".into() }
 }
 
-fn listener() -> Found {
+fn listener() -> InstalledProgram {
     let start = format!("start = ['{{program}}', '--exact', '{STAND_IN}']");
     let environment = format!("environment = {{ {LISTEN} = '{{address}}' }}");
     found(definition(&format!("{start}\n{environment}\nconfiguration = 'plain {{port}}'\n")))
@@ -36,7 +36,7 @@ fn listener() -> Found {
 struct Set {
     folder: PathBuf,
     certificate: Certificate,
-    places: Places,
+    places: ProgramPaths,
 }
 
 impl Set {
@@ -46,17 +46,21 @@ impl Set {
         let certificate = Certificate::make(&folder).unwrap();
         let none = PathBuf::from("/nowhere");
         let (own, bench, rivals) = (none.clone(), none.clone(), none);
-        Self { folder, certificate, places: Places { own, bench, rivals, given: BTreeMap::new() } }
+        Self {
+            folder,
+            certificate,
+            places: ProgramPaths { own, bench, rivals, given: BTreeMap::new() },
+        }
     }
 
-    fn start(&self, subject: &Subject, protocol: Protocol) -> Result<Running> {
-        let stage = Stage {
+    fn start(&self, subject: &Subject, protocol: Protocol) -> Result<RunningTracker> {
+        let run_context = RunContext {
             protocol,
             places: &self.places,
             folder: &self.folder,
             certificate: &self.certificate,
         };
-        Running::start(subject, &stage, &[0])
+        RunningTracker::start(subject, &run_context, &[0])
     }
 }
 
@@ -104,7 +108,7 @@ fn a_front_stands_before_it() {
 
 #[test]
 fn a_tracker_that_ends_takes_its_front_along() {
-    let start = |words: &[&str]| Start {
+    let start = |words: &[&str]| Launch {
         words: words.iter().map(|word| (*word).to_owned()).collect(),
         environment: vec![("PLACE".into(), "it's here".into())],
     };

@@ -120,6 +120,7 @@ fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     assert!(has(&http_announce(tracker.http4(), 0xdd, 1), "deny list"));
     other.expect(204, &format!("DELETE /lists/deny/{}", hash(0xdd)), None);
     assert!(has(&http_announce(tracker.http4(), 0xdd, 1), "8:complete"));
+    // The sandbox has to leave the state directory writable.
     tracker.wait_for_log("writable: ");
 }
 
