@@ -1,16 +1,24 @@
-//! Figures: tidegate beside the rivals that packages give, in one run.
+//! Benchmarks of tidegate and packaged rival trackers, interleaved in one run.
 //!
-//! `cargo xtask bench udp|udp-announce|http|http-close|https|https-handshake|ws|wss|ws-idle|wss-idle
-//! [--runs N] [--seconds N] [--rivals FOLDER] [--write]`. The tracker is pinned to core 0 and the load to core 1; runs are interleaved (A B A
-//! B) because machines drift; what counts is responses per second of the tracker's own CPU time.
-//! Rivals that are not in the folder are left out; npm's is looked for in its `node_modules`.
-//! `cargo xtask bench udp-testers|http-testers|wss-testers` is of the load testers: [`testers`],
-//! and `latency` of what they tell: [`latency`].
-//! `cargo xtask bench private` is of what keys, lists, bans, metrics and records cost: [`private`],
-//! and `api` of the management API: [`api`].
-//! `cargo xtask bench flood` is another kind of thing: [`flood`].
-//! `tidegate compare` measures with tidegate's own load tester; this is for figures that packaged testers
-//! give, and for idle peers. The store's own figures come from `tidegate bench store`.
+//! `cargo xtask bench
+//! udp|udp-announce|http|http-close|https|https-handshake|ws|wss|ws-idle|wss-idle
+//! [--runs N] [--seconds N] [--rivals FOLDER] [--write]`. The tracker is pinned to core 0 and the
+//! load to core 1.
+//! Runs are interleaved (A B A B) because the speed of machines drifts. The figure to compare is
+//! responses per
+//! second of the tracker's CPU time. Rivals that are not in the folder are skipped; npm's is looked
+//! up in its
+//! `node_modules`.
+//!
+//! - `udp-testers`, `http-testers` and `wss-testers` measure the load testers: [`testers`].
+//! - `latency` checks the latencies that they report: [`latency`].
+//! - `private` measures the cost of keys, lists, bans, metrics and records: [`private`].
+//! - `api` measures the management API: [`api`].
+//! - `flood` measures the limits under a flood: [`flood`].
+//!
+//! `tidegate compare` measures with tidegate's own load tester; these benchmarks use packaged
+//! testers and idle
+//! peers. The store's own figures come from `tidegate bench store`.
 
 mod api;
 mod api_client;
@@ -35,13 +43,13 @@ use load::{Load, Seen};
 use subject::{Subject, Used};
 use testers::Testers;
 
-/// What the command line asks for.
+/// The parsed command line.
 struct Plan {
     runs: u32,
     seconds: u32,
-    /// Where the rivals' programs and the load testers are.
+    /// Folder with the rivals' programs and the load testers.
     rivals: PathBuf,
-    /// Whether the result becomes a record.
+    /// Whether to write a record.
     write: bool,
 }
 
@@ -69,7 +77,7 @@ pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
         return flood::flood(options);
     }
     let (name, plan) = parse(arguments)?;
-    // A wrong name is no reason to build.
+    // Reject an unknown name before building.
     let bench = Bench::parse(name)?;
     let mut build = command(&["cargo", "build", "--release", "--package", "tidegate"]);
     build.env("CARGO_TERM_QUIET", "true");
@@ -84,25 +92,25 @@ pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// What can be measured.
+/// A benchmark.
 #[derive(Debug)]
 enum Bench {
     /// Trackers under a load.
     Throughput(Load),
-    /// Trackers with idle browsers.
+    /// Trackers with idle WebTorrent peers.
     Idle(&'static [Subject]),
     /// Load testers.
     Testers(Testers),
-    /// What a load tester tells, and what was seen.
+    /// Latencies of a load tester compared with those that tcpdump sees.
     Latency,
-    /// A tracker with everything on beside a bare one.
+    /// A tracker with everything enabled beside a bare one.
     Private,
     /// The management API.
     Api,
 }
 
 impl Bench {
-    /// By the name on the command line.
+    /// Returns the benchmark with this name on the command line.
     fn parse(name: &str) -> Result<Self> {
         match name {
             "latency" => return Ok(Self::Latency),
@@ -118,7 +126,7 @@ impl Bench {
     }
 }
 
-/// Responses per second of each subject.
+/// Measures the responses per second of each subject.
 fn throughput(plan: &Plan, load: Load) -> Result<()> {
     let subjects = plan.those_here(load.subjects());
     let mut runs = Vec::new();
@@ -138,19 +146,19 @@ fn throughput(plan: &Plan, load: Load) -> Result<()> {
 }
 
 impl Plan {
-    /// Those of the subjects that can be measured.
+    /// Returns the subjects that are installed.
     fn those_here(&self, subjects: &[Subject]) -> Vec<Subject> {
         let is_here = |subject: &Subject| {
             let is_here = subject.is_here(&self.rivals);
             if !is_here {
-                println!("{} is not in {}: left out", subject.name(), self.rivals.display());
+                println!("{} is not in {}: skipped", subject.name(), self.rivals.display());
             }
             is_here
         };
         subjects.iter().copied().filter(is_here).collect()
     }
 
-    /// `bench/record/<day>-<name>.csv`: every run, under a head that says where and how.
+    /// Writes `bench/record/<day>-<name>.csv`: every run, under a header that says where and how.
     fn write_record(&self, name: &str, subjects: &[Subject], table: &str) -> Result<()> {
         let versions = subjects.iter().map(|subject| subject.version());
         let text = format!(
@@ -184,7 +192,7 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
             "--seconds" => plan.seconds = value()?.parse()?,
             "--rivals" => plan.rivals = value()?.into(),
             "--write" => plan.write = true,
-            _ => bail!("unknown option {word}: --runs, --seconds, --rivals, --write"),
+            _ => bail!("unknown option {word}: expected --runs, --seconds, --rivals or --write"),
         }
     }
     Ok((name, plan))
@@ -192,8 +200,8 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
 
 fn measure(plan: &Plan, load: Load, subject: Subject) -> Result<Run> {
     let tracker = subject.start(&plan.rivals)?;
-    // The tables of a tracker that has just started grow; every subject is measured from empty, so
-    // that is part of everybody's figure.
+    // The tables of a fresh tracker grow during a run. Every subject starts empty, so that is part
+    // of every figure.
     let before = tracker.used()?;
     let seen = load.run(subject, tracker.pid(), &plan.rivals, plan.seconds)?;
     let mut used = tracker.used()?.since(&before);
@@ -252,7 +260,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Every run, for the record.
+/// Formats every run for the record.
 fn table(runs: &[Run]) -> String {
     let head = "tracker,responses_s,responses_per_cpu_s,user_us,sys_us,cpu_s,peak_kib\n";
     let mut text = head.to_owned();

@@ -1,5 +1,6 @@
-//! Installs the other trackers that packages give, for `tidegate compare`: `cargo xtask rivals [NAME...]
-//! [--into FOLDER]`. Which there are, and which words install them, is in `bench/trackers.toml`.
+//! Installs other trackers from packages, for `tidegate compare`: `cargo xtask rivals [NAME...]
+//! [--into FOLDER]`.
+//! `bench/trackers.toml` lists the trackers and their packages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,27 +13,27 @@ use crate::workspace::root;
 
 const DEFINITIONS: &str = "bench/trackers.toml";
 
-/// What installs one tracker.
+/// The installation of one tracker.
 #[derive(Debug, Default, PartialEq)]
 struct Rival {
     name: String,
-    /// What the path leads to, for those that no package gives.
+    /// What `--program` must name, for trackers without a package.
     by_path: String,
-    /// Words for each of [`INSTALLERS`].
+    /// Arguments for each of [`INSTALLERS`].
     words: [Vec<String>; INSTALLERS.len()],
 }
 
-/// In this order: Debian's packages may be what others are built with.
+/// The package managers, in order: others may need Debian's packages to build.
 const INSTALLERS: [&str; 4] = ["debian", "cargo", "npm", "pypi"];
 
-/// Installs those that are named, or all. One that fails does not keep the others.
+/// Installs the named trackers, or all. A failure does not stop the others.
 pub(crate) fn install(arguments: &[&str]) -> Result<Tally> {
     let (names, folder) = parse(arguments)?;
     let text = fs::read_to_string(root().join(DEFINITIONS)).context(DEFINITIONS)?;
     let rivals = read(&text)?;
     if let Some(name) = names.iter().find(|name| rivals.iter().all(|rival| rival.name != **name)) {
         let all: Vec<_> = rivals.iter().map(|rival| &*rival.name).collect();
-        bail!("no tracker {name}: there are {}", all.join(", "));
+        bail!("unknown tracker {name}: expected one of {}", all.join(", "));
     }
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut tally = Tally::default();
@@ -62,16 +63,18 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, PathBuf)> {
     while let Some(word) = words.next() {
         match *word {
             "--into" => {
-                folder = std::path::absolute(words.next().context("--into wants a folder")?)?
+                folder = std::path::absolute(words.next().context("--into requires a folder")?)?
             }
-            option if option.starts_with('-') => bail!("unknown option {option}: --into FOLDER"),
+            option if option.starts_with('-') => {
+                bail!("unknown option {option}: expected --into FOLDER")
+            }
             name => names.push(name),
         }
     }
     Ok((names, folder))
 }
 
-/// The trackers of the definitions, and what stands before them, that can be installed at all.
+/// Returns the trackers and fronts in the definitions that can be installed.
 fn read(text: &str) -> Result<Vec<Rival>> {
     let table: toml::Table = text.parse().context(DEFINITIONS)?;
     let trackers = table.get("tracker").and_then(toml::Value::as_array);
@@ -119,7 +122,7 @@ impl Rival {
                 _ => &["python3", "-m", "pip", "install", "--prefix"],
             };
             let mut command = command(start);
-            // Not into our target folder, which holds what we have built.
+            // A separate target folder, because the repository's holds tidegate's own build.
             command.env_remove("CARGO_TARGET_DIR").arg(folder).args(&words);
             run(command)?;
         }

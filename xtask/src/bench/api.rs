@@ -1,19 +1,27 @@
-//! The management API of a tracker that is busy: `cargo xtask bench api [--runs N] [--seconds N] [--write]`.
+//! The management API of a busy tracker: `cargo xtask bench api [--runs N] [--seconds N]
+//! [--write]`.
 //!
 //! 1. Each run imports a million entries into an empty allow list, in one request.
-//! 2. Single torrents are allowed one by one. When such a change is acknowledged, every worker must serve
-//!    the torrent: it is announced to all of them at once.
-//! 3. A million torrents are announced. Then `tidegate load` keeps the tracker at 80 % of its maximum while
-//!    pages of 100 torrents and the statistics are asked for, and without: how many announces have waited
-//!    longer than a millisecond says what a page costs others.
+//! 2. Single torrents are allowed one by one. Once such a change is acknowledged, every worker must
+//! serve the torrent:
+//!    it is announced to all of them at once.
+//! 3. A million torrents are announced. Then `tidegate load` keeps the tracker at 80 % of its
+//! maximum, with and without
+//! requests for pages of 100 torrents and for statistics: the number of announces that take longer
+//! than a
+//!    millisecond shows what a page costs other clients.
 //!
-//! The maximum is what the tracker answers when more is asked than it can, at fixed times as later. A load
-//! that waits for answers before it asks on sees a larger one: it fills every batch, and no queue is long.
+//! The maximum is measured in an open loop above capacity, because the load runs on a schedule as
+//! well. A closed loop
+//! would measure a larger maximum: it fills every batch and keeps queues short.
 //!
-//! Tracker on core 0, everything else on core 1. Not all that waits has waited for the tracker: beside
-//! each load it is told how many requests the load tester sent late, and for how long the machine was taken
-//! away from its cores (steal). The load tester never sleeps; who asks for pages goes before it where
-//! the system permits, and so does not wait for core 1.
+//! The tracker runs on core 0, everything else on core 1. Not every late announce waited for the
+//! tracker: for each load
+//! the report also shows how many requests the load tester sent late, and for how long the
+//! hypervisor stole the cores.
+//! The load tester never sleeps; the thread that requests pages has a higher priority where the
+//! system permits, and so
+//! does not wait for core 1.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -36,35 +44,36 @@ use crate::workspace::{release, root};
 const ADDRESS: &str = "127.0.0.1:3014";
 const ADMIN: &str = "127.0.0.1:3015";
 const ENTRIES: u32 = 1_000_000;
-/// Torrents that are allowed one by one.
+/// Number of torrents allowed one by one.
 const CHANGES: u32 = 200;
-/// Sockets that announce what has been allowed: the kernel spreads them over the workers.
+/// Sockets that announce allowed torrents: the kernel spreads them over the workers.
 const SOCKETS: usize = 32;
-/// That part of the maximum is the load under which pages are asked for.
+/// The load during page requests, as a fraction of the maximum.
 const LOAD: f64 = 0.8;
-/// So many torrents are there, at least, when pages are asked for.
+/// Minimum number of torrents during page requests.
 const TORRENTS: f64 = 1e6;
-/// Peers of the load, spread evenly: nearly all torrents get one.
+/// Peers of the load, spread evenly: nearly every torrent gets one.
 const CROWD: [&str; 6] = ["--torrents", "1150000", "--peers", "3000000", "--spread", "uniform"];
-/// How long crowds announce, one after the other, until there are enough torrents.
+/// Duration of each announce load that fills the tracker with torrents.
 const FILL_S: u32 = 15;
 const FILLS_MAX: u32 = 40;
-/// Between two pages, or two looks at the statistics.
+/// Interval between page or statistics requests.
 const PAUSE: Duration = Duration::from_millis(20);
-/// So much more than the tracker answers at its own pace is more than it can.
+/// The overload, as a multiple of the closed loop's rate.
 const TOO_MUCH: f64 = 1.3;
 
-/// What was found, by name.
+/// The measured figures by name.
 struct Figures(Vec<(String, f64)>);
 
 pub(super) fn bench(plan: &Plan) -> Result<()> {
     let own = std::process::id().to_string();
     output(command(&["taskset", "-a", "-p", "-c", "1", &own]))?;
-    // This thread goes before whatever else is on core 1; programs and threads that it starts do not.
+    // Raise this thread's priority on core 1; programs and threads that it starts do not inherit
+    // it.
     let first = ["chrt", "--fifo", "--reset-on-fork", "--pid", "1", &own];
     let goes_first = output(command(&first)).is_ok();
     if !goes_first {
-        println!("who asks for pages waits for core 1, because only root may go first");
+        println!("page requests wait for core 1: raising their priority requires root");
     }
     let mut figures = Figures(Vec::new());
     for _ in 0..plan.runs {
@@ -98,7 +107,7 @@ fn start(workers: u32, more: &str) -> Result<Running> {
     serve(ADDRESS, workers, &(admin + more))
 }
 
-/// For records; empty.
+/// Creates an empty folder for records.
 fn fresh_folder() -> Result<PathBuf> {
     let path = root().join("target/bench/api");
     let _ = fs::remove_dir_all(&path);
@@ -112,12 +121,15 @@ fn import(figures: &mut Figures) -> Result<()> {
     let begun = Instant::now();
     let answer = api.expect(200, "POST /api/v1/lists/allow", &lines)?;
     let taken = begun.elapsed().as_secs_f64();
-    ensure!(json_figure(&answer, "total")? == f64::from(ENTRIES), "not all are there: {answer}");
+    ensure!(
+        json_figure(&answer, "total")? == f64::from(ENTRIES),
+        "the import is incomplete: {answer}"
+    );
     figures.add("import, entries/s", f64::from(ENTRIES) / taken);
     Ok(())
 }
 
-/// Allows torrents, and announces each to all workers when that is acknowledged.
+/// Allows torrents, and announces each to all workers once the change is acknowledged.
 fn change(figures: &mut Figures) -> Result<()> {
     let mut api = ApiClient::new(ADMIN)?;
     let mut clients = (0..SOCKETS).map(|_| Client::new()).collect::<Result<Vec<_>>>()?;
@@ -125,12 +137,15 @@ fn change(figures: &mut Figures) -> Result<()> {
     for number in 0..CHANGES {
         let hash: [u8; 20] = std::array::from_fn(|at| (number >> (8 * (at % 4))) as u8 ^ 0x5a);
         let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        ensure!(!clients[0].is_served(&hash)?, "served before it is allowed");
+        ensure!(!clients[0].is_served(&hash)?, "a torrent is served before it is allowed");
         let begun = Instant::now();
         api.expect(204, &format!("PUT /api/v1/lists/allow/{hex}"), "")?;
         times_ms.push(begun.elapsed().as_secs_f64() * 1e3);
         for client in &mut clients {
-            ensure!(client.is_served(&hash)?, "acknowledged, and a worker does not know it");
+            ensure!(
+                client.is_served(&hash)?,
+                "a worker refuses a torrent whose permission is acknowledged"
+            );
         }
     }
     figures.add("change in force, ms, median", part(&mut times_ms, 0.5));
@@ -138,7 +153,7 @@ fn change(figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// A client over UDP that waits for each answer.
+/// A UDP client that waits for each response.
 struct Client {
     socket: UdpSocket,
     connection_id: [u8; 8],
@@ -149,7 +164,8 @@ impl Client {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.connect(ADDRESS)?;
         socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-        // BEP 15: magic, action 0, transaction id; back come action, transaction id, connection id.
+        // BEP 15: protocol id, action 0, transaction id; the response has action, transaction id,
+        // connection id.
         let mut request = 0x0417_2710_1980_u64.to_be_bytes().to_vec();
         request.extend([0; 8]);
         socket.send(&request)?;
@@ -159,7 +175,7 @@ impl Client {
         Ok(Self { socket, connection_id: [a, b, c, d, e, f, g, h] })
     }
 
-    /// Whether an announce is answered, and not refused.
+    /// Returns whether an announce is answered without an error.
     fn is_served(&mut self, hash: &[u8; 20]) -> Result<bool> {
         let mut request = self.connection_id.to_vec();
         request.extend([0, 0, 0, 1, 0, 0, 0, 0]);
@@ -176,7 +192,7 @@ impl Client {
     }
 }
 
-/// Pages of torrents under load.
+/// Measures pages of torrents under load.
 fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
     let tracker = start(1, "")?;
     let mut api = ApiClient::new(ADMIN)?;
@@ -187,14 +203,14 @@ fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
             torrents = json_figure(&api.expect(200, "GET /api/v1/stats", "")?, "torrents")?;
         }
     }
-    ensure!(torrents >= TORRENTS, "{torrents} torrents only");
+    ensure!(torrents >= TORRENTS, "expected more torrents, found {torrents}");
     println!("{torrents} torrents");
     let rate = (maximum(&tracker, plan, figures)? * LOAD).round().to_string();
     for _ in 0..plan.runs {
         for asks in [Asks::Nothing, Asks::Pages, Asks::Statistics] {
             let stolen = stolen_ms()?;
             let is_over = AtomicBool::new(false);
-            // Asked on this thread, which goes first.
+            // Requested on this thread, which has the higher priority.
             let (json, times_ms) = thread::scope(|scope| -> Result<_> {
                 let loading = scope.spawn(|| {
                     let json = load(&tracker, plan.seconds, &["--rate", &rate]);
@@ -216,7 +232,7 @@ fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// Answers a second when more is asked than there can be.
+/// Returns the responses per second under overload.
 fn maximum(tracker: &Running, plan: &Plan, figures: &mut Figures) -> Result<f64> {
     let own_pace = json_figure(&load(tracker, plan.seconds, &[])?, "responses_per_s")?;
     figures.add("maximum at its own pace, responses/s", own_pace);
@@ -227,7 +243,7 @@ fn maximum(tracker: &Running, plan: &Plan, figures: &mut Figures) -> Result<f64>
     Ok(maximum)
 }
 
-/// For how long somebody else had what this machine takes for its cores 0 and 1, by proc_stat(5).
+/// Returns for how long the hypervisor stole cores 0 and 1, by proc_stat(5).
 fn stolen_ms() -> Result<[f64; 2]> {
     let text = fs::read_to_string("/proc/stat")?;
     let of = |core: &str| {
@@ -249,7 +265,7 @@ fn load(tracker: &Running, seconds: u32, more: &[&str]) -> Result<String> {
     output(command)
 }
 
-/// What the API is asked for.
+/// A kind of API request.
 #[derive(Clone, Copy)]
 enum Asks {
     Nothing,
@@ -266,11 +282,11 @@ impl Asks {
         }
     }
 
-    /// Asks until it is over, and gives how long answers took, milliseconds.
+    /// Sends requests until the load has ended. Returns the response times in milliseconds.
     fn go_on(self, is_over: &AtomicBool) -> Result<Vec<f64>> {
         let mut api = ApiClient::new(ADMIN)?;
         let (mut times, mut cursor) = (Vec::new(), String::new());
-        // The first page waits for the list of all torrents to be made.
+        // The first page waits until the list of all torrents is built.
         let mut is_first = true;
         while !is_over.load(Ordering::Relaxed) {
             let request = match self {
@@ -293,7 +309,7 @@ impl Asks {
 }
 
 impl Figures {
-    /// How long answers of the API took.
+    /// Adds the API's response times.
     fn add_answers(&mut self, name: &str, mut times_ms: Vec<f64>) {
         if times_ms.is_empty() {
             return;
@@ -303,7 +319,7 @@ impl Figures {
         }
     }
 
-    /// How long announces took meanwhile, from what the load tester tells.
+    /// Adds the announces' latencies from the load tester's report.
     fn add_announces(&mut self, beside: &str, json: &str) -> Result<()> {
         let latency = json.split_once("latency_us").context("no latency")?.1;
         let places = [("p50", "median"), ("p99", "99 %"), ("p99_9", "99.9 %"), ("max", "longest")];
@@ -324,7 +340,7 @@ impl Figures {
         self.0.push((name.to_owned(), value));
     }
 
-    /// In the order in which they came, and of each name one.
+    /// Returns the names in order, without repetitions.
     fn medians(&self) -> String {
         let mut text = "medians\n".to_owned();
         let mut told = Vec::new();
@@ -345,7 +361,7 @@ impl Figures {
     }
 }
 
-/// The time that this part of all are not longer than.
+/// Returns the quantile `part` of the times.
 fn part(times: &mut [f64], part: f64) -> f64 {
     times.sort_by(f64::total_cmp);
     let at = (times.len() as f64 * part).ceil() as usize;

@@ -1,4 +1,5 @@
-//! A client of the management API that keeps its connection, so that what is measured is the answer.
+//! A management API client with a persistent connection, so that only the response time is
+//! measured.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -24,8 +25,9 @@ impl ApiClient {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// The body of the answer to `request`, a method and a path, which must have this status. A body is
-    /// sent as JSON if it begins so, and as text if not.
+    /// Sends `request`, a method and a path, and returns the response's body; fails unless the
+    /// status is `status`.
+    /// A body is sent as JSON if it looks like JSON, otherwise as text.
     pub(super) fn expect(&mut self, status: u16, request: &str, body: &str) -> Result<String> {
         let kind = if body.starts_with('{') { "application/json" } else { "text/plain" };
         let head = format!(
@@ -37,16 +39,16 @@ impl ApiClient {
         stream.write_all(head.as_bytes())?;
         stream.write_all(body.as_bytes())?;
         let (found, answer) = self.read().with_context(|| format!("no answer to {request}"))?;
-        ensure!(found == status, "{request} was answered with {found}: {answer}");
+        ensure!(found == status, "{request}: expected status {status}, found {found}: {answer}");
         Ok(answer)
     }
 
-    /// Status and body.
+    /// Reads a response's status and body.
     fn read(&mut self) -> Result<(u16, String)> {
         let (mut status, mut len) = (None, 0);
         loop {
             let mut line = String::new();
-            ensure!(self.stream.read_line(&mut line)? > 0, "the connection is closed");
+            ensure!(self.stream.read_line(&mut line)? > 0, "connection closed");
             let line = line.trim_end();
             if line.is_empty() {
                 break;

@@ -1,4 +1,4 @@
-//! A certificate for those that speak TLS: ECDSA on P-256, as most have.
+//! A self-signed certificate for TLS runs: ECDSA on P-256, the most common kind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use anyhow::{Context, Result};
 
 use crate::command::{command, output};
 
-/// Where it is, in PEM.
+/// Paths of the PEM files.
 pub(super) struct Certificate {
     pub(super) chain: PathBuf,
     pub(super) key: PathBuf,
-    /// Both in one file, as hitch wants them.
+    /// Chain and key in one file, as hitch requires.
     pub(super) both: PathBuf,
 }
 
 impl Certificate {
-    /// In a folder, made if it is not there yet.
+    /// Creates the certificate in a folder unless it already exists.
     pub(super) fn within(folder: &Path) -> Result<Self> {
         let file = |name| folder.join(name);
         let made =
             Self { chain: file("tls.pem"), key: file("tls.key"), both: file("tls.both.pem") };
         if !made.both.is_file() {
-            made.make().context("cannot make a certificate; cargo xtask setup")?;
+            made.make().context("cannot create a certificate; run cargo xtask setup first")?;
         }
         Ok(made)
     }

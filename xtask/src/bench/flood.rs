@@ -1,10 +1,14 @@
-//! What the limits cost when nobody is over them, and what they are worth when somebody is:
-//! `cargo xtask bench flood [--runs N] [--seconds N]`.
+//! The cost of limits that are not reached, and their benefit in a flood: `cargo xtask bench flood
+//! [--runs N]
+//! [--seconds N]`.
 //!
-//! In a network namespace, one address announces as fast as it can. That gives what the tracker can
-//! serve (one worker, on core 0), without limits and with limits that are not reached. Then it
-//! announces at five times that, and forty other addresses ask politely: without limits they lose
-//! most of their requests, with limits they must lose less than one in a hundred.
+//! In a network namespace, one address announces as fast as it can, which gives the tracker's
+//! maximum (one worker, on
+//! core 0), without limits and with limits that are not reached. Then it announces at five times
+//! that rate while forty
+//! other addresses send at a normal rate: without limits they lose most of their requests; with
+//! limits they must lose
+//! less than 1 %.
 
 mod traffic;
 
@@ -25,15 +29,15 @@ const ADMIN: &str = "127.0.0.1:6970";
 const FLOOD_RATIO: f64 = 5.0;
 const LOST_MAX: f64 = 0.01;
 
-/// No host is exempt, since all of them are on the loopback device.
+/// No address is exempt, because all of them are on the loopback device.
 const UNLIMITED: &str = "exempt = []";
 const NOT_REACHED: &str = "exempt = []\nannounces_per_s = 1000000\nscrapes_per_s = 1000000\n\
                            connects_per_s = 1000000\n";
-/// What an operator might set.
+/// Limits that an operator might set.
 const LIMITED: &str = "exempt = []\nannounces_per_s = 1000\nscrapes_per_s = 1000\n\
                        connects_per_s = 1000\n";
 
-/// Builds, and runs the measurement in a namespace of its own.
+/// Builds, then runs the measurement in its own network namespace.
 pub(super) fn flood(arguments: &[&str]) -> Result<()> {
     let mut build = command(&["cargo", "build", "--release", "--package", "tidegate"]);
     build.env("CARGO_TERM_QUIET", "true");
@@ -43,17 +47,17 @@ pub(super) fn flood(arguments: &[&str]) -> Result<()> {
         match pair {
             ["--runs", number] => runs = number,
             ["--seconds", number] => seconds = number,
-            _ => bail!("unknown option {}: --runs N, --seconds N", pair.join(" ")),
+            _ => bail!("unknown option {}: expected --runs N or --seconds N", pair.join(" ")),
         }
     }
-    let program = std::env::current_exe().context("this program has no path")?;
+    let program = std::env::current_exe().context("cannot determine this program's path")?;
     let mut inside = namespace(&program);
     let status = inside.args(["flood-case", runs, seconds]).status().context("setpriv")?;
-    ensure!(status.success(), "the flood did harm, or could not be measured");
+    ensure!(status.success(), "the flood benchmark failed");
     Ok(())
 }
 
-/// Measures; the process is the first of its namespaces.
+/// Measures, as the first process in its namespaces.
 pub(crate) fn measure(runs: u32, seconds: u64) -> Result<()> {
     output(command(&["ip", "link", "set", "lo", "up"]))?;
     pin_to_core_1()?;
@@ -74,12 +78,16 @@ pub(crate) fn measure(runs: u32, seconds: u64) -> Result<()> {
     );
     let harmed = under_flood("without limits", UNLIMITED, capacity, time)?;
     let spared = under_flood("with limits", LIMITED, capacity, time)?;
-    ensure!(harmed > LOST_MAX, "without limits nobody was harmed: this flood shows nothing");
-    ensure!(spared < LOST_MAX, "{:.2} % were lost", spared * 100.0);
+    ensure!(harmed > LOST_MAX, "without limits few requests were lost, so the flood shows nothing");
+    ensure!(
+        spared < LOST_MAX,
+        "expected less than 1 % lost with limits, found {:.2} %",
+        spared * 100.0
+    );
     Ok(())
 }
 
-/// What the tracker serves when there is more than enough to do.
+/// Measures the tracker's maximum under overload.
 struct Capacity {
     per_s: f64,
     per_cpu_s: f64,
@@ -103,7 +111,7 @@ fn capacity(limits: &str, time: Duration) -> Result<Capacity> {
         }
         Ok(flood.sent - before)
     };
-    // Its figures are published a few times a second.
+    // Metrics are published a few times a second.
     run(&mut flood, time / 4)?;
     let before = (Instant::now(), served()?, cpu_s()?);
     let offered = run(&mut flood, time)?;
@@ -116,14 +124,14 @@ fn capacity(limits: &str, time: Duration) -> Result<Capacity> {
     })
 }
 
-/// The share of others' requests that is lost while one address floods.
+/// Measures the fraction of the other clients' requests lost while one address floods.
 fn under_flood(name: &str, limits: &str, capacity: f64, time: Duration) -> Result<f64> {
     let _tracker = start(limits)?;
     let mut crowd = Crowd::new(ADDRESS)?;
     let mut flood = Flood::new(ADDRESS, FLOOD_RATIO * capacity)?;
     let (start, cpu_before) = (Instant::now(), cpu_s()?);
     while start.elapsed() < time {
-        // Often enough that none of them waits for the flood's own processor.
+        // Poll often enough that no client waits for the flood's core.
         for _ in 0..16 {
             flood.step()?;
         }
@@ -155,7 +163,7 @@ fn start(limits: &str) -> Result<Running> {
     let tracker = spawn(&program, &["serve", "--config"], &configuration)?;
     let deadline = Instant::now() + Duration::from_secs(10);
     while served().is_err() {
-        ensure!(Instant::now() < deadline, "tidegate does not serve: {}", log());
+        ensure!(Instant::now() < deadline, "tidegate does not answer: {}", log());
         thread::sleep(Duration::from_millis(20));
     }
     Ok(tracker)
@@ -165,12 +173,12 @@ fn log() -> String {
     fs::read_to_string(root().join("target/bench/tracker.log")).unwrap_or_default()
 }
 
-/// Announces answered so far.
+/// Returns the number of announces answered so far.
 fn served() -> Result<u64> {
     metric(ADMIN, "tidegate_responses_total", &[("kind", "announce")]).map(|sum| sum as u64)
 }
 
-/// Announces that the tracker has seen, answered or not.
+/// Returns the number of announces received so far, answered or not.
 fn taken_in() -> Result<u64> {
     metric(ADMIN, "tidegate_requests_total", &[("kind", "announce")]).map(|sum| sum as u64)
 }
@@ -179,7 +187,7 @@ fn cpu_s() -> Result<f64> {
     metric(ADMIN, "process_cpu_seconds_total", &[])
 }
 
-/// The tracker has core 0.
+/// The tracker runs on core 0.
 fn pin_to_core_1() -> Result<()> {
     let own = std::process::id().to_string();
     output(command(&["taskset", "-p", "-c", "1", &own])).map(drop)

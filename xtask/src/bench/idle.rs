@@ -1,5 +1,6 @@
-//! What idle browsers cost: `tidegate load ws --idle` opens 10,000 connections that announce once, and
-//! again when the tracker says so, and ping; the tracker's memory and CPU time are looked at.
+//! The cost of idle peers: `tidegate load ws --idle` opens 10,000 connections that announce at the
+//! tracker's
+//! interval and ping. Measures the tracker's memory and CPU time.
 
 use std::fmt::Write as _;
 
@@ -10,7 +11,7 @@ use super::subject::Subject;
 use super::{Plan, median};
 use crate::command::output;
 
-/// Who can be measured, by the name on the command line.
+/// The subjects of a benchmark, by its name on the command line.
 pub(super) fn subjects(name: &str) -> Option<&'static [Subject]> {
     match name {
         "ws-idle" => Some(WEBSOCKET),
@@ -23,7 +24,7 @@ pub(super) fn subjects(name: &str) -> Option<&'static [Subject]> {
 struct Run {
     subject: Subject,
     bytes_per_connection: f64,
-    /// Of a core, while all is idle.
+    /// Percentage of a core while all peers are idle.
     cpu_percent: f64,
 }
 
@@ -36,7 +37,7 @@ pub(super) fn bench(plan: &Plan, name: &str, subjects: &[Subject]) -> Result<()>
             let run = measure(plan, *subject)
                 .with_context(|| format!("{} in round {round}", subject.name()))?;
             println!(
-                "round {round} {:<22} {:>7.0} bytes a connection {:>6.2} % of a core",
+                "round {round} {:<22} {:>7.0} bytes per connection {:>6.2} % of a core",
                 subject.name(),
                 run.bytes_per_connection,
                 run.cpu_percent
@@ -56,10 +57,10 @@ fn measure(plan: &Plan, subject: Subject) -> Result<Run> {
     let mut command = websocket(subject, tracker.pid(), plan.seconds);
     command.arg("--idle");
     let text = output(command)?;
-    // Fewer connections would be another measurement.
+    // With fewer connections the figures are not comparable.
     let connections = text.lines().find(|line| line.starts_with("connections: 10000 joined "));
     if !connections.is_some_and(|line| line.ends_with(", 0 lost")) {
-        bail!("not all of 10,000 connections were there to the end:\n{text}");
+        bail!("expected 10,000 connections until the end, found fewer:\n{text}");
     }
     Ok(Run {
         subject,
@@ -69,7 +70,7 @@ fn measure(plan: &Plan, subject: Subject) -> Result<Run> {
 }
 
 fn report(subjects: &[Subject], runs: &[Run]) -> String {
-    let mut text = "| tracker | bytes a connection | % of a core |\n|---|---|---|\n".to_owned();
+    let mut text = "| tracker | bytes per connection | % of a core |\n|---|---|---|\n".to_owned();
     for subject in subjects {
         let of = |figure: fn(&Run) -> f64| {
             let own = runs.iter().filter(|run| run.subject == *subject);

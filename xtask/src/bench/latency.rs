@@ -1,5 +1,6 @@
-//! Whether the latencies that `tidegate load udp` tells are true: the same requests and answers are seen
-//! by tcpdump on the loopback device.
+//! Checks the latencies that `tidegate load udp` reports: tcpdump captures the same requests and
+//! responses on the
+//! loopback device.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,10 +16,10 @@ use super::subject::Subject;
 use crate::command::output;
 use crate::workspace::{release, root};
 
-/// Percentiles that both tell.
+/// The compared percentiles.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999)];
 
-/// Measures at some rates, the highest of which is about half of what one core of the tracker can do.
+/// Measures at several rates, the highest about half of what one core of the tracker can do.
 pub(super) fn bench(plan: &Plan) -> Result<()> {
     let mut table = "rate,percentile,load_us,tcpdump_us,difference_us\n".to_owned();
     for round in 1..=plan.runs {
@@ -38,13 +39,15 @@ pub(super) fn bench(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Each percentile as the load tester tells it and as it was seen, microseconds.
+/// Returns each percentile as reported by the load tester and as captured, in microseconds.
 fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
     let _tracker = Subject::Tidegate.start(&plan.rivals)?;
     let file = root().join("target/bench/latency.pcap");
     let address = Subject::Tidegate.address();
     let port: u16 = address.rsplit(':').next().unwrap_or_default().parse()?;
-    // Beside the tracker: whatever it delays there, both see, but on the load's core only the load would.
+    // tcpdump runs on the tracker's core: both see the delays that it causes there, but on the
+    // load's core only the
+    // load tester would.
     let mut capture = Command::new("taskset")
         .args([
             "-c",
@@ -63,7 +66,7 @@ fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
         .arg(format!("udp port {port}"))
         .stderr(Stdio::null())
         .spawn()
-        .context("cannot start tcpdump: it is in Debian's package of that name")?;
+        .context("cannot start tcpdump; install Debian's package tcpdump")?;
     sleep(Duration::from_secs(1));
     let mut load = pinned();
     load.arg(release().join("tidegate")).args([
@@ -90,14 +93,14 @@ fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
     PERCENTILES.iter().map(pair).collect()
 }
 
-/// So that it writes what it has.
+/// Interrupts tcpdump, so that it flushes its capture.
 fn interrupt(child: &mut Child) -> Result<()> {
     Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
     child.wait()?;
     Ok(())
 }
 
-/// A figure of the load tester's `"latency_us":{…}`.
+/// Returns a figure of the load tester's `"latency_us":{…}`.
 fn latency_us(json: &str, name: &str) -> Result<f64> {
     let latencies = json.split_once("\"latency_us\":{").map(|(_, rest)| rest);
     let figure = latencies.and_then(|rest| rest.split_once(&format!("\"{name}\":")));
@@ -105,12 +108,16 @@ fn latency_us(json: &str, name: &str) -> Result<f64> {
     figure.with_context(|| format!("no {name} in {json}"))
 }
 
-/// From each request's first packet to its answer's, in a capture of Ethernet frames with nanoseconds.
+/// Returns the time from each request's first packet to its response's, in a capture of Ethernet
+/// frames with
+/// nanosecond timestamps.
 fn round_trips_us(capture: &[u8], port: u16) -> Result<Vec<f64>> {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
     };
-    let Some(0xa1b2_3c4d) = word(capture, 0) else { bail!("not a capture with nanoseconds") };
+    let Some(0xa1b2_3c4d) = word(capture, 0) else {
+        bail!("expected a capture with nanosecond timestamps")
+    };
     let mut rest = capture.get(24..).unwrap_or_default();
     let mut asked: HashMap<(u16, u32), f64> = HashMap::new();
     let mut times_us = Vec::new();
@@ -118,7 +125,7 @@ fn round_trips_us(capture: &[u8], port: u16) -> Result<Vec<f64>> {
         let at_us = f64::from(s) * 1e6 + f64::from(ns) / 1e3;
         let Some(frame) = rest.get(16..16 + len as usize) else { break };
         rest = &rest[16 + len as usize..];
-        // Ethernet 14, IPv4 20, UDP 8. Requests: connection id 8, action 4, transaction id 4; answers:
+        // Ethernet 14, IPv4 20, UDP 8. Requests: connection id 8, action 4, transaction id 4; responses:
         // action 4, transaction id 4 (BEP 15). All big-endian.
         let short = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
         let id = |at: usize| word(frame, at).map(u32::swap_bytes);

@@ -1,5 +1,4 @@
-//! The load that the trackers are put under: packaged load testers, and tidegate's own for WebTorrent,
-//! pinned to core 1.
+//! The loads: packaged load testers, and tidegate's own for WebTorrent, pinned to core 1.
 
 use std::fs;
 use std::path::Path;
@@ -14,32 +13,32 @@ use crate::workspace::{release, root};
 /// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// aquatic_udp_load_test as it comes: connects and announces alike, few scrapes.
+    /// aquatic_udp_load_test with its defaults: connects and announces alike, few scrapes.
     Udp,
     /// The same with announces only.
     UdpAnnounce,
     /// aquatic_http_load_test without TLS: 128 connections kept alive.
     Http,
-    /// `tidegate load http`: a connection for each announce.
+    /// `tidegate load http`: a connection per announce.
     HttpClose,
-    /// `tidegate load ws`: 128 connections, 10 offers an announce, all of them answered.
+    /// `tidegate load ws`: 128 connections, 10 offers per announce, all answered.
     Ws,
-    /// The same over TLS, beside the same without.
+    /// The same over TLS, compared with the same without.
     Wss,
     /// `tidegate load http`: 64 connections kept alive, over TLS and without.
     Https,
-    /// The same with a connection, and so a full handshake of TLS, for each announce.
+    /// The same with a connection, and so a full TLS handshake, per announce.
     HttpsHandshake,
 }
 
-/// What a load has seen.
+/// The results of a load.
 #[derive(Debug, PartialEq)]
 pub(super) struct Seen {
-    /// Messages to clients a second.
+    /// Messages to clients per second.
     pub(super) responses_s: f64,
-    /// For how long.
+    /// Measured seconds.
     pub(super) seconds: f64,
-    /// The tracker's user and system time meanwhile, if the load tester looked.
+    /// The tracker's user and system time meanwhile, if the load tester measured it.
     pub(super) cpu_s: Option<(f64, f64)>,
 }
 
@@ -72,7 +71,7 @@ impl Load {
         }
     }
 
-    /// Those that can take it; the first is compared with the others.
+    /// Returns the subjects that can handle the load; the first is compared with the others.
     pub(super) fn subjects(self) -> &'static [Subject] {
         match self {
             Self::Udp | Self::UdpAnnounce => &[
@@ -125,14 +124,14 @@ impl Load {
     }
 }
 
-/// Those that speak WebTorrent.
+/// Subjects that speak WebTorrent.
 pub(super) const WEBSOCKET: &[Subject] =
     &[Subject::Tidegate, Subject::AquaticWs, Subject::BittorrentTracker];
 
-/// Ours, with TLS and without: what that costs.
+/// tidegate with TLS and without, to measure its cost.
 pub(super) const SECURE_WEBSOCKET: &[Subject] = &[Subject::TidegateTls, Subject::Tidegate];
 
-/// All that can be measured.
+/// All loads.
 pub(super) const NAMES: &str = "udp, udp-announce, http, http-close, https, https-handshake, ws, wss, ws-idle, wss-idle, udp-testers, \
      http-testers, wss-testers, latency, private, api";
 
@@ -149,7 +148,7 @@ fn announces(subject: Subject, seconds: u32, options: &[&str]) -> Result<Seen> {
     })
 }
 
-/// Where a subject is announced to.
+/// Returns a subject's announce URL.
 pub(super) fn url(subject: Subject, scheme: &str) -> String {
     let secure = if subject.is_secure() { "s" } else { "" };
     let path = if scheme == "http" { "announce" } else { "" };
@@ -189,22 +188,22 @@ pub(super) fn aquatic(testers: &Path, program: &str, configuration: &str) -> Res
     averages(&text, "Average responses per second:", "Test ran for")
 }
 
-/// The last figures behind the two labels.
+/// Returns the last figures after the two labels.
 pub(super) fn averages(text: &str, rate: &str, duration: &str) -> Result<Seen> {
     let (responses_s, seconds) = (figure(text, rate)?, figure(text, duration)?);
     Ok(Seen { responses_s, seconds, cpu_s: None })
 }
 
-/// The last figure behind a label, which is not 0: what measured nothing has failed.
+/// Returns the last figure after a label. Fails if it is 0, which means that nothing was measured.
 pub(super) fn figure(text: &str, label: &str) -> Result<f64> {
     let rest = text.lines().rev().find_map(|line| line.trim().strip_prefix(label));
     match rest.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok()) {
         Some(figure) if figure > 0.0 => Ok(figure),
-        _ => bail!("no figure behind `{label}` in what the load tester wrote:\n{text}"),
+        _ => bail!("expected a figure after `{label}` in the load tester's output:\n{text}"),
     }
 }
 
-/// The first figure of that name in a line of JSON.
+/// Returns the first figure of that name in a line of JSON.
 pub(super) fn json_figure(json: &str, name: &str) -> Result<f64> {
     let figure = json.split_once(&format!("\"{name}\":"));
     let figure = figure.and_then(|(_, rest)| rest.split([',', '}']).next()?.parse().ok());

@@ -1,10 +1,14 @@
-//! What a private tracker costs: `cargo xtask bench private [--runs N] [--seconds N] [--write]`.
+//! The cost of a private tracker: `cargo xtask bench private [--runs N] [--seconds N] [--write]`.
 //!
-//! Three trackers take turns (A B C A B C), each on core 0 with a worker for UDP and one for HTTP, under
-//! announces of `tidegate load` on core 1. The first is bare: open, no admin listener, warnings alone are
-//! logged. The second has metrics, which are read once a second, records on disk, a million denied
-//! torrents, 100,000 banned networks, and 10,000 keys, of which each peer has one. The third is the first
-//! at log level info. Everything but the configuration comes to the second by the management API.
+//! Three trackers run in turn (A B C A B C), each on core 0 with one worker for UDP and one for
+//! HTTP, under announces of
+//! `tidegate load` on core 1. The first is bare: open, no admin listener, only warnings logged. The
+//! second has metrics
+//! that are read once a second, records on disk, a million denied torrents, 100,000 banned
+//! networks, and 10,000 keys,
+//! one per peer. The third is the first at log level info. The second one's lists, bans and keys
+//! are set through the
+//! management API.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,7 +30,7 @@ use crate::workspace::{release, root};
 const DENIED: u32 = 1_000_000;
 const BANS: u32 = 100_000;
 const KEYS: u32 = 10_000;
-/// Where the private one's API is.
+/// Address of the private tracker's API.
 const ADMIN: &str = "127.0.0.1:3013";
 const PROTOCOLS: [&str; 2] = ["udp", "http"];
 
@@ -46,7 +50,7 @@ struct Run {
     per_cpu_s: f64,
 }
 
-/// Where the private one's records and the file of keys are.
+/// Folder of the private tracker's records and key file.
 struct Folder(PathBuf);
 
 pub(super) fn bench(plan: &Plan) -> Result<()> {
@@ -87,7 +91,7 @@ impl Subject {
         }
     }
 
-    /// A port of its own, which no connections of another hold.
+    /// Returns its own port, which no other tracker's connections block.
     fn address(self) -> &'static str {
         match self {
             Self::Bare => "127.0.0.1:3010",
@@ -113,7 +117,7 @@ impl Subject {
 impl Folder {
     fn new() -> Result<Self> {
         let path = root().join("target/bench/private");
-        // Of an earlier run, which may have had other contents.
+        // Left by an earlier run, possibly with other contents.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path)?;
         Ok(Self(path))
@@ -127,7 +131,7 @@ impl Folder {
         self.0.join("keys.txt")
     }
 
-    /// Has a tracker record everything.
+    /// Sets lists, bans and keys through the API.
     fn fill(&self) -> Result<()> {
         let _tracker = Subject::Private.start(self)?;
         let mut api = ApiClient::new(ADMIN)?;
@@ -145,7 +149,7 @@ impl Folder {
             let _ = writeln!(keys, "{key}");
         }
         fs::write(self.keys(), keys)?;
-        println!("{DENIED} torrents denied, {BANS} networks banned, {KEYS} keys made");
+        println!("{DENIED} torrents denied, {BANS} networks banned, {KEYS} keys created");
         Ok(())
     }
 }
@@ -165,7 +169,7 @@ fn measure(
     } else {
         command.arg(url);
     }
-    // UDP scrapes have no room for a key.
+    // UDP scrapes cannot carry a key.
     let mix = if protocol == "udp" { "1:100:0" } else { "1:0" };
     let (seconds, pid) = (plan.seconds.to_string(), tracker.pid().to_string());
     command.args(["--mix", mix, "--warm-up", "2", "--seconds", &seconds, "--pid", &pid, "--json"]);
@@ -179,7 +183,7 @@ fn measure(
         }
         json
     })?;
-    ensure!(json.contains("\"errors\":{}"), "not every request was served: {json}");
+    ensure!(json.contains("\"errors\":{}"), "some requests failed: {json}");
     Ok(Run {
         protocol,
         subject,
@@ -197,7 +201,7 @@ fn read_metrics(is_over: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Medians, and what is left of those of the bare one.
+/// Formats medians, and their ratio to the bare tracker's.
 fn report(plan: &Plan, runs: &[Run]) -> String {
     let mut text = format!(
         "medians of {} runs of {} s\n| protocol | tracker | responses/s | of bare | per CPU-s | of bare |\n|---|---|---|---|---|---|\n",
@@ -241,7 +245,7 @@ fn write_record(plan: &Plan, runs: &[Run]) -> Result<()> {
     Ok(())
 }
 
-/// Numbers that are the same in every run (splitmix64).
+/// Pseudo-random numbers, the same in every run (SplitMix64).
 pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
@@ -254,7 +258,7 @@ impl Numbers {
     }
 }
 
-/// So many info hashes, one on a line.
+/// Returns info hashes, one per line.
 pub(super) fn hash_lines(numbers: &mut Numbers, count: u32) -> String {
     let mut text = String::with_capacity(count as usize * 41);
     for _ in 0..count {
@@ -264,8 +268,9 @@ pub(super) fn hash_lines(numbers: &mut Numbers, count: u32) -> String {
     text
 }
 
-/// A network as they are on real lists: single addresses and small networks, of both families; none holds
-/// this machine.
+/// Returns a network as on real ban lists: single addresses and small networks of both families;
+/// none contains this
+/// machine.
 fn network(numbers: &mut Numbers) -> String {
     let (address, kind) = (numbers.next(), numbers.next() as usize);
     if kind.is_multiple_of(2) {

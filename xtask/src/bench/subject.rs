@@ -1,4 +1,4 @@
-//! The trackers that are measured: how each is configured, started, watched and stopped.
+//! The measured trackers: how to configure, start, observe and stop each.
 
 use std::ffi::OsString;
 use std::fs;
@@ -30,11 +30,11 @@ pub(super) enum Subject {
     /// The same process as [`Subject::Tidegate`], at its listener for TLS.
     TidegateTls,
     AquaticHttpTls,
-    /// hitch, which speaks TLS, in front of tidegate without.
+    /// hitch, terminating TLS in front of tidegate.
     HitchTidegate,
 }
 
-/// Resources a process has used.
+/// Resource usage of a process.
 pub(super) struct Used {
     pub(super) user_s: f64,
     pub(super) system_s: f64,
@@ -55,7 +55,7 @@ impl Used {
     }
 }
 
-/// A tracker that runs until it is dropped, and what stands before it.
+/// A running tracker, with its front if it has one; stopped on drop.
 pub(super) struct Running {
     children: Vec<Process>,
 }
@@ -76,12 +76,12 @@ impl Subject {
         }
     }
 
-    /// Whether it is spoken to over TLS.
+    /// Returns whether clients use TLS.
     pub(super) fn is_secure(self) -> bool {
         matches!(self, Self::TidegateTls | Self::AquaticHttpTls | Self::HitchTidegate)
     }
 
-    /// Whether its program is there to be started; tidegate is built.
+    /// Returns whether its program is installed; tidegate is built.
     pub(super) fn is_here(self, rivals: &Path) -> bool {
         match self {
             Self::Tidegate | Self::TidegateTls => true,
@@ -91,8 +91,9 @@ impl Subject {
         }
     }
 
-    /// Where it listens. Each has a port of its own, because connections that one tracker has closed
-    /// may keep another from its port for a minute.
+    /// Returns its listen address. Each subject has its own port, because connections that one
+    /// tracker has closed
+    /// can block its port for a minute.
     pub(super) fn address(self) -> &'static str {
         match self {
             Self::Tidegate | Self::TidegateLimited => "127.0.0.1:3000",
@@ -119,7 +120,7 @@ impl Subject {
         }
     }
 
-    /// Its configuration: logging off, one worker.
+    /// Returns its configuration: logging off, one worker.
     fn configuration(self, certificate: &Certificate) -> String {
         let address = self.address();
         let Certificate { chain, key, .. } = certificate;
@@ -127,7 +128,7 @@ impl Subject {
             format!("log_level = \"off\"\n[network]\naddress = \"{address}\"\n{network}\n")
         };
         let tidegate = |more: &str| {
-            // With TLS, or hitch, before it.
+            // TLS, or hitch in front.
             let address = if self.is_secure() { Self::Tidegate.address() } else { address };
             format!(
                 "[udp]\nlisten = [\"{address}\"]\nworkers = 1\n[http]\nlisten = [\"{address}\"]\nworkers = 1\n\
@@ -149,12 +150,12 @@ impl Subject {
             Self::AquaticHttpTls => aquatic(&format!(
                 "enable_tls = true\ntls_certificate_path = {chain:?}\ntls_private_key_path = {key:?}"
             )),
-            // Its script takes all it needs as arguments.
+            // Its script takes all settings as arguments.
             Self::BittorrentTracker => String::new(),
         }
     }
 
-    /// Its program and the arguments.
+    /// Returns its program and arguments.
     fn command(self, rivals: &Path, configuration: &Path) -> (PathBuf, Vec<OsString>) {
         let configured = |program: PathBuf, words: &[&str]| {
             let words = words.iter().map(OsString::from);
@@ -196,10 +197,10 @@ impl Subject {
     }
 }
 
-/// Debian's, which is not on everybody's path.
+/// Debian's hitch, which is not on every user's path.
 const HITCH: &str = "/usr/sbin/hitch";
 
-/// Its arguments, in front of tidegate.
+/// Returns hitch's arguments to run in front of tidegate.
 fn hitch(address: &str, pem: PathBuf) -> Vec<OsString> {
     let place = |address: &str| match address.split_once(':') {
         Some((host, port)) => format!("[{host}]:{port}"),
@@ -213,7 +214,7 @@ fn hitch(address: &str, pem: PathBuf) -> Vec<OsString> {
     words.split(' ').map(OsString::from).chain([pem.into()]).collect()
 }
 
-/// Starts a tracker on core 0, whose configuration is a file behind its other arguments.
+/// Starts a tracker on core 0 with a configuration file as its last argument.
 pub(super) fn spawn(program: &Path, arguments: &[&str], configuration: &str) -> Result<Running> {
     let file = folder()?.join("tracker.toml");
     fs::write(&file, configuration)?;
@@ -221,7 +222,8 @@ pub(super) fn spawn(program: &Path, arguments: &[&str], configuration: &str) -> 
     Ok(Running { children: vec![start(program, &arguments.collect::<Vec<_>>())?] })
 }
 
-/// Starts tidegate on core 0, with so many workers for UDP and for HTTP at one address and `more` in its
+/// Starts tidegate on core 0, with a number of workers for UDP and for HTTP at one address and
+/// `more` in its
 /// configuration, and waits until it serves.
 pub(super) fn serve(address: &str, workers: u32, more: &str) -> Result<Running> {
     let configuration = format!(
@@ -229,13 +231,13 @@ pub(super) fn serve(address: &str, workers: u32, more: &str) -> Result<Running> 
          workers = {workers}\n{more}"
     );
     let mut running = spawn(&release().join("tidegate"), &["serve", "--config"], &configuration)?;
-    // Millions of records are read first.
+    // It may have to read millions of records first.
     running
         .wait_until(Duration::from_secs(60), "tidegate", || TcpStream::connect(address).is_ok())?;
     Ok(running)
 }
 
-/// Where trackers' configuration and output go.
+/// Folder for the trackers' configuration and output.
 fn folder() -> Result<PathBuf> {
     let folder = root().join("target/bench");
     fs::create_dir_all(&folder)?;
@@ -243,7 +245,7 @@ fn folder() -> Result<PathBuf> {
 }
 
 fn start(program: &Path, arguments: &[OsString]) -> Result<Process> {
-    // As many connections as the system allows; not every tracker asks for them by itself.
+    // Raise the limit of open files as far as allowed; not every tracker does so itself.
     let raise = "ulimit -n \"$(ulimit -Hn)\"; exec \"$@\"";
     let mut command = Command::new("taskset");
     command.args(["-c", "0", "sh", "-c", raise, "sh"]).arg(program).args(arguments);
@@ -253,7 +255,8 @@ fn start(program: &Path, arguments: &[OsString]) -> Result<Process> {
 }
 
 impl Running {
-    /// TCP says when it listens; a UDP-only tracker shows it by its open socket.
+    /// Waits until the tracker listens: TCP accepts connections; a UDP-only tracker shows an open
+    /// socket.
     fn wait_until_it_listens(&mut self, subject: Subject) -> Result<()> {
         self.wait_until(Duration::from_secs(10), subject.name(), || match subject {
             Subject::AquaticUdp | Subject::AquaticUdpUring => {
@@ -271,20 +274,20 @@ impl Running {
         name: &str,
         is_ready: impl Fn() -> bool,
     ) -> Result<()> {
-        let [children @ .., last] = &mut self.children[..] else { bail!("nothing was started") };
+        let [children @ .., last] = &mut self.children[..] else { bail!("no process was started") };
         last.wait_until(&format!("{name} to listen"), patience, |_| is_ready())?;
         children.iter_mut().try_for_each(Process::check)?;
-        // What it gets to put things in order behind that.
+        // Time to settle after that.
         sleep(Duration::from_millis(300));
         Ok(())
     }
 
-    /// The number of the tracker's process: taskset and sh have become it.
+    /// Returns the process ID of the tracker: taskset and sh have replaced themselves by it.
     pub(super) fn pid(&self) -> u32 {
         self.children[0].id()
     }
 
-    /// CPU time of all threads of all processes so far, and their largest resident sizes.
+    /// Returns the CPU time of all processes so far, and their peak resident sizes.
     pub(super) fn used(&self) -> Result<Used> {
         let mut sum = Used { user_s: 0.0, system_s: 0.0, peak_kib: 0 };
         for process in self.children.iter().flat_map(processes) {
@@ -297,7 +300,7 @@ impl Running {
     }
 }
 
-/// The numbers of a process and those that it has started: hitch has one for each worker.
+/// Returns the IDs of a process and its children: hitch has one per worker.
 fn processes(child: &Process) -> Vec<String> {
     let id = child.id().to_string();
     let list = Path::new("/proc").join(&id).join("task").join(&id).join("children");
@@ -305,7 +308,7 @@ fn processes(child: &Process) -> Vec<String> {
     std::iter::once(id).chain(started.split_whitespace().map(str::to_owned)).collect()
 }
 
-/// What one process has used.
+/// Returns the usage of one process.
 fn used(process: &str) -> Result<Used> {
     let folder = Path::new("/proc").join(process);
     let stat = fs::read_to_string(folder.join("stat"))?;
@@ -313,7 +316,7 @@ fn used(process: &str) -> Result<Used> {
     // User and system time are fields 14 and 15 of proc(5); the first after the name is 3.
     let ticks: Vec<f64> =
         fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
-    let [user, system] = ticks[..] else { bail!("stat is cut short") };
+    let [user, system] = ticks[..] else { bail!("expected 15 fields in stat, found fewer") };
     let status = fs::read_to_string(folder.join("status"))?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let peak_kib = peak.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok());
@@ -323,7 +326,8 @@ fn used(process: &str) -> Result<Used> {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The figures are taken; a process that is gone already is no loss. Who starts others goes first.
+        // Nothing is measured any more, and the process may already be gone. Parents are stopped
+        // first.
         let all: Vec<String> = self.children.iter().flat_map(processes).collect();
         for process in all {
             let _ = Command::new("sh").args(["-c", "kill -KILL \"$0\"", &process]).status();

@@ -1,5 +1,6 @@
-//! What load testers themselves take: answers per second of the tester's own CPU time, tidegate's beside
-//! aquatic's, under which the same tidegate is put in turn.
+//! The cost of load testers: responses per second of the tester's own CPU time, tidegate's compared
+//! with aquatic's,
+//! against the same tidegate in turn.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,22 +14,23 @@ use super::{Plan, median};
 use crate::command::output;
 use crate::workspace::{release, root};
 
-/// A pair of them.
+/// A pair of load testers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Testers {
-    /// Connects and announces alike, few scrapes.
+    /// UDP: connects and announces alike, few scrapes.
     Udp,
-    /// 64 connections kept alive.
+    /// HTTP: 64 persistent connections.
     Http,
-    /// Over TLS, the only way that aquatic's has: 128 connections in 4 torrents, 10 offers an announce.
+    /// WebTorrent over TLS, the only way that aquatic's supports: 128 connections in 4 torrents, 10
+    /// offers per announce.
     Wss,
 }
 
-/// One run of one of them.
+/// One run of one load tester.
 struct Run {
     tester: &'static str,
     seen: Seen,
-    /// Of the tester.
+    /// CPU time of the tester in seconds.
     cpu_s: f64,
 }
 
@@ -41,7 +43,7 @@ impl Run {
 const OURS: &str = "tidegate load";
 
 impl Testers {
-    /// By the name on the command line.
+    /// Returns the pair with this name on the command line.
     pub(super) fn parse(name: &str) -> Option<Self> {
         match name {
             "udp-testers" => Some(Self::Udp),
@@ -74,7 +76,7 @@ impl Testers {
                 let run = self.measure(plan, tester);
                 let run = run.with_context(|| format!("{tester} in round {round}"))?;
                 println!(
-                    "round {round} {tester:<24} {:>8.0} answers/s {:>8.0} per CPU-s of its own",
+                    "round {round} {tester:<24} {:>8.0} responses/s {:>8.0} per own CPU-s",
                     run.seen.responses_s,
                     run.per_cpu_s()
                 );
@@ -93,7 +95,7 @@ impl Testers {
         let before = waited_for_cpu_s()?;
         let seen = if tester == OURS { self.ours(plan)? } else { self.theirs(plan)? };
         let cpu_s = waited_for_cpu_s()? - before;
-        // Only now: the tracker, too, is waited for.
+        // Drop it only now, because the tracker is a waited-for child as well.
         drop(tracker);
         Ok(Run { tester, seen, cpu_s })
     }
@@ -102,7 +104,7 @@ impl Testers {
         let (protocol, url, words) = match self {
             Self::Udp => ("udp", format!("udp://{}", self.subject().address()), "--mix 50:50:1"),
             Self::Http => ("http", url(self.subject(), "http"), "--connections 64"),
-            // Its offers have 47 bytes.
+            // aquatic's offers have 47 bytes.
             Self::Wss => ("ws", url(self.subject(), "ws"), "--connections 128 --offer-bytes 47"),
         };
         let mut command = pinned();
@@ -129,14 +131,13 @@ impl Testers {
         }
     }
 
-    /// Medians, and how many times as much the first does.
+    /// Formats medians, and the ratio of the first to each.
     fn report(self, runs: &[Run]) -> String {
         let of = |tester: &str, figure: fn(&Run) -> f64| {
             median(runs.iter().filter(|run| run.tester == tester).map(figure).collect())
         };
         let mut text =
-            "| load tester | answers/s | per CPU-s of its own | ratio |\n|---|---|---|---|\n"
-                .to_owned();
+            "| load tester | responses/s | per own CPU-s | ratio |\n|---|---|---|---|\n".to_owned();
         for tester in [OURS, self.aquatic()] {
             let per_cpu_s = of(tester, Run::per_cpu_s);
             let _ = writeln!(
@@ -150,7 +151,7 @@ impl Testers {
     }
 }
 
-/// aquatic's load tester for WebTorrent, which counts once all connections are open.
+/// Runs aquatic's load tester for WebTorrent, which counts once all connections are open.
 fn websocket(testers: &Path, program: &str, address: &str, seconds: u32) -> Result<Seen> {
     let file = root().join("target/bench/load.toml");
     fs::write(
@@ -165,7 +166,7 @@ fn websocket(testers: &Path, program: &str, address: &str, seconds: u32) -> Resu
     averages(&output(command)?, "Average responses per second:", "Test ran for")
 }
 
-/// The CPU time of all processes that this one has started and waited for, seconds.
+/// Returns the CPU time of all children that this process has waited for, in seconds.
 fn waited_for_cpu_s() -> Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
@@ -175,7 +176,7 @@ fn waited_for_cpu_s() -> Result<f64> {
     Ok(ticks?.iter().sum::<f64>() / 100.0)
 }
 
-/// Every run, for the record.
+/// Formats every run for the record.
 fn table(runs: &[Run]) -> String {
     let mut text = "tester,answers_s,answers_per_own_cpu_s,own_cpu_s\n".to_owned();
     for Run { tester, seen, cpu_s } in runs {
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_others_is_theirs() {
+    fn measures_children_that_were_waited_for() {
         let before = waited_for_cpu_s().unwrap();
         let spin = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
         output(crate::command::command(&["sh", "-c", spin])).unwrap();
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_of_each_alone() {
+    fn medians_are_per_tester() {
         let run = |tester, responses_s| Run {
             tester,
             seen: Seen { responses_s, seconds: 2.0, cpu_s: None },
