@@ -1,4 +1,4 @@
-//! `tidegate bench`: what parts of tidegate do by themselves, beside what one would write first.
+//! `tidegate bench`: benchmarks of single parts of tidegate, compared with simple alternatives.
 
 mod case;
 mod contender;
@@ -23,45 +23,46 @@ use figures::{Case, Figures};
 /// The benchmarks.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// The store of torrents and peers beside others: throughput, latency, memory. Each case has a process
-    /// of its own. Ctrl-C ends it with what was measured.
+    /// Measure the store of torrents and peers beside alternatives: throughput, latency, memory.
+    /// Each case
+    /// runs in its own process. Ctrl-C stops and reports what was measured so far.
     Store(Store),
 }
 
 #[derive(Args)]
 pub(crate) struct Store {
-    /// Only these scenarios; can be said several times.
+    /// Measure only this scenario; repeatable.
     #[arg(long = "scenario", value_enum, value_name = "NAME")]
     scenarios: Vec<Scenario>,
-    /// Only these stores; can be said several times.
+    /// Measure only this store; repeatable.
     #[arg(long = "store", value_name = "NAME", value_parser = NAMES)]
     stores: Vec<String>,
-    /// Threads, in turn [default: 1, 2, 4, … up to all processors].
+    /// Numbers of threads to measure [default: 1, 2, 4, … up to all processors].
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// Torrents that there are in the larger scenarios.
+    /// Number of torrents in the larger scenarios.
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
           value_parser = value_parser!(u32).range(1000..=50_000_000))]
     torrents: u32,
-    /// Operations of each thread.
+    /// Operations per thread.
     #[arg(long, value_name = "N", default_value_t = 300_000,
           value_parser = value_parser!(u32).range(100..=100_000_000))]
     operations: u32,
-    /// How often everything is measured, in turn; medians are shown.
+    /// Interleaved runs per case; the report shows medians.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..=100))]
     runs: u32,
-    /// Where the figures go as JSON.
+    /// Write the figures to a JSON file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Where a plot goes (SVG).
+    /// Write a plot to an SVG file.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Measures one case in this process, and prints its figures as JSON.
+    /// Measure one case in this process and print its figures as JSON.
     #[arg(long, hide = true)]
     inside: bool,
 }
 
-/// Runs a benchmark and prints what it found.
+/// Runs a benchmark and prints its figures.
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     let Bench::Store(store) = bench;
     if store.inside { store.run_inside() } else { store.run() }
@@ -72,7 +73,7 @@ impl Store {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             let flag = Arc::clone(&stop);
-            signal_hook::flag::register(signal, flag).context("cannot listen for signals")?;
+            signal_hook::flag::register(signal, flag).context("cannot install signal handlers")?;
         }
         let cases = self.cases();
         let mut figures = Figures::default();
@@ -87,7 +88,7 @@ impl Store {
                 }
                 figures.add(case, measured?);
                 let of = cases.len();
-                // It is for those who watch, and no reason to stop.
+                // Progress output only; a closed standard error is no reason to stop.
                 let _ = writeln!(io::stderr(), "round {round}, {} of {of}: {case}", at + 1);
             }
         }
@@ -99,11 +100,11 @@ impl Store {
                     .with_context(|| format!("cannot write {}", file.display()))?;
             }
         }
-        // As shells say it of who was interrupted.
+        // The exit code that shells use for interrupted commands.
         Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(130) } else { ExitCode::SUCCESS })
     }
 
-    /// All that is to be measured, stores next to each other.
+    /// Returns all cases to measure, with stores next to each other.
     fn cases(&self) -> Vec<Case> {
         let threads = if self.threads.is_empty() { usual_threads() } else { self.threads.clone() };
         let scenarios: &[Scenario] =
@@ -126,9 +127,9 @@ impl Store {
         cases
     }
 
-    /// Has another process measure a case.
+    /// Measures a case in another process.
     fn ask(&self, case: &Case) -> Result<Measured> {
-        let program = std::env::current_exe().context("this program has no path")?;
+        let program = std::env::current_exe().context("cannot determine this program's path")?;
         let scenario = case.scenario.to_possible_value().context("every scenario has a name")?;
         let mut command = Command::new(program);
         command.args(["bench", "store", "--inside", "--scenario", scenario.get_name()]);
@@ -138,15 +139,15 @@ impl Store {
         let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
         let output = output.context("cannot start this program again")?;
         ensure!(output.status.success(), "{case} failed: {}", output.status);
-        serde_json::from_slice(&output.stdout).with_context(|| format!("{case} wrote no figures"))
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{case} printed no figures"))
     }
 
     fn run_inside(&self) -> Result<ExitCode> {
         let ([scenario], [name], [threads]) = (&*self.scenarios, &*self.stores, &*self.threads)
         else {
-            anyhow::bail!("--inside wants one scenario, one store and one number of threads");
+            anyhow::bail!("--inside requires one scenario, one store and one number of threads");
         };
-        let name = NAMES.iter().find(|known| *known == name).context("no such store")?;
+        let name = NAMES.iter().find(|known| *known == name).context("unknown store")?;
         let make = || contender(name).expect("every name has a store");
         let size = Size { torrents: self.torrents, operations: self.operations };
         let measured = measure(*scenario, &make, *threads, size);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn all_stores_meet_in_all_scenarios() {
+    fn runs_all_stores_in_all_scenarios() {
         let all = store("--threads 1,2").unwrap().cases();
         for name in NAMES {
             let own = all.iter().filter(|case| case.store == name).count();
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_options_are_rejected() {
         for (line, what) in [
             ("--store HashMap", "possible values: tidegate"),
             ("--scenario fast", "possible values: add"),

@@ -64,7 +64,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let expected = TEXT.replace("old", "\nnew").replace("y -->\n", "y -->\n\nother\n");
         assert_eq!(text, expected);
-        assert!(format!("{error:#}").contains("no place `<!-- compare ws x -->`"), "{error:#}");
+        assert!(format!("{error:#}").contains("starts with `<!-- compare ws x -->`"), "{error:#}");
         assert!(
             format!("{:#}", check(&path, (Protocol::Ws, "x")).unwrap_err()).contains("cannot read")
         );

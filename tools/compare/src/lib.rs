@@ -152,7 +152,7 @@ pub fn run(options: &Options, stop: &AtomicBool, print: &mut dyn FnMut(&str)) ->
     comparison.run(&mut Observer { stop, print })?;
     if comparison.runs.is_empty() {
         let why = comparison.failures.first().map(|failure| failure.why.as_str());
-        bail!("nothing was measured: {}", why.unwrap_or("it was stopped"));
+        bail!("nothing was measured: {}", why.unwrap_or("interrupted"));
     }
     finish(&comparison, &at)
 }

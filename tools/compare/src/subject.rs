@@ -244,7 +244,7 @@ mod tests {
         assert!(missing[1].contains("/nowhere/x"), "{missing:?}");
         let (here, missing) =
             places().subjects(&definitions(TEXT), (Protocol::Ws, "odd"), &[]).unwrap();
-        assert!(here.is_empty() && missing == ["plain cannot take the load odd"], "{missing:?}");
+        assert!(here.is_empty() && missing == ["plain cannot handle the load odd"], "{missing:?}");
         let (here, _) = subjects(&places(), Protocol::Ws, &[]);
         assert_eq!(here.iter().map(Subject::name).collect::<Vec<_>>(), ["plain"]);
     }
@@ -263,6 +263,6 @@ mod tests {
         assert!(error.unwrap_err().to_string().contains("plain, elsewhere"));
         places.given.insert("elsewhere".into(), "/no/file".into());
         let (_, missing) = subjects(&places, Protocol::Https, &["elsewhere"]);
-        assert!(missing[0].contains("/no/file is no file"), "{missing:?}");
+        assert!(missing[0].contains("/no/file is not a file"), "{missing:?}");
     }
 }

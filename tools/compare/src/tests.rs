@@ -1,5 +1,6 @@
-//! Whole comparisons of stand-ins: this test program listens as a tracker, and a script that prints what
-//! the load tester would is the load.
+//! Whole comparisons with stand-ins: this test program listens as a tracker, and a script prints
+//! what the load tester
+//! would.
 
 use super::*;
 use crate::generator::tests::FIGURES;
@@ -17,18 +18,19 @@ impl Set {
         set.write("trackers.toml", trackers);
         set.write(
             "udp.toml",
-            "[[load]]\nname = 'usual'\nsays = 'A load.'\nwords = ['--threads', '{load_cores}']\n\
+            "[[load]]\nname = 'usual'\ndescription = 'A load.'\nwords = ['--threads', '{load_cores}']\n\
              paced = ['--rate', '{rate}']\n[[fill]]\nname = 'full'\npeers = 1000\nseconds = 1\nwords = ['--fill']\n",
         );
         let figures = FIGURES.replace('\n', " ");
-        // It keeps what it is told, and does as the real one with the names of torrents.
+        // Logs its arguments, and writes info hashes as the load tester does.
         let script = format!(
             "#!/bin/sh\necho \"$*\" >> '{0}/told'\ncase \"$*\" in *--write-hashes*)\n\
              for file; do :; done; echo 00 > \"$file\"; exit;; esac\necho '{figures}'\n",
             set.0.display()
         );
-        // Written by another process: what a thread of this one starts meanwhile would have the file open
-        // for writing, too, and nobody could start it.
+        // Written by another process: a child started meanwhile by another thread of this one would
+        // inherit the file open for
+        // writing, and executing it would fail.
         let mut shell = Command::new("sh");
         shell.args(["-c", "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\""]);
         assert!(shell.arg(set.0.join("load")).arg(script).status().unwrap().success());
@@ -88,7 +90,7 @@ fn compare(options: &Options) -> Result<Outcome> {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn trackers_take_turns_and_those_that_fail_do_not_keep_the_others() {
+fn trackers_take_turns_and_failures_do_not_stop_others() {
     let broken = "[[tracker]]\nname = 'broken'\nspeaks = ['udp']\nprogram = 'sh'\n\
                   start = ['sh', '-c', 'echo no such key; exit 1']\n";
     let set = Set::new("turns", &[&stand_in("a", ""), broken, &stand_in("b", "")].concat());
@@ -107,7 +109,7 @@ fn trackers_take_turns_and_those_that_fail_do_not_keep_the_others() {
     assert_eq!(turns, expected.map(|(round, name)| (round, name.to_owned())));
     assert_eq!((outcome.failures, outcome.is_stopped), (2, false));
     assert!(
-        outcome.tables.contains("broken, 1 core failed: it ended by itself"),
+        outcome.tables.contains("broken, 1 core failed: the tracker exited"),
         "{}",
         outcome.tables
     );
@@ -126,7 +128,7 @@ fn trackers_take_turns_and_those_that_fail_do_not_keep_the_others() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn the_load_is_told_what_to_do() {
+fn passes_the_load_s_arguments() {
     let set = Set::new("told", &stand_in("a", "allow_list = true"));
     let measures = vec![Measure::Latency, Measure::Memory];
     let outcome = compare(&Options { measures, runs: 1, ..set.options() }).unwrap();
@@ -155,7 +157,7 @@ fn the_load_is_told_what_to_do() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_comparison_can_be_stopped() {
+fn can_be_stopped() {
     let set = Set::new("stopped", &stand_in("a", ""));
     let stop = AtomicBool::new(false);
     let mut print = |text: &str| {
@@ -164,25 +166,28 @@ fn a_comparison_can_be_stopped() {
         }
     };
     let outcome = run(&Options { runs: 1000, ..set.options() }, &stop, &mut print).unwrap();
-    assert!(outcome.is_stopped && outcome.tables.contains("was stopped"));
+    assert!(outcome.is_stopped && outcome.tables.contains("was interrupted"));
     assert_eq!(set.read("record/compare-udp.jsonl"), "");
     let error = run(&set.options(), &AtomicBool::new(true), &mut |_| {}).unwrap_err().to_string();
-    assert_eq!(error, "nothing was measured: it was stopped");
+    assert_eq!(error, "nothing was measured: interrupted");
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_cannot_be_done_is_said_before_anything_is_started() {
+fn rejects_invalid_options_before_starting_anything() {
     let set = Set::new("cannot", &stand_in("a", ""));
     for (options, what) in [
-        (Options { cores: vec![4096], ..set.options() }, "--cores 4096 leaves none of"),
+        (
+            Options { cores: vec![4096], ..set.options() },
+            "--cores 4096 leaves no processor for the load",
+        ),
         (
             Options { load: Some("x".into()), ..set.options() },
-            "no load is called x: there are usual",
+            "unknown load x: expected one of usual",
         ),
         (
             Options { only: vec!["x".into()], ..set.options() },
-            "no tracker is called x: there are a",
+            "unknown tracker x: expected one of a",
         ),
         (Options { protocol: Protocol::Ws, ..set.options() }, "ws.toml"),
     ] {

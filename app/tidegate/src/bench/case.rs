@@ -1,5 +1,6 @@
-//! One case: a scenario with one store and so many threads, measured in a process of its own, so that no
-//! case finds another's memory.
+//! One case: a scenario with one store and a number of threads, measured in its own process, so
+//! that no case
+//! inherits another's memory.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -15,23 +16,24 @@ use types::Tick;
 use super::contender::{Answer, Contender, LIFETIME_S};
 use super::work::{job, skewed};
 
-/// What is done.
+/// A scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Scenario {
-    /// Every announce and scrape is of a torrent of its own, which is new.
+    /// Announce and scrape a new torrent each time.
     Add,
-    /// All are of one torrent.
+    /// Announce and scrape one torrent.
     UpdateOne,
-    /// All are of a thousand torrents in turn.
+    /// Announce and scrape a thousand torrents in turn.
     UpdateMany,
-    /// Re-announces for up to 50 peers; torrents are equally likely, and skewed as in the field.
+    /// Re-announce for up to 50 peers; torrents of realistic sizes are equally likely.
     Torrents,
-    /// The same; peers are equally likely, so that most are of large torrents.
+    /// Re-announce for up to 50 peers; peers are equally likely, so that most are in large
+    /// torrents.
     Peers,
-    /// Announces of new torrents while tables grow and are swept.
+    /// Announce new torrents while tables grow and are swept.
     Grow,
-    /// Four of five peers expire, while the others announce.
+    /// Four of five peers expire while the others announce.
     Expire,
     /// Memory of torrents with one peer.
     Small,
@@ -42,21 +44,21 @@ pub(super) enum Scenario {
 /// A case's figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Measured {
-    /// Wall time of an operation of one thread; nothing for memory.
+    /// Wall time per operation of one thread; `None` for memory scenarios.
     pub(super) ns_each: Option<f64>,
-    /// Operations a second, of all threads.
+    /// Operations per second, all threads together.
     pub(super) per_s: Option<f64>,
-    /// How long single operations took.
+    /// Latencies of single operations.
     pub(super) latency_ns: Option<Percentiles>,
-    /// How long the expiry took, beside the announces.
+    /// Duration of the expiry beside the announces.
     pub(super) expiry_s: Option<f64>,
-    /// Growth of the process for each peer.
+    /// Growth of the process per peer.
     pub(super) bytes_per_peer: Option<f64>,
-    /// What the store itself says that it has taken for each peer.
+    /// Memory per peer by the store's own count.
     pub(super) own_bytes_per_peer: Option<f64>,
 }
 
-/// Nanoseconds.
+/// Latencies in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Percentiles {
     pub(super) p50: f64,
@@ -64,22 +66,24 @@ pub(super) struct Percentiles {
     pub(super) p99_9: f64,
     pub(super) p99_99: f64,
     pub(super) max: f64,
-    /// More than a millisecond.
+    /// Operations longer than a millisecond.
     pub(super) long: u64,
-    /// Those of them in which the store worked or waited for so long, and did not just lose the processor.
+    /// Those of them during which the store worked or waited for a lock; during the others the
+    /// thread had been
+    /// preempted.
     pub(super) long_own: u64,
 }
 
-/// How large cases are.
+/// The size of cases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// Torrents that there are in the larger scenarios.
+    /// Torrents in the larger scenarios.
     pub(super) torrents: u32,
-    /// Operations of each thread.
+    /// Operations per thread.
     pub(super) operations: u32,
 }
 
-/// Makes the store anew.
+/// Creates a new store.
 type Make<'a> = &'a dyn Fn() -> Box<dyn Contender>;
 
 /// Measures one case.
@@ -117,7 +121,7 @@ fn measured(jobs: &[Vec<StoreAnnounce>], wall_s: f64, waits: &Waits) -> Measured
     }
 }
 
-/// Seconds in which every thread has done its jobs. The clock is looked at only twice.
+/// Returns the seconds in which every thread has done its jobs. Reads the clock only twice.
 fn throughput(store: &dyn Contender, jobs: &[Vec<StoreAnnounce>], scrape: bool) -> f64 {
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -136,7 +140,7 @@ fn throughput(store: &dyn Contender, jobs: &[Vec<StoreAnnounce>], scrape: bool) 
     start.elapsed().as_secs_f64()
 }
 
-/// A thread that announces, and its waits.
+/// A thread that announces, and its latencies.
 struct Worker<'a> {
     store: &'a dyn Contender,
     random: Random,
@@ -159,7 +163,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// An announce, and if it takes long, whose fault that is.
+    /// Announces, and for a long wait determines its cause.
     fn announce(&mut self, now: Tick, jobs: &[StoreAnnounce]) {
         let before = worked();
         let start = Instant::now();
@@ -173,8 +177,9 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// CPU time of this thread in microseconds, and how often it went to sleep by itself; nothing where the
-/// system does not tell it of threads.
+/// Returns this thread's CPU time in microseconds and its voluntary context switches; zeros where
+/// the system
+/// does not report them per thread.
 #[cfg(any(target_os = "macos", target_os = "ios"))]
 fn worked() -> (i64, i64) {
     (0, 0)
@@ -190,7 +195,7 @@ fn worked() -> (i64, i64) {
     (micros, usage.voluntary_context_switches())
 }
 
-/// Has a thread for each list of jobs do them, a batch at a time.
+/// Runs each list of jobs in its own thread, a batch at a time.
 fn join(
     jobs: &[Vec<StoreAnnounce>],
     each: &(dyn Fn(&mut Worker<'_>, &[StoreAnnounce]) + Sync),
@@ -204,13 +209,13 @@ fn join(
         };
         let threads: Vec<_> = (1..).zip(jobs).map(|part| scope.spawn(move || run(part))).collect();
         let mut all = Waits::default();
-        // Who has panicked has told so.
+        // A panic has already printed its message.
         threads.into_iter().filter_map(|thread| thread.join().ok()).for_each(|one| all.merge(&one));
         all
     })
 }
 
-/// Re-announces to a store that is full.
+/// Re-announces to a full store.
 fn realistic(store: &dyn Contender, scenario: Scenario, threads: u32, size: Size) -> Measured {
     let pairs = skewed(size.torrents);
     let mut first = vec![(0, 0); size.torrents as usize];
@@ -225,7 +230,7 @@ fn realistic(store: &dyn Contender, scenario: Scenario, threads: u32, size: Size
         let jobs: Vec<StoreAnnounce> =
             part.iter().map(|(torrent, peer)| job(*torrent, *peer, 0)).collect();
         store.announce(Tick(1), &mut random, &jobs, &mut answer);
-        // A tracker looks after its tables all the time.
+        // A tracker maintains its tables all the time.
         if random.below(512) == 0 {
             store.tend(Tick(1));
         }
@@ -241,7 +246,7 @@ fn realistic(store: &dyn Contender, scenario: Scenario, threads: u32, size: Size
     measured(&jobs, wall_s, &waits)
 }
 
-/// New torrents, one after the other, while the store is tended.
+/// Announces new torrents while the store is maintained.
 fn grow(store: &dyn Contender, threads: u32, torrents: u32) -> Measured {
     let of = |thread| (thread..torrents).step_by(threads as usize);
     let jobs: Vec<Vec<StoreAnnounce>> = (0..threads)
@@ -252,7 +257,7 @@ fn grow(store: &dyn Contender, threads: u32, torrents: u32) -> Measured {
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
                 store.tend(Tick(1));
-                // As often as the binary does.
+                // As often as the server does.
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
@@ -262,7 +267,7 @@ fn grow(store: &dyn Contender, threads: u32, torrents: u32) -> Measured {
     })
 }
 
-/// Four of five peers expire, while those that stay announce.
+/// Four of five peers expire while the others announce.
 fn expire(store: &dyn Contender, threads: u32, torrents: u32) -> Measured {
     let (mut random, mut answer) = (Random::new(1), Answer::new());
     let late = Tick(LIFETIME_S + 900);
@@ -307,7 +312,7 @@ fn expire(store: &dyn Contender, threads: u32, torrents: u32) -> Measured {
     })
 }
 
-/// What so many torrents with so many peers each take.
+/// Measures the memory of `torrents` with `peers_each`.
 fn memory(store: &dyn Contender, torrents: u32, peers_each: u32) -> Measured {
     let (mut random, mut answer) = (Random::new(1), Answer::new());
     let before = resident_bytes();
@@ -315,7 +320,7 @@ fn memory(store: &dyn Contender, torrents: u32, peers_each: u32) -> Measured {
     for peer in 0..peers {
         let torrent = (peer % u64::from(torrents)) as u32;
         store.announce(Tick(1), &mut random, &[job(torrent, peer, 0)], &mut answer);
-        // Outgrown tables go back to the system.
+        // Outgrown tables are returned to the system.
         if peer % (1 << 16) == 0 {
             store.tend(Tick(1));
         }
@@ -333,7 +338,7 @@ fn resident_bytes() -> u64 {
     Usage::of(std::process::id()).map_or(0, |usage| usage.resident_bytes)
 }
 
-/// How long announces took.
+/// Latencies of announces.
 #[derive(Default)]
 struct Waits {
     all: Latencies,
@@ -341,7 +346,7 @@ struct Waits {
     long_own: u64,
 }
 
-/// What takes longer is looked at closely.
+/// The cause of longer waits is determined.
 const LONG: Duration = Duration::from_millis(1);
 
 impl Waits {
@@ -378,7 +383,7 @@ mod tests {
     use clap::ValueEnum;
 
     #[test]
-    fn every_case_has_its_figures() {
+    fn every_case_returns_its_figures() {
         let size = Size { torrents: 1000, operations: 100 };
         for name in NAMES {
             for scenario in Scenario::value_variants() {

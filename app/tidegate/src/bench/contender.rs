@@ -1,6 +1,8 @@
-//! The stores that are compared: ours, and maps as one would write them first. The maps know IPv4 peers
-//! only, keep them as they come, and give the first ones that are no seeders to a seeder; so they do less
-//! than ours, which picks at random, bounds its memory, and never works on a table for long.
+//! The compared stores: tidegate's, and simple maps. The maps support only IPv4, keep peers in the
+//! order of
+//! arrival, and return the first ones (to a seeder, the first that are not seeders). So they do
+//! less than
+//! tidegate's store, which picks at random, bounds its memory, and never holds a table for long.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
@@ -13,13 +15,13 @@ use types::{
     StoreSink, SwarmCounts, Tick, TooSoon,
 };
 
-/// Peers that have not announced for so long are to go.
+/// Peers that have not announced for this long expire.
 pub(super) const LIFETIME_S: u32 = 1000;
 
-/// Where answers go: bytes as in a datagram.
+/// Collects responses as the bytes of a datagram.
 pub(super) struct Answer {
     bytes: Vec<u8>,
-    /// Peers in all answers.
+    /// Peers in all responses.
     pub(super) peers: u64,
 }
 
@@ -50,35 +52,35 @@ impl PeerSink for Answer {
     fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
-/// A store.
+/// A store under comparison.
 pub(super) trait Contender: Sync {
-    /// Does the jobs in their order.
+    /// Processes announces in order.
     fn announce(&self, now: Tick, random: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer);
-    /// A torrent's figures.
+    /// Returns a torrent's counts.
     fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts;
-    /// How many announces it is given at once.
+    /// Returns the number of announces per call.
     fn batch(&self) -> usize {
         1
     }
-    /// What a tracker has done many times a second, so that tables stay in order.
+    /// Maintains the tables, as a tracker does many times a second.
     fn tend(&self, _: Tick) {}
-    /// One pass in which aged peers go; `true` if none are left.
+    /// Runs one expiry pass. Returns true once no aged peers are left.
     fn expire(&self, now: Tick) -> bool;
-    /// How many peers there are.
+    /// Returns the number of peers.
     fn peers(&self) -> u64;
-    /// Bytes that it has taken from the system by its own count, if it counts.
+    /// Returns the bytes it has taken from the system by its own count, if it counts.
     fn reserved(&self) -> Option<u64> {
         None
     }
 }
 
-/// By their names on the command line and in tables.
+/// Names on the command line and in tables.
 pub(super) const NAMES: [&str; 5] =
     ["tidegate", "BTreeMap, RwLock", "64 HashMaps, Mutex", "DashMap", BATCHES];
-/// Ours as UDP workers use it.
+/// tidegate's store as UDP workers use it.
 pub(super) const BATCHES: &str = "tidegate, batches of 32";
 
-/// The store of that name.
+/// Returns the store with that name.
 pub(super) fn contender(name: &str) -> Option<Box<dyn Contender>> {
     Some(match NAMES.iter().position(|known| *known == name)? {
         0 => Box::new(Ours { store: store(), batch: 1 }),
@@ -94,7 +96,7 @@ struct Ours {
     batch: usize,
 }
 
-/// As the binary sets it up for a few cores.
+/// Configured as the server does for a few cores.
 fn store() -> Store {
     Store::new(&Options {
         shards: 8,
@@ -106,7 +108,7 @@ fn store() -> Store {
     })
 }
 
-/// As the binary has it: a round of the sweep takes a minute in ten parts a second.
+/// As in the server: a sweep round takes a minute, in ten parts a second.
 const SWEEP_PARTS: u32 = 600;
 
 impl Contender for Ours {
@@ -135,7 +137,7 @@ impl Contender for Ours {
         self.store.sweep(now, SWEEP_PARTS);
     }
 
-    /// The sweep goes round and round; nothing is left when a round has found nothing.
+    /// The sweep runs in rounds; nothing is left once a round has found nothing.
     fn expire(&self, now: Tick) -> bool {
         let before = self.store.totals().expired;
         (0..SWEEP_PARTS).for_each(|_| self.store.sweep(now, SWEEP_PARTS));
@@ -152,7 +154,7 @@ impl Contender for Ours {
     }
 }
 
-/// A torrent in one of the maps.
+/// A torrent in a map.
 #[derive(Default)]
 struct Swarm {
     peers: HashMap<[u8; 6], Member>,
@@ -192,7 +194,7 @@ impl Swarm {
         self.seeders -= u32::from(old.is_some_and(|old| old.role == Role::Seeder));
     }
 
-    /// Whether anybody is left.
+    /// Removes aged peers. Returns whether any peer is left.
     fn expire(&mut self, now: Tick) -> bool {
         let Self { peers, seeders, .. } = self;
         peers.retain(|_, member| {
@@ -214,12 +216,12 @@ impl Swarm {
     }
 }
 
-/// A lock that nobody's panic can spoil: there are no panics here.
+/// Locks a mutex, ignoring poison: nothing panics while holding it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One tree; its lock is shared by those who find their torrent in it.
+/// One tree; lookups of existing torrents share its lock.
 #[derive(Default)]
 struct Tree(RwLock<BTreeMap<InfoHash, Mutex<Swarm>>>);
 
@@ -254,7 +256,7 @@ impl Contender for Tree {
     }
 }
 
-/// Hash maps, each behind a lock.
+/// Hash maps, each with its own lock.
 struct Sharded([Mutex<HashMap<InfoHash, Swarm>>; 64]);
 
 impl Default for Sharded {
@@ -294,7 +296,7 @@ impl Contender for Sharded {
     }
 }
 
-/// The map that most would take from a package.
+/// The most common concurrent map of a package.
 #[derive(Default)]
 struct Dash(DashMap<InfoHash, Swarm>);
 
@@ -324,9 +326,9 @@ mod tests {
     use super::super::work::job;
     use super::*;
 
-    /// All of them agree on what is in a torrent, whatever happens.
+    /// All stores agree on the contents of a torrent, whatever the operations.
     #[test]
-    fn contenders_are_the_same_store() {
+    fn all_stores_behave_the_same() {
         let all: Vec<_> = NAMES.iter().map(|name| contender(name).unwrap()).collect();
         let (mut random, mut answer) = (Random::new(1), Answer::new());
         for step in 0..5000_u32 {
@@ -357,12 +359,12 @@ mod tests {
     }
 
     #[test]
-    fn a_seeder_is_given_no_seeders() {
+    fn seeders_receive_no_seeders() {
         for name in NAMES {
             let store = contender(name).unwrap();
             let (mut random, mut answer) = (Random::new(1), Answer::new());
             for peer in 0..40 {
-                // Every fourth one seeds.
+                // Every fourth peer seeds.
                 store.announce(Tick(1), &mut random, &[job(1, peer, 0)], &mut answer);
             }
             for (peer, expected) in [(0, 30), (1, 39)] {

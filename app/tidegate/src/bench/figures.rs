@@ -1,4 +1,4 @@
-//! The figures of all cases: as tables, JSON and charts.
+//! The figures of all cases, as tables, JSON and charts.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::case::{Measured, Percentiles, Scenario};
 
-/// What is measured.
+/// A case to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Case {
     pub(super) scenario: Scenario,
@@ -28,7 +28,7 @@ impl fmt::Display for Case {
 }
 
 impl Scenario {
-    /// In a few words.
+    /// Returns a short title.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Add => "add a torrent",
@@ -43,18 +43,18 @@ impl Scenario {
         }
     }
 
-    /// Whether it is another with more threads.
+    /// Returns whether the scenario depends on the number of threads.
     pub(super) fn has_threads(self) -> bool {
         !matches!(self, Self::Small | Self::Large)
     }
 
-    /// Whether announces are known beforehand, so that they can go in batches.
+    /// Returns whether announces are known beforehand, so that they can be batched.
     pub(super) fn has_batches(self) -> bool {
         matches!(self, Self::Torrents | Self::Peers)
     }
 }
 
-/// All of them, in the order in which they came first.
+/// All figures, in the order of their first run.
 #[derive(Default)]
 pub(super) struct Figures(Vec<(Case, Vec<Measured>)>);
 
@@ -71,7 +71,7 @@ impl Figures {
         self.0.is_empty()
     }
 
-    /// One more run of a case.
+    /// Adds a run of a case.
     pub(super) fn add(&mut self, case: &Case, measured: Measured) {
         match self.0.iter_mut().find(|(known, _)| known == case) {
             Some((_, runs)) => runs.push(measured),
@@ -79,7 +79,7 @@ impl Figures {
         }
     }
 
-    /// A line for each case.
+    /// Returns one line of JSON per case.
     pub(super) fn json(&self) -> Result<String> {
         let mut text = String::new();
         for (case, runs) in &self.0 {
@@ -95,7 +95,7 @@ impl Figures {
         own.map(|(case, runs)| (case, median(runs))).collect()
     }
 
-    /// A table for each scenario.
+    /// Returns a table per scenario.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for scenario in Scenario::value_variants() {
@@ -107,7 +107,7 @@ impl Figures {
         text
     }
 
-    /// A chart for each scenario.
+    /// Returns a chart per scenario.
     pub(super) fn plot(&self) -> String {
         let all = Scenario::value_variants().iter();
         svg_file(
@@ -143,7 +143,7 @@ fn median(runs: &[Measured]) -> Measured {
     }
 }
 
-/// A column: its name, and how a case is shown in it.
+/// A column: its name and how to format a case's figure.
 type Column = (&'static str, fn(&Measured) -> Option<String>);
 
 const COLUMNS: [Column; 12] = [
@@ -157,11 +157,11 @@ const COLUMNS: [Column; 12] = [
     ("over 1 ms", |one| one.latency_ns.map(|ns| count(ns.long as f64))),
     ("by itself", |one| one.latency_ns.map(|ns| count(ns.long_own as f64))),
     ("expiry s", |one| one.expiry_s.map(|seconds| format!("{seconds:.2}"))),
-    ("bytes a peer", |one| one.bytes_per_peer.map(|bytes| format!("{bytes:.1}"))),
+    ("bytes per peer", |one| one.bytes_per_peer.map(|bytes| format!("{bytes:.1}"))),
     ("by its own count", |one| one.own_bytes_per_peer.map(|bytes| format!("{bytes:.1}"))),
 ];
 
-/// With the columns that say something of this scenario.
+/// Returns a table with the columns that apply to this scenario.
 fn table(own: &[(&Case, Measured)]) -> Table {
     let says = |column: &&Column| own.iter().any(|(_, measured)| (column.1)(measured).is_some());
     let columns: Vec<&Column> = COLUMNS.iter().filter(says).collect();
@@ -178,7 +178,7 @@ fn table(own: &[(&Case, Measured)]) -> Table {
 fn chart(scenario: Scenario, own: &[(&Case, Measured)]) -> Option<Chart> {
     type Pick = fn(&Measured) -> Option<f64>;
     let (what, pick): (_, Pick) = match scenario {
-        Scenario::Small | Scenario::Large => ("bytes a peer", |one| one.bytes_per_peer),
+        Scenario::Small | Scenario::Large => ("bytes per peer", |one| one.bytes_per_peer),
         Scenario::Grow | Scenario::Expire => {
             ("99.99 % of announces within, ns", |one| one.latency_ns.map(|ns| ns.p99_99))
         }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_told_with_what_they_are_of() {
+    fn reports_medians() {
         let text = figures().text();
         let rows: Vec<Vec<&str>> = text
             .lines()
@@ -250,11 +250,11 @@ mod tests {
         assert_eq!(rows[1][1..5], ["a", "2", "3,000,000", "300"]);
         assert_eq!(rows[5][1..4], ["b", "1", "200.0"]);
         let head = text.lines().find(|line| line.starts_with("| store")).unwrap();
-        assert!(head.contains("a second") && !head.contains("bytes a peer"), "{head}");
+        assert!(head.contains("a second") && !head.contains("bytes per peer"), "{head}");
     }
 
     #[test]
-    fn json_has_a_line_for_each_case() {
+    fn json_has_one_line_per_case() {
         let json = figures().json().unwrap();
         let lines: Vec<serde_json::Value> =
             json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -267,10 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_has_a_chart_for_each_scenario() {
+    fn plot_has_one_chart_per_scenario() {
         let plot = figures().plot();
         assert!(plot.starts_with("<svg xmlns="));
         assert_eq!(plot.matches("<svg ").count(), 3);
-        assert!(plot.contains("by threads") && plot.contains("bytes a peer"));
+        assert!(plot.contains("by threads") && plot.contains("bytes per peer"));
     }
 }

@@ -1,10 +1,10 @@
-//! Announces to do.
+//! Generates announces.
 
 use primitives::Random;
 use swarm::{Action, StoreAnnounce};
 use types::{Families, InfoHash, PeerId, PeerKey, Role};
 
-/// A torrent's hash by its number, without a pattern.
+/// Returns a torrent's info hash, without a pattern.
 pub(super) fn hash(number: u32) -> InfoHash {
     let mut random = Random::new(u64::from(number) << 20);
     let mut bytes = [0; 20];
@@ -15,7 +15,7 @@ pub(super) fn hash(number: u32) -> InfoHash {
     InfoHash(bytes)
 }
 
-/// An announce of a peer by its number. A quarter seeds, always the same ones.
+/// Returns a peer's announce. A quarter of the peers seed, always the same ones.
 pub(super) fn job(torrent: u32, peer: u64, want: u16) -> StoreAnnounce {
     let [a, b, c, d, high, low, ..] = peer.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     StoreAnnounce {
@@ -32,15 +32,16 @@ pub(super) fn job(torrent: u32, peer: u64, want: u16) -> StoreAnnounce {
     }
 }
 
-/// Peers a torrent of the field has, on average.
+/// Mean number of peers per torrent on public trackers.
 const PEERS_PER_TORRENT: f64 = 4.6;
 
-/// (torrent, peer) pairs in random order. Sizes of torrents are skewed as in the field: 86 % have up to
+/// Returns (torrent, peer) pairs in random order. Torrent sizes are those of public trackers: 86 %
+/// have up to
 /// four peers, few have thousands.
 pub(super) fn skewed(torrents: u32) -> Vec<(u32, u64)> {
     let size = |scale: f64, rank: u32| (scale / f64::from(rank + 1).powf(0.85)).clamp(1.0, 5000.0);
     let peers = f64::from(torrents) * PEERS_PER_TORRENT;
-    // What is cut off at the integers below makes up for this much.
+    // Compensates for truncation to integers below.
     let wanted = peers * 1.08;
     let (mut low, mut high) = (0.0, 1e7);
     for _ in 0..60 {
@@ -71,7 +72,7 @@ mod tests {
     use std::collections::{HashMap, HashSet};
 
     #[test]
-    fn most_torrents_are_small_and_most_peers_are_not_in_them() {
+    fn most_torrents_are_small_but_most_peers_are_not_in_them() {
         let pairs = skewed(100_000);
         let mut sizes: HashMap<u32, u32> = HashMap::new();
         pairs.iter().for_each(|(torrent, _)| *sizes.entry(*torrent).or_default() += 1);
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn torrents_and_peers_are_different_ones() {
+    fn torrents_and_peers_are_distinct() {
         let hashes: HashSet<_> = (0..1000).map(hash).collect();
         let peers: HashSet<_> = (0..1000).map(|peer| job(0, peer, 0).peer).collect();
         assert_eq!((hashes.len(), peers.len()), (1000, 1000));
